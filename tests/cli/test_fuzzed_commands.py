@@ -128,8 +128,8 @@ def bases(folder):
     own, profile = (folder / "setup-name").read_text(), "profile.parquet"
     pairs, study = "auto-auto,1470-auto,1050-auto", "study"
     axes = '{"tensor_energy_pj": [0.5], "gemm_traffic": [1], "auto_core_mhz": [1950]}'
-    search = {"search": "exhaustive", "pairs": pairs, "auto_repeats": 2, "slacks_percent": [0], "ties": "tied"}
-    search |= {"refine": {"rounds": 1, "gain": 0.5, "checks": 0, "margin_z": 2}}
+    search = {"search": "exhaustive", "pairs": pairs, "auto_repeats": 2, "limits_percent": [0], "ties": "tied"}
+    search |= {"refine": {"windows": 60, "hours": None, "over_percent": 10}}
     serving = '{"profile": "serving.csv", "trace": null, "trace_sha256": null, "kernel_level": false}'
     shape = ["stages.csv", "--microbatches", "2", "--blocking-w", "80", "--kernels", "4"]
     out = ["-o", "out/x"]

@@ -44,6 +44,20 @@ SCHEDULES = {
     "list": [],
     "empty": {},
 }
+WALKED = {"schedules": 9, "passed": 1, "pairs": {"a": [1470, "auto"]}, "over_percent": 10}
+WALKED |= {"time_percent": [9.5, 10.5], "energy_percent": [-21, -19]}
+WALKED |= {"left": {"race": 0.1, "walk": 0.2, "another_hour": 0.15}}
+SEARCH = {"schema": "kernel-dvfs/search/2", "setup": "0123456789ab", "options": {}, "records": {}, "token": ""}
+SEARCH |= {"rounds": [{"stage": "walk", "requests": [], "about": {}}]}
+SEARCHES = {
+    "walked": {"kernel-slack0": WALKED, "kernel-slack20": WALKED},
+    "walked-elsewhere": {"kernel-slack0": WALKED | {"pairs": {"b": [1470, "auto"]}}},
+    "walked-by-others": {"kernel-slack0": WALKED | {"pairs": {"a": [1410, "auto"]}}},
+    "walked-core": {"kernel-slack0": WALKED | {"pairs": {"a": [1470]}}},
+    "walked-once": {"kernel-slack0": WALKED | {"time_percent": [9.5], "energy_percent": [-21]}},
+    "over-60": {"kernel-slack0": WALKED | {"over_percent": 60}},
+    "never-walked": {},
+}
 STAGES = "stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n"
 STAGE = "{0},forward,1400,,0.05,60\n{0},forward,700,,0.08,15\n{0},backward,1400,,0.1,40\n{0},backward,700,,0.16,30\n"
 SERVING_PLANS = {
@@ -74,6 +88,8 @@ def desk(root, tmp_path_factory):
     texts = {
         **{f"{name}.yaml": text for name, text in configurations.items()},
         **{f"{name}.json": json.dumps(content) for name, content in SCHEDULES.items()},
+        **{f"{name}.search.json": json.dumps(SEARCH | {"walks": walks}) for name, walks in SEARCHES.items()},
+        "older.search.json": json.dumps(SEARCH | {"schema": "kernel-dvfs/search/1"}),
         **{
             f"{name}.plan.yaml": f"schema: kernel-dvfs/serving-plan/1\n{text}\n" for name, text in SERVING_PLANS.items()
         },
@@ -138,6 +154,17 @@ def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(desk, tmp_path):
     _, comparisons = record.read_comparison(str(tmp_path / "c.json"))
     assert [each["repeat"] for each in comparisons] == [0, 1]
     assert {point["request"]["core_mhz"] for each in comparisons for point in each["points"]} == {"auto"}
+
+
+def test_a_walk_is_found_by_its_limit_and_chooses_its_own_pair_whatever_the_profile_says(desk, tmp_path):
+    path, walked = tmp_path / "s.json", str(desk[0] / "walked.search.json")
+    words = ["choose", str(desk[0] / "profile.parquet"), "--scope", "global", "--objective", "waste", "-o", str(path)]
+    for slack in (0, 20):
+        assert main([*words, "--walk", walked, "--slack", str(slack)]) == 0
+        content = json.loads(path.read_text())
+        assert content["targets"] == {"a": CLOCKS} and content["walk"]["passed"] == 1
+        # 1.1 s at 1470 MHz and 1 s at auto
+        assert content["walk"]["reserve_percent"] == pytest.approx(max(0, slack - 10))
 
 
 def test_the_limit_is_strict_unless_slack_is_given(desk, tmp_path):

@@ -44,6 +44,10 @@ class Workload(TypedDict):
     step: NotRequired[CapturedStep]
 
 
+# so that its Student's t is none below the mean
+Over: TypeAlias = Annotated[float, Is("a number > 0 and at most 50", lambda value: 0 < value <= 50)]
+
+
 class Left(TypedDict):
     """What may still be saved, points of the baseline's energy, at most."""
 
@@ -57,10 +61,10 @@ class Walked(TypedDict):
 
     schedules: Count  # on the path
     passed: Count  # of them, from the fastest on; 0: all targets stay at the baseline
-    pairs: dict[str, list[int | Literal["auto"]]]  # {target: [core, mem]}
+    pairs: dict[str, tuple[int | Literal["auto"], int | Literal["auto"]]]  # {target: (core, mem)}
     time_percent: Annotated[list[float], FILLED]  # change against the baseline in each block
     energy_percent: Annotated[list[float], FILLED]
-    over_percent: Positive  # chance, at most, that a schedule which passes is truly over its limit
+    over_percent: Over  # chance, at most, that a schedule which passes is truly over its limit
     left: Left
 
 

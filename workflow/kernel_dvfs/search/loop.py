@@ -409,7 +409,7 @@ def _points(requests: Sequence[Request]) -> int:
     return sum(len(each.repeats) for each in requests)
 
 
-def _pairs(problem: Problem, options: np.ndarray) -> dict[str, list]:
+def _pairs(problem: Problem, options: np.ndarray) -> dict[str, Any]:
     """{target: [core, mem]} of one option a target, for each of its members."""
     return {
         member: list(_pair(problem.keys[problem.key[option]]))
