@@ -187,11 +187,14 @@ def test_reserve_bound_and_waste_of_a_walk_are_told_by_the_profile(
     assert (schedule["waste_j"], schedule["baseline_waste_j"]) == pytest.approx((waste, 8), abs=1e-9)
 
 
-def test_a_walk_that_passed_nothing_stays_at_auto_and_claims_nothing():
-    still = {"time_percent": [0.0, 0.0, 0.0], "energy_percent": [0.0, 0.0, 0.0]}
+@pytest.mark.parametrize("blocks", [0, 1, 3])
+def test_a_walk_that_passed_nothing_stays_at_auto_and_claims_nothing(blocks):
+    """Of no block where a path held nothing but auto."""
+    still = {"time_percent": [0.0] * blocks, "energy_percent": [0.0] * blocks}
     schedule = choose(profile(ROWS), walked=walked(ALL_AT_AUTO, passed=0, **still))
-    assert set(map(str, schedule["targets"].values())) == {"{'core_mhz': 'auto', 'mem_mhz': 'auto'}"}
-    assert (schedule["time"], schedule["energy"]) == (10, 60) and schedule["walk"]["time_bound_percent"] == 0
+    assert schedule["targets"] == {name: {"core_mhz": "auto", "mem_mhz": "auto"} for name in "abc"}
+    assert (schedule["time"], schedule["energy"]) == (10, 60) and schedule["walk"]["blocks"] == blocks
+    assert {schedule["walk"][name] for name in schedule["walk"] if name.startswith(("time", "energy"))} == {0}
     assert "0 of 7 schedules" in schedule["proof"] and "all stay at the baseline" in schedule["proof"]
 
 

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.layout import SCHEDULE
-from kernel_dvfs.student import interval, t_quantile
+from kernel_dvfs.student import t_quantile
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -123,13 +124,13 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
     """(the schedule of a walk with the changes that it measured, what the schedule says of that walk)."""
     option = _option_of(problem, walked["pairs"])
     passed, blocks = walked["passed"], len(walked["time_percent"])
-    if len(walked["energy_percent"]) != blocks or blocks < 2:
+    if passed and (blocks < 2 or len(walked["energy_percent"]) != blocks):
         raise InputError("choice: a walk has at least two blocks, each with time and energy; run snakemake again")
-    time, energy = (
-        interval(walked[name], [str(block) for block in range(blocks)]) for name in ("time_percent", "energy_percent")
-    )
-    time_se, energy_se = (each.sd / math.sqrt(blocks) for each in (time, energy))
-    bound = time.mean + t_quantile(blocks - 1, 1 - walked["over_percent"] / 100) * time_se
+    # all at the baseline change nothing, and need no block to show it
+    changes = [walked["time_percent"], walked["energy_percent"]] if passed else [[0.0], [0.0]]
+    time, energy = map(fmean, changes)
+    time_se, energy_se = (stdev(each) / math.sqrt(blocks) if passed else 0.0 for each in changes)
+    bound = time + t_quantile(blocks - 1, 1 - walked["over_percent"] / 100) * time_se if passed else 0.0
     limit = (1 + slack_percent / 100) * problem.baseline_time
     by_profile = float(problem.time[option].sum())
     about: Walk = {
@@ -147,8 +148,8 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
     confidence = f"with a confidence of {100 - walked['over_percent']:g} %, over {blocks} blocks of sessions"
     proof = f"{passed} of {walked['schedules']} schedules, from the fastest on, keep the limit {confidence}"
     proof += "; the last of them is chosen" if passed else ": all stay at the baseline"
-    whole_time = problem.baseline_time * (1 + time.mean / 100)
-    whole_energy = problem.baseline_energy * (1 + energy.mean / 100)
+    whole_time = problem.baseline_time * (1 + time / 100)
+    whole_energy = problem.baseline_energy * (1 + energy / 100)
     bound_energy = lower_bound(problem, max(limit, by_profile))
     return Answer("optimal", proof, option, whole_time, whole_energy, bound_energy), about
 

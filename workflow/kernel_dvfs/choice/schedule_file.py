@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlia
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair
 from kernel_dvfs.layout import SCHEDULE
-from kernel_dvfs.shape import FILLED, Count, Is, NotNegative, Positive, read
+from kernel_dvfs.shape import Count, Is, NotNegative, Positive, read
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -62,8 +62,8 @@ class Walked(TypedDict):
     schedules: Count  # on the path
     passed: Count  # of them, from the fastest on; 0: all targets stay at the baseline
     pairs: dict[str, tuple[int | Literal["auto"], int | Literal["auto"]]]  # {target: (core, mem)}
-    time_percent: Annotated[list[float], FILLED]  # change against the baseline in each block
-    energy_percent: Annotated[list[float], FILLED]
+    time_percent: list[float]  # change against the baseline in each block; none where nothing but it was on the path
+    energy_percent: list[float]
     over_percent: Over  # chance, at most, that a schedule which passes is truly over its limit
     left: Left
 

@@ -263,7 +263,7 @@ class _Walk:
                 if passed and energy[:, place].mean() >= 0:
                     passed = 0  # the fastest schedules take more energy than the baseline, which keeps any limit
                 option = path[place] if passed else known.problem.baseline
-                still = np.zeros(max(1, len(self._blocks)))
+                still = np.zeros(len(self._blocks))
                 name = name_of(granularity, limit)
                 found[name] = {
                     "schedules": len(path),
@@ -397,7 +397,7 @@ def _line(rounds: list[Round], missing: int) -> str:
 def _shown(name: str, walked: Walked) -> str:
     """What a walk has shown for a limit, and what another hour would bring, for the user."""
     blocks = len(walked["time_percent"])
-    time, energy = (sum(walked[each]) / blocks for each in ("time_percent", "energy_percent"))
+    time, energy = (sum(walked[each]) / max(1, blocks) for each in ("time_percent", "energy_percent"))
     change = f"energy {energy:+.2f} %, time {time:+.3f} %"
     return (
         f"walk: {name}: {change if walked['passed'] else 'no schedule keeps the limit for sure, all stay at auto'}, "
