@@ -45,17 +45,22 @@ def estimates(uuid: str, config: str, can_lock: bool) -> tuple[list[Estimate], l
 def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, can_compare: bool) -> dict[str, float]:
     """{part of the study: seconds} with the least number of windows.
 
-    The parts are thermal conditioning, the sweep and, where clocks can be changed within a job (can_compare), auto
-    against the highest clocks, the validation, and the schedule at other sizes.
+    The parts are thermal conditioning, the sweep, race and walk and, where clocks can be changed within a job
+    (can_compare), auto against the highest clocks, the validation of each schedule, and the schedule at other sizes.
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
     is_hot = measurement["temperature"] == "plateau"
     parts = {"conditioning": (_PLATEAU_S + _HEAT_S * sweep) * is_hot, "sweep": sweep * least_s(measurement)}
+    if study.is_refined:
+        refine = study.options["refine"]
+        points = (refine["windows"] or 0) // measurement["windows"]
+        parts["race and walk"] = 3600 * (refine["hours"] or 0) + points * least_s(measurement)
     if can_compare:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s
         parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
-        parts["validation"] = len(study.kernels) * repeats_s
+        targets = sum(len(study.passes if name in study.pass_schedules else study.kernels) for name in study.headline)
+        parts["validation"] = targets * repeats_s
         parts[OTHER_SIZES] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
     return parts
 
