@@ -24,10 +24,10 @@ def study(lab):
 
     made = lab()
 
-    def measure(pair, target=GEMM, skip_capped=True):
+    def measure(pair, target=GEMM, skip_capped=True, repeat=0):
         (made.folder / "config.yaml").write_text(yaml.safe_dump(made.config | {"skip_capped": skip_capped}))
-        path = made.folder / f"measurements/kernel/{target}/{pair.replace(',', '-')}/r0.json"
-        words = ("measure", "--gpu", "nvml", "--target", target, "--clocks", pair, "-o", path)
+        path = made.folder / f"measurements/kernel/{target}/{pair.replace(',', '-')}/r{repeat}.json"
+        words = ("measure", "--gpu", "nvml", "--target", target, "--clocks", pair, "--repeat", repeat, "-o", path)
         done = made.command(*words)
         assert done.returncode == 0, done.stderr
         return json.loads(path.read_text())
@@ -58,6 +58,11 @@ def test_what_the_cap_may_let_through_is_measured(study):
     assert study("auto,3201")["schema"] == record.POINT
     study("1500,3201", "forward_gelu")
     assert study("1980,3201", "forward_gelu")["schema"] == record.POINT, "this kernel was not held back"
+
+
+def test_what_is_measured_again_is_never_left_out(study):
+    study("1500,3201", repeat=2)
+    assert study("1980,3201", repeat=2)["schema"] == record.POINT
 
 
 def test_by_default_everything_is_measured(study):

@@ -35,7 +35,8 @@ def measure(
     this target, open already; session: what else campaign.open_bench is told. Raises InputError where the GPU cannot
     measure.
     """
-    if why := _why_skipped(output, setup, target, pair):
+    # what is measured again was not left out the first time, and its repeats must not lack one
+    if not repeat and (why := _why_skipped(output, setup, target, pair)):
         record.write_skipped(output, setup, target, pair, repeat, why)
         return
     bench = bench or open_bench(setup, setup_path, target, session)
