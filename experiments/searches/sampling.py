@@ -7,12 +7,13 @@ a study itself come from records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.point import Judged
 from kernel_dvfs.measurement.setup import Setup
@@ -29,6 +30,7 @@ class Truth:
     pairs: list[Pair]  # the baseline first
     time_s: np.ndarray  # (K, C) of one launch
     energy_j: np.ndarray  # (K, C) of one launch
+    auto_core_mhz: np.ndarray  # (K,) reached at the baseline, NaN where unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,10 +59,6 @@ class Campaign:
     time_squares: np.ndarray  # (G,) sum of squared deviations, s^2
     energy_squares: np.ndarray  # (G,) sum of squared deviations, J^2
 
-    def of(self, rows: np.ndarray) -> Campaign:
-        """The same of some of the cells: a mask or indices."""
-        return Campaign(*(getattr(self, each.name)[rows] for each in fields(self)))
-
 
 def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
     """The truth of the kernels of a setup (simulated GPU) at `pairs`."""
@@ -73,13 +71,18 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
         pairs=list(pairs),
         time_s=time_s,
         energy_j=energy_j,
+        auto_core_mhz=np.array([_exact(setup, name).point(BASELINE)["reached"]["core_mhz"] for name in kernels]),
     )
 
 
 def true_points(setup: Setup, kernel: str, pairs: Sequence[Pair]) -> np.ndarray:
     """(2, C): s and J of one launch of a kernel, measured without noise."""
-    exact = Bench(setup, Target("kernel", kernel), exact=True)
+    exact = _exact(setup, kernel)
     return np.array([per_launch(exact.point(pair)) for pair in pairs]).T
+
+
+def _exact(setup: Setup, kernel: str) -> Bench:
+    return Bench(setup, Target("kernel", kernel), exact=True)
 
 
 def per_launch(point: Judged) -> tuple[float, float]:
@@ -87,22 +90,23 @@ def per_launch(point: Judged) -> tuple[float, float]:
     return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
 
 
-def noise_of(setup: Setup, known: Truth) -> Noise:
-    """The noise of the spec's own tables, by the time of one launch."""
-    spec, windows = setup.gpu["spec"], setup.measurement["windows"]
+def noise_of(spec: Mapping[str, Any], measurement: Mapping[str, Any], time_s: np.ndarray) -> Noise:
+    """The noise of a spec's own tables, by the time of one launch.
+
+    measurement: the setup's windows and window_s. time_s: (K, C), the truth.
+    """
     rows = spec["noise"]["window"]
-    size = np.searchsorted([row["below_s"] for row in rows[:-1]], known.time_s, side="right")
+    size = np.searchsorted([row["below_s"] for row in rows[:-1]], time_s, side="right")
     time_sd, energy_sd = (np.array([row[name] for row in rows])[size] for name in ("time_sd", "energy_sd"))
     # a reading is late by up to read_s at either end; the difference of two uniform draws has a variance of 1/6
-    late_sd = spec["sensor"]["read_s"] / np.sqrt(6) / setup.measurement["window_s"]
+    late_sd = spec["sensor"]["read_s"] / np.sqrt(6) / measurement["window_s"]
     power_sd = np.sqrt(np.maximum(energy_sd**2 - time_sd**2, 0))
-    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], 0.0, late_sd, windows)
+    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], 0.0, late_sd, measurement["windows"])
 
 
-def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
-    """The same relative noise for every kernel, given per measurement instead of per window; offsets as in the spec."""
-    own = noise_of(setup, known)
-    factor = np.sqrt(own.windows) * np.ones(known.time_s.shape)
+def high_noise(own: Noise, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
+    """The same relative noise for every kernel, given per measurement instead of per window; offsets as they are."""
+    factor = np.sqrt(own.windows) * np.ones(own.time_sd.shape)
     return replace(own, time_sd=time_sd * factor, power_sd=power_sd * factor)
 
 
@@ -111,18 +115,16 @@ def _log_normal(sd: np.ndarray | float, z: np.ndarray) -> np.ndarray:
     return np.exp(sd * (z - sd / 2))
 
 
-def offsets(noise: Noise, draw: np.random.Generator, pair: np.ndarray) -> np.ndarray:
+def _offsets(noise: Noise, draw: np.random.Generator, pair: np.ndarray) -> np.ndarray:
     """(2, G): factors of time and power of G cells at these pairs that one session does not average away."""
     own = _log_normal(noise.offset_sd, draw.standard_normal((2, len(pair))))
     return own * np.where(pair > 0, _log_normal(noise.locked_sd, draw.standard_normal((2, 1))), 1)
 
 
-def measure(
-    known: Truth, noise: Noise, draw: np.random.Generator, cell: np.ndarray, n: int, offset: np.ndarray | None = None
-) -> Campaign:
-    """One campaign that measures each of the cells (different ones) n times. offset: its offsets, or new ones."""
+def measure(known: Truth, noise: Noise, draw: np.random.Generator, cell: np.ndarray, n: int = 1) -> Campaign:
+    """One campaign that measures each of the cells (different ones) n times."""
     target, pair = np.divmod(cell, len(known.pairs))
-    offset = (offsets(noise, draw, pair) if offset is None else offset)[:, :, None]
+    offset = _offsets(noise, draw, pair)[:, :, None]
     shape = (len(cell), n, noise.windows)
     time, energy = (values[target, pair, None] for values in (known.time_s, known.energy_j))
     time_factor = _log_normal(noise.time_sd[target, pair, None, None], draw.standard_normal(shape))

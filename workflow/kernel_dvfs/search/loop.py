@@ -38,8 +38,6 @@ SEARCHES = {"guided": "kernel_dvfs.search.guided"}
 # {(kind, target): {Pair: [repeats]}}, of all that was asked for
 _Asked: TypeAlias = dict[tuple[str, str], dict[Pair, list[int]]]
 _OPTIONS = ("search", "pairs", "auto_repeats", "limits_percent", "ties", "refine")
-RACE_SHARE = 0.5  # of the budget's blocks that the race may take
-ENOUGH = 0.03  # share of the saving: where less is left to gain, a walk ends before its budget
 
 
 def run(
@@ -163,20 +161,11 @@ class _Study:
 
     def left(self, granularity: str, known: race.Estimate, blocks: float, more: float) -> dict[str, Left]:
         """{name of a limit: what may still be saved} with a walk of so many blocks; more: blocks of an hour."""
-        found: dict[str, Left] = {}
-        for limit, slack in zip(self.limits, self.slacks):
-            by_racing, by_walking, with_more = (
-                float(100 * each / known.problem.baseline_energy)
-                for each in race.left_to_gain(
-                    known, slack, (blocks, blocks + more), self.over, self.setup.measurement["seed"]
-                )
-            )
-            found[name_of(granularity, limit)] = {
-                "race": by_racing,
-                "walk": by_walking,
-                "another_hour": max(by_racing, by_walking - with_more),
-            }
-        return found
+        seed = self.setup.measurement["seed"]
+        return {
+            name_of(granularity, limit): race.left(known, slack, [blocks], more, self.over, seed)[0]
+            for limit, slack in zip(self.limits, self.slacks)
+        }
 
 
 def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], before: list[Round]) -> Round | _Walk:
@@ -219,9 +208,8 @@ def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: 
     blocks = (study.budget - spent - cost) / cost
     more = study.points_an_hour / cost
     left = {name: study.left(name, known, blocks, more) for name, known in estimates.items()}
-    # racing on must gain more than walking further would
-    racing = [name for name, own in left.items() if any(each["race"] > each["walk"] for each in own.values())]
-    if not racing or len(before) >= RACE_SHARE * study.budget / cost or blocks < race.LEAST_BLOCKS:
+    racing = [name for name, own in left.items() if race.races_on(own.values(), len(before), blocks)]
+    if not racing:
         return _Walk(study, estimates, asked, spent)
     block = [each for name in racing for each in requests[name] + between[name]]
     return Round(RACE, block, {"left": {name: each for own in left.values() for name, each in own.items()}})
@@ -258,10 +246,8 @@ class _Walk:
             path = self._paths[granularity]
             time, energy = self._changes(granularity)
             for limit in self._study.limits:
-                passed = race.furthest(time, limit, self._study.over) if self._blocks else 0
+                passed = race.passed(time, energy, limit, self._study.over) if self._blocks else 0
                 place = passed - 1
-                if passed and energy[:, place].mean() >= 0:
-                    passed = 0  # the fastest schedules take more energy than the baseline, which keeps any limit
                 option = path[place] if passed else known.problem.baseline
                 still = np.zeros(len(self._blocks))
                 name = name_of(granularity, limit)
@@ -280,11 +266,7 @@ class _Walk:
         requests = []
         for granularity, path in self._paths.items():
             problem = self._estimates[granularity].problem
-            # a target at its baseline in all of them has nothing to compare
-            away = (path != problem.baseline).any(0)
-            wanted = np.zeros(len(problem.time), dtype=bool)
-            wanted[np.unique(path[:, away])] = True
-            wanted[problem.baseline[away]] = True
+            wanted = race.compared(problem, path)
             requests += _requests(granularity, problem, wanted, race.per_block(problem), self._asked)
         return requests
 
@@ -297,14 +279,10 @@ class _Walk:
 
     def _is_shown(self, left: dict[str, Left]) -> bool:
         """Whether less than ENOUGH of each saving is left to gain."""
-        for granularity, known in self._estimates.items():
-            problem = known.problem
-            for limit, option in zip(self._study.limits, race.chosen(problem, self._study.slacks), strict=True):
-                saving = 100 * (1 - problem.energy[option].sum() / problem.baseline_energy)
-                each = left[name_of(granularity, limit)]
-                if each["race"] + each["walk"] > ENOUGH * saving:
-                    return False
-        return True
+        return all(
+            race.is_shown(known, self._study.slacks, [left[name_of(name, limit)] for limit in self._study.limits])
+            for name, known in self._estimates.items()
+        )
 
     def _changes(self, granularity: str) -> tuple[np.ndarray, np.ndarray]:
         """(time, energy), (B, J) each: change of every schedule of a path in every block, percent of the baseline."""

@@ -21,7 +21,7 @@ Works on choice problems and arrays, not on files.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -31,6 +31,7 @@ from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.integer_grid import integer_grid_of
 from kernel_dvfs.choice.problem import Problem, best_per_target
 from kernel_dvfs.choice.relaxation import price_of_time
+from kernel_dvfs.choice.schedule_file import Left
 from kernel_dvfs.student import t_quantile
 
 SESSIONS = 4  # of a block: a target of a large share is measured in each, others in every second or in one
@@ -38,6 +39,8 @@ NEW = 2  # pairs between the sweep's clocks that a block adds at most, for every
 DRAWS = 2  # tables drawn beside the estimate
 SCHEDULES = 61  # of a path
 LEAST_BLOCKS = 3  # of a walk: of fewer a standard error says little
+RACE_SHARE = 0.5  # of the budget's blocks that the race may take
+ENOUGH = 0.01  # share of the saving: where less is left to gain, a walk ends before its budget
 _ALIKE = 0.15  # by how much the logarithm of two targets' likeness falls with each unit of their excess difference
 _COMMON = 5  # options that two targets must have in common to be compared
 _PRIOR_FREEDOM = 10  # degrees of freedom that the targets' median variance counts for beside a target's own
@@ -166,13 +169,15 @@ def chosen(problem: Problem, slacks: Sequence[float]) -> list[np.ndarray]:
 def per_block(problem: Problem) -> np.ndarray:
     """(K,) how often a block measures a target at one pair: 4, 2 or 1 times, by its share of the baseline's time.
 
-    The measure is the launch at which half of the time is in larger ones.
+    The measure is the launch at which half of the time is in larger ones. The least is measured once: more blocks show
+    their scatter better than larger ones.
     """
     each = problem.time[problem.baseline] / [len(members) for members in problem.members]
     size = np.repeat(each, [len(members) for members in problem.members])
     size = np.sort(size)[::-1]
     middle = size[np.searchsorted(np.cumsum(size), size.sum() / 2)]
-    return np.where(each > 0.7 * middle, SESSIONS, np.where(each > 0.35 * middle, SESSIONS // 2, 1))
+    count = np.where(each > 0.7 * middle, SESSIONS, np.where(each > 0.35 * middle, SESSIONS // 2, 1))
+    return count // count.min()
 
 
 def halfway(problem: Problem, slacks: Sequence[float], supported: Callable, most: int = NEW) -> list[tuple]:
@@ -223,6 +228,16 @@ def _between(core: float, measured: Sequence[float], supported: Sequence[float])
     return [each[len(each) // 2] for each in free if each]
 
 
+def races_on(left: Iterable[Left], raced: int, blocks: float) -> bool:
+    """Whether another block is raced before the walk: racing on must gain more than walking further would.
+
+    left: of each limit, with a walk of what the budget leaves after that block. raced: blocks so far. blocks: that the
+    budget leaves then, of race and walk alike.
+    """
+    share = (raced + 1 + blocks) * RACE_SHARE
+    return blocks >= LEAST_BLOCKS and raced < share and any(each["race"] > each["walk"] for each in left)
+
+
 def path(known: Estimate, slacks: Sequence[float]) -> np.ndarray:
     """(J, K) options: the exact choices at SCHEDULES limits a limit asked for, fastest first, each once.
 
@@ -249,6 +264,31 @@ def path(known: Estimate, slacks: Sequence[float]) -> np.ndarray:
     return np.array(kept)
 
 
+def compared(problem: Problem, path: np.ndarray) -> np.ndarray:
+    """(N,) bool: the options that a walk along a path (J, K) measures; a target that never leaves its baseline none."""
+    away = (path != problem.baseline).any(0)
+    wanted = np.zeros(len(problem.time), dtype=bool)
+    wanted[np.unique(path[:, away])] = True
+    wanted[problem.baseline[away]] = True
+    return wanted
+
+
+def is_shown(known: Estimate, slacks: Sequence[float], left: Iterable[Left]) -> bool:
+    """Whether less than ENOUGH of the saving is left to gain at each limit; left: of each."""
+    problem = known.problem
+    savings = [1 - problem.energy[option].sum() / problem.baseline_energy for option in chosen(problem, slacks)]
+    return all(each["race"] + each["walk"] <= 100 * ENOUGH * saving for each, saving in zip(left, savings))
+
+
+def passed(time: np.ndarray, energy: np.ndarray, limit: float, over: float) -> int:
+    """How many schedules of a path a walk has passed; none if the last of them saves nothing.
+
+    time, energy: (B, J) changes against the baseline, of which `limit` is a time; the baseline itself keeps any.
+    """
+    count = furthest(time, limit, over)
+    return count if count and energy[:, count - 1].mean() < 0 else 0
+
+
 def furthest(changes: np.ndarray, limit: float, over: float) -> int:
     """How many schedules of a path are passed: each keeps `limit` with a confidence of 1 - over, as do all before it.
 
@@ -258,6 +298,22 @@ def furthest(changes: np.ndarray, limit: float, over: float) -> int:
     error = changes.std(0, ddof=1) / np.sqrt(blocks)
     late = changes.mean(0) + t_quantile(blocks - 1, 1 - over) * error > limit + 1e-12
     return int(late.argmax()) if late.any() else changes.shape[1]
+
+
+def left(known: Estimate, slack: float, blocks: Sequence[float], more: float, over: float, seed: int) -> list[Left]:
+    """What may still be saved at a limit, for a walk of each of these numbers of blocks; more: blocks of an hour."""
+    race, *walk = left_to_gain(known, slack, [*blocks, *(each + more for each in blocks)], over, seed)
+    share = 100 / known.problem.baseline_energy
+    return [
+        {"race": share * race, "walk": share * now, "another_hour": share * max(race, now - later)}
+        for now, later in zip(walk[: len(blocks)], walk[len(blocks) :])
+    ]
+
+
+def price(problem: Problem, slack: float) -> float:
+    """Of a unit of time, in energy, at which a limit binds; 0 where it does not, or where no choice keeps it."""
+    grid = integer_grid_of(problem, (1 + slack) * problem.baseline_time, only_fitting=False)
+    return float(price_of_time(grid)[0] * grid.energy_unit / grid.time_unit) if grid else 0.0
 
 
 def left_to_gain(known: Estimate, slack: float, blocks: Sequence[float], over: float, seed: int) -> list[float]:
@@ -271,21 +327,18 @@ def left_to_gain(known: Estimate, slack: float, blocks: Sequence[float], over: f
     standard error of the time, at that price.
     """
     problem = known.problem
-    grid = integer_grid_of(problem, (1 + slack) * problem.baseline_time, only_fitting=False)
-    if grid is None:
-        return [0.0] * (1 + len(blocks))
-    price = price_of_time(grid)[0] * grid.energy_unit / grid.time_unit
-    option = best_per_target(problem.energy + price * problem.time, problem.target, problem.first)
+    cost = price(problem, slack)  # of a unit of time
+    option = best_per_target(problem.energy + cost * problem.time, problem.target, problem.first)
     draw = np.random.default_rng(seed)
     lost = 0.0
     for _ in range(_GAIN_DRAWS):
         table = known.drawn(draw)
-        score = table.energy + price * table.time
+        score = table.energy + cost * table.time
         lost += float((score[option] - np.minimum.reduceat(score, problem.first)).sum())
     found, sd = [lost / _GAIN_DRAWS], known.block_sd(option)
     for each in blocks:
         count = max(int(each), LEAST_BLOCKS)
-        found.append(price * t_quantile(count - 1, 1 - over) * sd / float(np.sqrt(max(each, LEAST_BLOCKS))))
+        found.append(cost * t_quantile(count - 1, 1 - over) * sd / float(np.sqrt(max(each, LEAST_BLOCKS))))
     return found
 
 
