@@ -168,7 +168,7 @@ def grid(step: int) -> tuple[str, ...]:
     """Configuration of a sweep and nothing after it."""
     return (
         f"grid={{core_mhz: {{step: {step}}}, mem_mhz: all, auto: true}}",
-        "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
+        "refine={windows: 0, hours: null, over_percent: 10}",
         "data_parallel_batches=[]",
         "tensor_parallel_degrees=[]",
     )

@@ -91,5 +91,5 @@ def test_snakemake_plans_it(folder, said_by, line, request):
 
 def test_there_are_studies_of_every_kind():
     lines = " ".join(study_lines())
-    assert all(word in lines for word in ("gpu=nvml", "kind: table", "pipeline", "serving", "slack_percent"))
+    assert all(word in lines for word in ("gpu=nvml", "kind: table", "pipeline", "serving", "limits_percent"))
     assert any(f"model={name}" in lines for name in MODELS)

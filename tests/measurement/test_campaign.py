@@ -40,7 +40,9 @@ def test_any_number_of_repeats_is_possible(repeats):
 @pytest.mark.parametrize(
     ("pair", "repeat", "campaign"),
     [
-        (BASELINE, 6, "sweep"),
+        (BASELINE, 0, "sweep"),
+        (BASELINE, 1, "sweep-1"),
+        (BASELINE, 6, "sweep-6"),
         (BASELINE, 7, "remeasure-1"),
         (BASELINE, 11, "remeasure-5"),
         (PAIRS[3], 0, "sweep"),
@@ -48,7 +50,7 @@ def test_any_number_of_repeats_is_possible(repeats):
         (PAIRS[3], 4, "remeasure-4"),
     ],
 )
-def test_repeats_beyond_those_of_the_sweep_are_measured_again(pair, repeat, campaign):
+def test_each_repeat_is_of_a_session_of_its_own_and_those_beyond_the_sweep_of_later_ones(pair, repeat, campaign):
     """Of a sweep that measures auto seven times and everything else once."""
     assert of_repeat(pair, repeat, 7) == campaign
 

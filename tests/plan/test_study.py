@@ -7,6 +7,7 @@ from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
+from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.workload import name_of_model
 
 
@@ -100,6 +101,27 @@ def test_only_global_waste_by_counts_is_chosen_by_a_walk_and_only_where_one_is_a
         assert study.walk_file(*other) == []
     unwalked = plan(config(refine={"windows": 0, "hours": None, "over_percent": 10}), str(tmp_path))
     assert unwalked.walk_file("global", "waste", "") == []
+
+
+def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_and_not_where_its_file_is_another(
+    config, tmp_path
+):
+    study = plan(config(), str(tmp_path))
+    left = {"race": 0.1, "walk": 0.2, "another_hour": 0.15}
+    shown = {"schedules": 9, "passed": 1, "pairs": {"a": (1470, "auto")}, "over_percent": 10, "left": left}
+    shown |= {"time_percent": [-1.0, -2.0], "energy_percent": [-3.0, -4.0]}
+
+    def digest(slack="-slack0.6", scope="global", weights="", token="", **changed):
+        walks = {"kernel-slack0.6": shown | changed, "kernel-slack1": shown}
+        rounds = [search_file.Round("walk", [], {})]
+        search_file.write(study.search_file, search_file.Search("0" * 12, {}, rounds, {}, token, walks))
+        return study.walked("kernel", scope, "waste", slack, weights)
+
+    assert study.walked("kernel", "global", "waste", "-slack0.6", "") == "", "there is none yet"
+    known = digest()
+    assert known == digest(token="another search") != digest(energy_percent=[-3.0, -4.5])
+    assert digest("-slack1", passed=2) == known, "of equal walks"
+    assert digest(scope="local") == digest(weights="-raw") == ""
 
 
 def test_planning_writes_nothing(config, tmp_path):

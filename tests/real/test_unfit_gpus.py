@@ -101,7 +101,7 @@ def test_a_mig_slice_that_cuda_is_confined_to_is_refused(lab):
 def test_a_refused_configuration_leaves_no_trace(lab):
     made = lab()
     code = "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
-    code += "plan(load('config.yaml') | {'gpu': 'nvml', 'slack_percent': 1e-9}, 'r')"
+    code += "plan(load('config.yaml') | {'gpu': 'nvml', 'limits_percent': [1e-9]}, 'r')"
     made.measure()
     done = made.python(code)
     assert "at most six decimals" in done.stderr and not (made.folder / "r").exists()

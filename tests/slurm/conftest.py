@@ -28,7 +28,7 @@ CONFIG = {
     "max_windows": "max_windows=2",
     "energy_ci_percent": "energy_ci_percent=20",
     "warmup_s": "warmup_s=0.1",
-    "refine": "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
+    "refine": "refine={windows: 0, hours: null, over_percent: 10}",
     "native": "native={cpu: 'off', cuda: 'off', pipeline: 'off'}",
 }
 

@@ -1,18 +1,24 @@
 """What is measured beyond the sweep, in a clone: it ends, measures nothing twice, and cannot outlive its records."""
 
+import csv
 import json
 import shutil
 
 import pytest
 from reduced_study import FOLDER, RECORDS, clone, planned, snakemake
 
+from kernel_dvfs.profile.store import read_profile
+
 pytestmark = pytest.mark.workflow
 
-ON = "refine={rounds: 2, gain: 0, checks: 2, margin_z: 1.645}"
+ON = "refine={windows: 1000, hours: null, over_percent: 10}"
 QUICK = ("data_parallel_batches=[]", "tensor_parallel_degrees=[1]", "tensor_energy_pj=[2.2]", "headline_map=null")
+# auto twice, so that a race knows what a measurement scatters
+QUICK += ("auto_repeats=2", "limits_percent=[1]")
+SWEPT = RECORDS + 48
 # what rests on a search; figures and pages do as tables do (test_partial_reruns.py)
 MADE = ("choose", str(FOLDER / "tables/headline.csv"))
-REMEASURED = FOLDER / "measurements/kernel/forward_gelu/auto-auto/r1.json"
+REMEASURED = FOLDER / "measurements/kernel/forward_gelu/auto-auto/r2.json"
 
 
 def times(directory, pattern="measurements/*/*/*/r*.json") -> dict:
@@ -21,7 +27,7 @@ def times(directory, pattern="measurements/*/*/*/r*.json") -> dict:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """A study without refinement."""
+    """A study of one sweep."""
     directory = clone(tmp_path_factory.mktemp("search") / "clone")
     snakemake(directory, "profile", config=QUICK)
     return directory
@@ -29,11 +35,11 @@ def swept(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished_search(swept):
-    """The same with refinement: the sweep's records must have stayed. Not to be changed: use `refined`."""
+    """The same with race and walk: the sweep's records must have stayed. Not to be changed: use `refined`."""
     before = times(swept)
     snakemake(swept, *MADE, config=(*QUICK, ON))
     after = times(swept)
-    assert len(before) == RECORDS and before.items() <= after.items()
+    assert len(before) == SWEPT and before.items() <= after.items()
     return swept
 
 
@@ -50,14 +56,53 @@ def search_of(directory) -> dict:
 
 def test_a_search_ends_when_nothing_is_asked_for_and_its_records_are_there(finished_search):
     found = search_of(finished_search)
-    asked = [sum(len(request[-1]) for request in each["requests"]) for each in found["rounds"]]
-    # two rounds, then a check of two measurements
-    assert asked[0] > 48 and asked[1] > 48 and asked[2] > 2 * 48 and asked[3:] == [0]
-    assert len(times(finished_search)) == RECORDS + sum(asked) == len(found["records"])
-    schedule = json.loads((finished_search / FOLDER / "schedules/kernel-global-waste-slack0.json").read_text())
-    assert schedule["margin"]["z"] == 1.645 and schedule["margin"]["checked"]
-    headline = (finished_search / FOLDER / "tables/headline.csv").read_text().splitlines()
-    assert len(headline) == 3 and "fresh_time_change_percent" in headline[0]
+    asked = {stage: [] for stage in ("race", "walk")}
+    for each in found["rounds"]:
+        asked[each["stage"]].append(sum(len(request[-1]) for request in each["requests"]))
+    assert all(asked["race"]) and all(asked["walk"][:3]) and asked["walk"][3:] == [0]
+    measured = sum(map(sum, asked.values()))
+    assert len(times(finished_search)) == SWEPT + measured == len(found["records"])
+    # the race takes half the budget at most; a walk of three blocks is made whatever is left
+    assert measured - sum(asked["walk"]) <= 500 and measured < 1200
+
+
+def test_the_schedules_of_each_limit_are_those_that_the_walk_has_shown(finished_search):
+    walks = search_of(finished_search)["walks"]
+    assert list(walks) == ["kernel-slack0", "kernel-slack1", "pass-slack0", "pass-slack1"]
+    for name, walked in walks.items():
+        level, limit = name.split("-slack")
+        path = finished_search / FOLDER / f"schedules/{level}-global-waste-slack{limit}.json"
+        schedule = json.loads(path.read_text())
+        chosen = {name: [pair["core_mhz"], pair["mem_mhz"]] for name, pair in schedule["targets"].items()}
+        assert chosen == walked["pairs"] and schedule["walk"]["passed"] == walked["passed"]
+        assert schedule["walk"]["time_bound_percent"] <= float(limit) + 1e-9
+        energy = walked["energy_percent"]
+        assert schedule["energy_change_percent"] == pytest.approx(sum(energy) / len(energy), abs=1e-9)
+    assert walks["kernel-slack1"]["passed"] > walks["kernel-slack0"]["passed"] > 0, "so that it says something"
+    for other in ("kernel-local-waste-slack0", "kernel-global-edp"):
+        assert json.loads((finished_search / FOLDER / f"schedules/{other}.json").read_text())["walk"] is None
+    with open(finished_search / FOLDER / "tables/headline.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["schedule"] for row in rows] == [
+        "kernel-global-waste-slack0",
+        "pass-global-waste-slack0",
+        "kernel-global-waste-slack1",
+    ]
+    assert {row["status"] for row in rows} == {"shown by a walk"} and rows[0]["fresh_time_change_percent"]
+    assert [float(row["time_bound_percent"]) <= float(row["slack_percent"]) + 1e-9 for row in rows] == [True] * 3
+
+
+def test_a_profile_is_pooled_from_sweep_and_race_alone(finished_search):
+    raced = {}
+    for each in search_of(finished_search)["rounds"]:
+        if each["stage"] == "race":
+            for kind, target, core, mem, repeats in each["requests"]:
+                raced[kind, target, core, mem] = raced.get((kind, target, core, mem), 0) + len(repeats)
+    for row in read_profile(finished_search / FOLDER / "profile.parquet").table.to_pylist():
+        pair = ("auto", "auto") if row["is_baseline"] else (row["core_mhz"], row["mem_mhz"])
+        own = raced.get((row["study"], row["target"], *pair), 0)
+        swept = 2 if row["is_baseline"] else row["core_mhz"] in (1470, 2100)
+        assert row["n"] == swept + own, row
 
 
 def test_a_second_run_does_nothing(finished_search):
@@ -82,26 +127,47 @@ def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_an
     assert not {"measure", "search", "aggregate", "choose_schedule", "tables/headline"} & set(not_made)
 
 
-def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined):
-    before = search_of(refined)
-    record = json.loads((refined / REMEASURED).read_text())
-    for window in record["windows"]:
-        window["energy_mj"] *= 1.1
-    for field in ("energy_mj", "energy_sd_mj", "power_mw"):
-        record["summary"][field] *= 1.1
-    del record["sha256"]  # it stands for one that was measured, not edited
-    (refined / REMEASURED).write_text(json.dumps(record) + "\n")
+def rewritten(path, factor):
+    """A record that stands for one that was measured, not edited, with another energy."""
+    record = json.loads(path.read_text())
+    for each in (*record["windows"], record["summary"]):
+        each["energy_mj"] *= factor
+    record["summary"]["power_mw"] *= factor
+    del record["sha256"]
+    path.write_text(json.dumps(record) + "\n")
+
+
+@pytest.mark.parametrize("stage", ["race", "walk"])
+def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined, stage):
+    """One of the race changes the profile; one of the walk changes nothing but what is claimed."""
+    before, name = search_of(refined), REMEASURED
+    if stage == "walk":
+        pairs = before["walks"]["kernel-slack0"]["pairs"]
+        first = next(each["requests"] for each in before["rounds"] if each["stage"] == "walk")
+        target, pair, repeats = next(
+            (target, pair, repeats)
+            for kind, target, *pair, repeats in first
+            if kind == "kernel" and "auto" not in pair and pairs[target] == pair
+        )
+        name = FOLDER / f"measurements/kernel/{target}/{pair[0]}-{pair[1]}/r{repeats[0]}.json"
+    profile = (refined / FOLDER / "profile.parquet").read_bytes()
+    rewritten(refined / name, 1.1)
     snakemake(refined, *MADE, config=(*QUICK, ON))
-    after = search_of(refined)
-    name = str(REMEASURED.relative_to(FOLDER / "measurements"))
-    assert before["records"][name] != after["records"][name]
+    after, path = search_of(refined), str(name.relative_to(FOLDER / "measurements"))
+    assert before["records"][path] != after["records"][path]
+    assert (profile == (refined / FOLDER / "profile.parquet").read_bytes()) == (stage == "walk")
+    strict = json.loads((refined / FOLDER / "schedules/kernel-global-waste-slack0.json").read_text())
+    energy = after["walks"]["kernel-slack0"]["energy_percent"]
+    assert strict["energy_change_percent"] == pytest.approx(sum(energy) / len(energy), abs=1e-9)
+    if stage == "walk":
+        assert energy[0] > before["walks"]["kernel-slack0"]["energy_percent"][0]
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
 
 
 def test_another_protocol_leaves_no_search_that_rests_on_the_old_one(refined):
     before = search_of(refined)
     jobs = planned(refined, "choose", config=(*QUICK, ON, "window_s=4"))
-    assert jobs["measure"] == RECORDS and jobs["search"] == 1
+    assert jobs["measure"] == SWEPT and jobs["search"] == 1
     snakemake(refined, "profile", config=(*QUICK, ON, "window_s=4"))
     after = search_of(refined)
     assert after["setup"] != before["setup"] and not set(after["records"].values()) & set(before["records"].values())
@@ -116,8 +182,8 @@ def test_off_and_on_again_measures_nothing(refined):
     assert times(refined) == before
 
 
-def test_a_longer_refinement_goes_on_from_the_shorter_one(refined):
+def test_a_larger_budget_goes_on_from_the_smaller_one(refined):
     before = times(refined)
-    snakemake(refined, "profile", config=(*QUICK, ON.replace("rounds: 2", "rounds: 3")))
+    snakemake(refined, "profile", config=(*QUICK, ON.replace("1000", "1600")))
     after = times(refined)
     assert before.items() <= after.items() and len(after) > len(before)

@@ -27,7 +27,7 @@ REAL = (
     "gpu=nvml:0",
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
-    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
+    "refine={windows: 0, hours: null, over_percent: 10}",
     "validation_repeats=2",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
 )
@@ -42,7 +42,7 @@ FORECAST = (
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
     "validation_repeats=2",
-    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
+    "refine={windows: 0, hours: null, over_percent: 10}",
 )
 FORECAST_FOLDER = "results/sim-h200-sxm/step-step"
 # what a user's file has; the comment is to be edited

@@ -13,7 +13,8 @@ rule choose:
 rule choose_schedule:
     input:
         profile=profile,
-        walk=lambda wildcards: STUDY.walk_file(wildcards.scope, wildcards.objective, wildcards.weights),
+        # its file is another one after each search; `walked` below says whether the walk is
+        walk=ancient(lambda wildcards: STUDY.walk_file(wildcards.scope, wildcards.objective, wildcards.weights)),
     output:
         FOLDER + "/schedules/{level}-{scope}-{objective}{slack}{weights}.json",
     log:
@@ -29,6 +30,8 @@ rule choose_schedule:
         slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack "),
         weights=lambda wildcards: wildcards.weights.replace("-", "--weights ", 1),
         walk=lambda wildcards, input: f"--walk {input.walk}" if input.walk else "",
+        # not from `input`, since Snakemake does not look at what follows from inputs for a change
+        walked=lambda wildcards: STUDY.walked(**dict(wildcards.items())),
         ties=config["ties"],
     shell:
         "{RUN} choose {input.profile:q} --granularity {wildcards.level} --scope {wildcards.scope} "

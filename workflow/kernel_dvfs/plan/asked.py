@@ -6,6 +6,7 @@ Pure: it reads what other studies have left in the results folder, and writes no
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -336,6 +337,19 @@ class Study(layout.Folder):
         """What a schedule is chosen from besides the profile: the global ones have walked."""
         is_walked = self.is_refined and (scope, objective, weights) == ("global", "waste", "")
         return [self.search_file] if is_walked else []
+
+    def walked(self, level: str, scope: str, objective: str, slack: str, weights: str) -> str:
+        """A digest of what a walk has shown for a schedule, named by these parts; "" where none has. It follows from that
+        alone, while the walk's file also tells what was measured, and so is another one after each search.
+        """
+        if not self.walk_file(scope, objective, weights):
+            return ""
+        try:
+            walks = search_file.read(self.search_file).walks
+        except InputError:
+            return ""
+        found = walks.get(search_file.name_of(level, float(slack.removeprefix("-slack"))))
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
 
     def search_options(self) -> dict:
         """What the search for what is measured next is told, beside the setup and the records."""
