@@ -339,8 +339,9 @@ class Study(layout.Folder):
         return [self.search_file] if is_walked else []
 
     def walked(self, level: str, scope: str, objective: str, slack: str, weights: str) -> str:
-        """A digest of what a walk has shown for a schedule, named by these parts; "" where none has. It follows from that
-        alone, while the walk's file also tells what was measured, and so is another one after each search.
+        """A digest of what a walk has shown for a schedule, named by these parts; "" where none has.
+
+        It follows from that alone; the walk's file also tells what was measured, so each search writes another one.
         """
         if not self.walk_file(scope, objective, weights):
             return ""
