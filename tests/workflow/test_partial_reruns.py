@@ -61,11 +61,11 @@ def test_a_table_is_written_without_what_draws(study, output, drawing):
     assert done.stdout.split() == drawing
 
 
-def test_another_slack_measures_only_its_own_fresh_repeats(study):
-    jobs = planned(study, config=["slack_percent=5"])
+def test_other_limits_measure_only_their_own_fresh_repeats(study):
+    jobs = planned(study, config=["limits_percent=[5, 0, 2.5]"])
     assert not (MEASURING - {"validate"}) & set(jobs)
-    assert jobs["choose_schedule"] == 6, "the six schedules that did not exist"
-    assert jobs["validate"] == 2
+    assert jobs["choose_schedule"] == 2 * 6, "the six schedules of each that did not exist"
+    assert jobs["validate"] == 2 * 2
 
 
 @pytest.mark.parametrize("change", ["ties=untied", "weights=equal-time"])
@@ -114,7 +114,7 @@ def test_a_record_that_is_measured_again_to_the_same_bytes_runs_nothing_after_th
 def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_it(study):
     before = files(study)
     content = json.loads(record(study).read_text())
-    for field in ("energy_mj", "energy_sd_mj", "power_mw"):
+    for field in ("energy_mj", "power_mw"):
         content["summary"][field] *= 1.01
     for window in content["windows"]:
         window["energy_mj"] *= 1.01
