@@ -1,4 +1,4 @@
-"""A search on a real GPU: sessions of its own for rounds and checks, one clock pair after the other, goes on where it
+"""A search on a real GPU: a session of its own for each block, one clock pair after the other, goes on where it
 was stopped. A validation repeat is a session of its own too."""
 
 import json
@@ -17,9 +17,10 @@ OPTIONS = {
     "search": "exhaustive",
     "pairs": "auto-auto,1500-3201,1200-3201,900-2201",
     "auto_repeats": 2,
-    "slacks_percent": [0],
+    "limits_percent": [0],
     "ties": "tied",
-    "refine": {"rounds": 1, "gain": 0.5, "checks": 2, "margin_z": 1},
+    # of two windows a point: a walk of three blocks, whatever is left
+    "refine": {"windows": 100, "hours": None, "over_percent": 10},
 }
 
 
@@ -82,15 +83,19 @@ def test_clocks_are_changed_once_a_pair_and_what_is_there_is_not_measured_again(
     sessions: dict[str, list] = {}
     for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, files[file]["run"]["order"])):
         sessions.setdefault(files[file]["run"]["run_id"], []).append(files[file])
-    swept, again, *checks = sessions.values()
-    assert len(swept) == len(known) * 5 and {each["run"]["campaign"] for each in swept} == {"sweep"}
-    # one round, then a check of two measurements
-    assert len(checks) == 2 and len(checks[0]) == len(checks[1])
+    swept, *blocks = sessions.values()
+    assert len(swept) == len(known) * 5 and {each["run"]["campaign"] for each in swept} == {"sweep", "sweep-1"}
+    rounds = json.loads((made.folder / "search.json").read_text())["rounds"]
+    asked = [sum(len(request[-1]) for request in each["requests"]) for each in rounds]
+    assert [len(block) for block in blocks] == asked[:-1] and asked[-1] == 0
+    assert [each["stage"] for each in rounds].count("walk") >= 4
     # auto first and last, every other pair once between
     order = stretches(swept)
     assert order[0] == order[-1] == ("auto", "auto") and len(order) == 5
-    for session in (again, *checks):
-        assert len(stretches(session)) == len(set(stretches(session)))
+    # four times a block, in each one pair after the other
+    for block in blocks:
+        assert len(stretches(block)) <= 4 * len(set(stretches(block)))
+        assert len({each["run"]["campaign"] for each in block}) >= 4
 
     before, text = {file: file.stat().st_mtime_ns for file in files}, (made.folder / "search.json").read_bytes()
     gone = next(file for file, record in files.items() if record["run"]["campaign"] == "sweep")
