@@ -310,7 +310,7 @@ def races(
         rest = (budget - spent - cost) / cost
         left = [race.left(known, slack, [rest], ground.an_hour / cost, OVER, seed)[0] for slack in slacks]
         yield Raced(view, known, blocks, spent, left)
-        if not race.races_on(left, blocks, rest):
+        if not race.races_on(left, spent, cost, budget):
             return
         between: dict[tuple, None] = {}
         if ground.swept < len(ground.keys):

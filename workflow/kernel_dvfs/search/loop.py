@@ -208,7 +208,7 @@ def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: 
     blocks = (study.budget - spent - cost) / cost
     more = study.points_an_hour / cost
     left = {name: study.left(name, known, blocks, more) for name, known in estimates.items()}
-    racing = [name for name, own in left.items() if race.races_on(own.values(), len(before), blocks)]
+    racing = [name for name, own in left.items() if race.races_on(own.values(), spent, cost, study.budget)]
     if not racing:
         return _Walk(study, estimates, asked, spent)
     block = [each for name in racing for each in requests[name] + between[name]]

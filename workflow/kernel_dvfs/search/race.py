@@ -39,7 +39,7 @@ NEW = 2  # pairs between the sweep's clocks that a block adds at most, for every
 DRAWS = 2  # tables drawn beside the estimate
 SCHEDULES = 61  # of a path
 LEAST_BLOCKS = 3  # of a walk: of fewer a standard error says little
-RACE_SHARE = 0.5  # of the budget's blocks that the race may take
+RACE_SHARE = 0.5  # of the budget, after which no block of the race begins
 ENOUGH = 0.01  # share of the saving: where less is left to gain, a walk ends before its budget
 _ALIKE = 0.15  # by how much the logarithm of two targets' likeness falls with each unit of their excess difference
 _COMMON = 5  # options that two targets must have in common to be compared
@@ -228,14 +228,14 @@ def _between(core: float, measured: Sequence[float], supported: Sequence[float])
     return [each[len(each) // 2] for each in free if each]
 
 
-def races_on(left: Iterable[Left], raced: int, blocks: float) -> bool:
+def races_on(left: Iterable[Left], spent: int, cost: int, budget: int) -> bool:
     """Whether another block is raced before the walk: racing on must gain more than walking further would.
 
-    left: of each limit, with a walk of what the budget leaves after that block. raced: blocks so far. blocks: that the
-    budget leaves then, of race and walk alike.
+    left: of each limit, with a walk of what that block leaves. spent, cost, budget: points of the race so far, of the
+    block, and of race and walk together.
     """
-    share = (raced + 1 + blocks) * RACE_SHARE
-    return blocks >= LEAST_BLOCKS and raced < share and any(each["race"] > each["walk"] for each in left)
+    room = budget - spent - cost >= LEAST_BLOCKS * cost and spent < RACE_SHARE * budget
+    return room and any(each["race"] > each["walk"] for each in left)
 
 
 def path(known: Estimate, slacks: Sequence[float]) -> np.ndarray:
