@@ -11,22 +11,18 @@ import pandas as pd
 import pytest
 
 from experiments.searches import sampling, selection_bias
+from experiments.searches.array_study import Ground, pooled, race_and_walk, races, streams, swept
 from experiments.searches.sampling import Campaign, Truth
 from experiments.searches.selection_bias import (
     BOUND,
     RACE_AND_WALK,
     SETTINGS,
-    Ground,
     Setting,
     ground_of,
     line,
     make,
-    pooled,
-    race_and_walk,
-    races,
     stop_line,
     study,
-    swept,
     table_truth,
 )
 from kernel_dvfs.errors import InputError
@@ -215,7 +211,7 @@ def test_another_order_of_kernels_gives_the_same_best(ground):
 def test_the_race_looks_between_the_clocks_of_the_sweep_where_it_may():
     setting = replace(SMALL, fine=True)
     ground = ground_of(setting)
-    draw, later, *_ = selection_bias._streams(ground, 3)
+    draw, later, *_ = streams(ground, 3)
     *_, last = races(ground, swept(ground, draw), [0.0], 1_500, 3, later)
     new = set(last.view.problem.keys) - set(ground.keys[: ground.swept])
     # auto reaches 1905 MHz under load; the grid has 1890 and 2100
@@ -367,7 +363,7 @@ def test_every_study_is_kept_and_one_setting_can_be_studied_again(tmp_path, monk
     pd.testing.assert_frame_equal(again[again.setting == "small"], studies[studies.setting == "small"])
     assert (tmp_path / "selection_bias_stop.csv").read_text() == stops
     page = (tmp_path / "selection_bias.md").read_text()
-    assert "**small**: 2 studies, seeds from 70" in page and "**noisy**: 2 studies, seeds from 80" in page
+    assert "| small | 0 % | 2 (70) |" in page and "| noisy | 1 % | 2 (80) |" in page
     monkeypatch.setattr(sys, "argv", [*words, "--only", "mine"])
     with pytest.raises(InputError, match="--only: no setting mine; use small, noisy"):
         selection_bias.main()
