@@ -540,6 +540,14 @@ def test_fine_saves_far_more_than_coarse(study, fine, coarse, one_pair, verdict)
     assert strategies(study, {STRICT: (0, fine), one_pair: (0, coarse)}).verdict(19) == verdict
 
 
+@pytest.mark.parametrize(("status", "verdict"), [("shown by a walk", "holds"), ("infeasible", "not testable")])
+def test_a_choice_that_a_walk_has_shown_counts_and_an_impossible_one_does_not(study, status, verdict):
+    study = strategies(study, {STRICT: (0, -8), "kernel-single-waste-slack0": (0, -3)})
+    study.strategies[STRICT]["status"] = status
+    study.table("strategies", *study.strategies.values())
+    assert study.verdict(19) == verdict
+
+
 # --- repeats: 20, 21 ---
 
 
