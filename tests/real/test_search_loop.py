@@ -19,7 +19,7 @@ OPTIONS = {
     "auto_repeats": 2,
     "limits_percent": [0],
     "ties": "tied",
-    # of two windows a point: a walk of three blocks, whatever is left
+    # of two windows a point
     "refine": {"windows": 100, "hours": None, "over_percent": 10},
 }
 
@@ -88,7 +88,7 @@ def test_clocks_are_changed_once_a_pair_and_what_is_there_is_not_measured_again(
     rounds = json.loads((made.folder / "search.json").read_text())["rounds"]
     asked = [sum(len(request[-1]) for request in each["requests"]) for each in rounds]
     assert [len(block) for block in blocks] == asked[:-1] and asked[-1] == 0
-    assert [each["stage"] for each in rounds].count("walk") >= 4
+    assert len(blocks) >= 3 and rounds[-1]["stage"] == "walk"
     # auto first and last, every other pair once between
     order = stretches(swept)
     assert order[0] == order[-1] == ("auto", "auto") and len(order) == 5
