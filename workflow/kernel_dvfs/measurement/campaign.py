@@ -2,8 +2,8 @@
 
 `sweep` finds clocks, `remeasure-<number>` measures promising ones again, `fresh-<repeat>` validates the choice. On a
 simulated GPU each campaign draws its own noise and offsets, as another session would on a real one. On a real GPU a
-session is one measuring process: `new_session` ends the one that runs, so that rounds, checks and validation repeats
-do not share what a session keeps (the board's state, where tensors lie in memory).
+session is one measuring process: `new_session` ends the one that runs, so that blocks of race and walk, and repeats of
+a validation, do not share what a session keeps (the board's state, where tensors lie in memory).
 """
 
 from __future__ import annotations
