@@ -45,5 +45,6 @@ def whole_walk(**changed):
         "time_se_percent": 0.03,
         "energy_se_percent": 0.05,
         "reserve_percent": 0.05,
+        "proposed_energy_percent": -5.2,
         "left": {"race": 0.1, "walk": 0.2, "another_hour": 0.12},
     } | changed
