@@ -416,6 +416,7 @@ def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_ch
     found = folder.run(OPTIONS | {"search": "guided", "guided": guided | {"passes": False}})
     first = next(place for place, each in enumerate(found.rounds) if each.stage == "race")
     assert first > 1 and {each.stage for each in found.rounds[:first]} == {"search"}
+    assert found.rounds[first].about["estimate"]["finished"]
     known = request.merged([one for each in found.rounds[:first] for one in each.requests])
     asked = found.rounds[first].requests
     assert len(copies) > 1

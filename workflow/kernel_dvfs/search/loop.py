@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -170,18 +171,19 @@ class _Study:
 
 def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], before: list[Round]) -> Round | _Walk:
     """What follows from the profile so far (`rows`), of all `known` requests: a round, or the walk."""
-    options = study.options
+    options, about = study.options, {}
     if options["search"] in SEARCHES and all(each.stage == SEARCH for each in before):
         search = import_module(SEARCHES[options["search"]])
         asked = options["auto_repeats"], [*study.limits], options["ties"]
         context = Context(study.setup, study.pairs, *asked, weights=None, options=options[options["search"]])
         requests = search.propose(rows, context, len(before) + 1)
-        about = {} if requests else {"estimate": search.estimate(rows, context)}
-        if requests or not study.budget:
-            return Round(SEARCH, requests, about)
+        if requests:
+            return Round(SEARCH, requests, {})
+        about = {"estimate": search.estimate(rows, context)}
     if not study.budget:
-        return Round(SEARCH, [], {})
-    return _race_round(study, rows, request.merged(known), [each for each in before if each.stage == RACE])
+        return Round(SEARCH, [], about)
+    found = _race_round(study, rows, request.merged(known), [each for each in before if each.stage == RACE])
+    return replace(found, about=found.about | about) if isinstance(found, Round) else found
 
 
 def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: list[Round]) -> Round | _Walk:
