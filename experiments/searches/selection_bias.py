@@ -302,7 +302,7 @@ def text(compared: pd.DataFrame, stops: pd.DataFrame) -> str:
                 "brought": f"{own.brought.mean():.3f}",
                 "standard error": f"{own.brought.std() / np.sqrt(len(own)):.3f}",
             }
-            for (stage, blocks), own in stops.groupby(["stage", "blocks"], sort=False)
+            for (stage, blocks), own in stops.groupby(["stage", "blocks"])
         ]
         parts.append(
             f"**The stop line**: what {TEN_HOURS} more hours were said to bring at most, and what they brought in "
