@@ -104,6 +104,16 @@ def test_a_budget_is_in_windows_or_in_hours_and_none_is_the_best_of_one_sweep(
     assert plan(values, str(tmp_path)).is_refined == is_refined
 
 
+def test_refine_needs_auto_measured_twice(config, root, tmp_path):
+    guided = config()["guided"] | {"auto_repeats": 1}
+    for key, values in (("auto_repeats", {"auto_repeats": 1}), ("guided.auto_repeats", {"guided": guided})):
+        values |= {"search": key.partition(".")[0] if "." in key else "exhaustive"}
+        with pytest.raises(InputError, match=rf"config: {key} = 1 is not possible with refine.*; allowed: 2 or more"):
+            plan(config(**values), str(tmp_path))
+        values |= {"refine": {"windows": 0, "hours": None, "over_percent": 10}}
+        assert not plan(config(**values), str(tmp_path)).is_refined
+
+
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(refused):
     assert "did you mean 'batch'" in refused(batchs=3)
     assert "unknown key 'grid.core'" in refused(grid={"core": 1, "core_mhz": "all", "mem_mhz": "all", "auto": True})

@@ -153,6 +153,7 @@ def _measured(config: dict, results: str) -> Study:
         step_record=record,
         **board.more,
     )
+    _check_repeats(study)
     if record and not Path(record).is_file():
         return study  # not captured yet: which targets there are is not known
     file, workload = planned(config, board.spec)
@@ -268,6 +269,16 @@ def _check_step(step: StepSource | None, config: dict, kind: str) -> None:
         )
 
 
+def _check_repeats(study: Study) -> None:
+    """Raise InputError where nothing would be measured twice before a race, which goes by scatter."""
+    key, own = ("", study.options) if study.is_exhaustive else ("guided.", study.options["guided"])
+    if study.is_refined and own["auto_repeats"] < 2:
+        raise InputError(
+            f"config: {key}auto_repeats = 1 is not possible with refine, which goes by scatter; allowed: 2 or more, or "
+            "refine with windows: 0"
+        )
+
+
 def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
     """The schedules that Table 2 compares: level x scope x objective; strict waste always, relaxed where asked for.
 
@@ -379,7 +390,7 @@ def notices(study: Study) -> list[str]:
     if study.clocks == "external":
         return [
             f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
-            "records them. Validation and carrying over switch clocks within a job, so they are left out"
+            "records them. Race and walk, validation and carrying over switch clocks within a job, so they are left out"
         ]
     return []
 

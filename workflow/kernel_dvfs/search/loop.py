@@ -58,6 +58,8 @@ def run(
             raise InputError(f"search: option {name} is missing; give all of {', '.join(needed)}")
     study = _Study(setup_path, folder, options, kernels)
     exhaustive = options["search"] not in SEARCHES
+    if study.budget and (options if exhaustive else options[options["search"]])["auto_repeats"] < 2:
+        raise InputError("search: auto_repeats is 1, which shows no scatter to race and walk by; allowed: 2 or more")
     known = request.sweep(study.setup, study.pairs, options["auto_repeats"]) if exhaustive else []
     missing = study.missing(known)
     if missing:
@@ -143,11 +145,13 @@ class _Study:
 
     @property
     def budget(self) -> int:
-        """Points that race and walk may measure."""
+        """Points that race and walk may measure; 0: there are none, however little was given."""
         refine = self.options["refine"]
-        if refine["hours"] is not None:
-            return int(refine["hours"] * self.points_an_hour)
-        return int(refine["windows"] // self.setup.measurement["windows"])
+        if refine["hours"] is None:
+            points = refine["windows"] / self.setup.measurement["windows"]
+        else:
+            points = refine["hours"] * self.points_an_hour
+        return max(int(points), 1) if points else 0
 
     def launches(self, granularity: str) -> dict[str, float]:
         """{target: launches in an iteration}; a pass is one."""
@@ -335,9 +339,9 @@ def _requests(
     for option in np.flatnonzero(wanted).tolist():
         target, pair = problem.target[option], _pair(problem.keys[problem.key[option]])
         for member in problem.members[target]:
-            # a guided search measures one of several identical launches
+            # a guided search measures one of several identical launches; repeat 0, a sweep's, might be left out
             repeats = asked[granularity, member].get(pair, ())
-            first = repeats[-1] + 1 if repeats else 0
+            first = repeats[-1] + 1 if repeats else 1
             requests.append(Request(granularity, member, *pair, tuple(range(first, first + int(count[target])))))
     return requests
 
