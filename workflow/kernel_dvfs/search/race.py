@@ -205,13 +205,15 @@ def at_auto(problem: Problem, slacks: Sequence[float], supported: Callable, reac
     """Keys not measured yet: the core clock that the baseline reached under load, at each memory clock that is chosen.
 
     reached_mhz: (K,) at the baseline; half of its time is spent at the median or below. The next supported clock below
-    is taken. There the baseline's time can be kept with less energy, if anywhere; halving might not come by.
+    is taken. There the baseline's time can be kept with less energy, if anywhere; halving might not come by. Only
+    beside memory clocks at which core clocks were asked for: not every GPU can lock the core alone.
     """
     weight = problem.time[problem.baseline]
     order = np.argsort(reached_mhz)
     middle = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
     median_mhz = reached_mhz[order][middle]
     mems = {problem.keys[key][1] for option in chosen(problem, slacks) for key in problem.key[option]}
+    mems &= {mem for core, mem in problem.keys if core is not None}
     found = []
     for mem in sorted(mems, key=lambda mhz: mhz or 0.0):
         below = [core for core in supported(mem) if core <= median_mhz + 0.5]
