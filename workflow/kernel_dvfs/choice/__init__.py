@@ -11,6 +11,6 @@ Why there is an exact solver of our own (global_waste.py): the global choice is 
 12-line CP-SAT model also solves. On the sizes of a workload (46 targets x 57 options) that model finds the same choice
 9 to 270 times slower, on most instances about a hundred times. At 1,000 targets x 640 options it finds no choice at
 all within a minute, where our solver needs a fifth of a second. experiments/benchmarks/global_choice.py
-measures this (experiments/results/global_choice.txt). A refined study solves such problems after every round, a
+measures this (experiments/results/global_choice.txt). A refined study solves such problems hundreds of times, a
 frontier at every slack, so the difference is felt. CP-SAT stays as an independent witness (certificate.py).
 """

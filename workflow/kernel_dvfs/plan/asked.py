@@ -132,8 +132,8 @@ class Study(layout.Folder):
 
     @property
     def is_refined(self) -> bool:
-        """What might be chosen is measured again before it is chosen for good."""
-        return self.is_measured and self.is_chosen and any(self.options["refine"][each] for each in BUDGETS)
+        """What might be chosen is measured again before it is chosen for good: by one job, which sets many clocks."""
+        return self.is_compared and any(self.options["refine"][each] for each in BUDGETS)
 
     @property
     def is_exhaustive(self) -> bool:

@@ -36,7 +36,7 @@ class Context:
     slacks_percent: Sequence[float]  # tolerated slowdowns that are chosen for
     ties: str  # as in choice.schedule.choose
     weights: str | None  # as in choice.schedule.choose
-    options: Mapping[str, Any]  # keys of the configuration of whoever proposes: `guided` or `refine`
+    options: Mapping[str, Any]  # keys of the configuration of whoever proposes: `guided`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
