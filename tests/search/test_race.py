@@ -273,6 +273,54 @@ def test_what_is_left_to_gain_is_what_knowing_all_would_save_and_what_the_walk_k
     assert race.left_to_gain(certain, -0.5, (3,), 0.1, 7) == [0, 0], "no choice keeps it"
 
 
+def left(racing: float, walking: float) -> dict:
+    return {"race": racing, "walk": walking, "another_hour": racing}
+
+
+def test_the_race_goes_on_while_it_may_gain_more_than_walking_and_half_of_the_budget_is_left():
+    eager, sated = [left(0.2, 0.3), left(0.31, 0.3)], [left(0.2, 0.3), left(0.3, 0.3)]
+    assert race.races_on(eager, 480, 70, 1000) and not race.races_on(sated, 480, 70, 1000)
+    assert race.races_on(eager, 499, 70, 1000) and not race.races_on(eager, 500, 70, 1000), "half is spent"
+    # a walk takes three blocks
+    assert race.races_on(eager, 0, 70, 280) and not race.races_on(eager, 0, 70, 279)
+
+
+def test_a_walk_measures_what_its_path_holds_beside_auto_and_nothing_of_targets_that_stay():
+    path = np.array([[1, 6, 14, 18], [1, 6, 12, 18], [4, 6, 12, 18]])  # flat: the second and the fourth stay at auto
+    wanted = race.compared(made(), path)
+    assert np.flatnonzero(wanted).tolist() == [0, 1, 4, 12, 14]
+
+
+def test_a_walk_has_shown_enough_where_a_hundredth_of_each_saving_is_left_to_gain():
+    known = race.estimate(made(time_sd=TIME_SD / 1e3, power_sd=POWER_SD / 1e3), 0.05)
+    problem = known.problem
+    savings = [
+        100 * (1 - problem.energy[option].sum() / problem.baseline_energy)
+        for option in race.chosen(problem, [0.0137, 0.05])
+    ]
+    just = [left(0.006 * saving, 0.0039 * saving) for saving in savings]
+    assert race.is_shown(known, [0.0137, 0.05], just)
+    for place in (0, 1):
+        more = [
+            each if place != other else left(0.0062 * savings[place], 0.0039 * savings[place])
+            for other, each in enumerate(just)
+        ]
+        assert not race.is_shown(known, [0.0137, 0.05], more)
+    # where nothing can be saved, a hundredth of a point
+    alone = replace(made(), energy=1e3 * np.ones(24))
+    alone = replace(alone, energy_se=alone.time_se)
+    assert race.is_shown(race.estimate(alone, 0.0), [0.0], [left(0.006, 0.0039)])
+    assert not race.is_shown(race.estimate(alone, 0.0), [0.0], [left(0.006, 0.0042)])
+
+
+def test_a_schedule_that_is_passed_but_saves_nothing_is_none():
+    time = np.array([[-0.5, -0.2, 0.4], [-0.4, -0.3, 0.5], [-0.6, -0.1, 0.3]])
+    energy = np.array([[0.3, -0.2, -5.0], [0.4, 0.1, -6.0], [0.2, -0.3, -4.0]])
+    assert race.furthest(time, 0.1, 0.1) == 2 and race.passed(time, energy, 0.1, 0.1) == 2
+    assert race.furthest(time, -0.15, 0.1) == 1 and race.passed(time, energy, -0.15, 0.1) == 0
+    assert race.passed(time, energy, -3.0, 0.1) == 0
+
+
 def test_an_estimate_needs_errors_and_counts():
     for name in ("n", "time_se", "energy_se"):
         with pytest.raises(ValueError, match="n, time_se and energy_se"):
