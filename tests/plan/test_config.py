@@ -1,5 +1,7 @@
 """The configuration: shipped values pass, everything impossible is one line that says what is allowed."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernel_dvfs.errors import InputError
@@ -102,6 +104,13 @@ def test_a_budget_is_in_windows_or_in_hours_and_none_is_the_best_of_one_sweep(
     values = config(refine={"windows": windows, "hours": hours, "over_percent": 2.5})
     configuration.check(values, root / "workflow/schemas/config.schema.yaml")
     assert plan(values, str(tmp_path)).is_refined == is_refined
+
+
+@pytest.mark.parametrize(("clocks", "is_refined"), [("lock", True), ("external", False), ("auto-only", False)])
+def test_what_sets_no_clocks_of_its_own_is_not_raced_and_walked(config, tmp_path, clocks, is_refined):
+    study = plan(config(), str(tmp_path))
+    real = replace(study, kind="nvml", options=study.options | {"clocks": clocks})
+    assert real.is_refined == is_refined and bool(real.walk_file("global", "waste", "")) == is_refined
 
 
 def test_refine_needs_auto_measured_twice(config, root, tmp_path):
