@@ -112,7 +112,7 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
     held = how_known(schedule["gpu"], False)
     if held == "claimed" and schedule["walk"]:
-        held = "claimed, by measurements that did not select the clocks"
+        held = "claimed, by measurements that did not propose the clocks"
     elif held == "claimed":
         held = "claimed: optimistic, since the same noisy data selected the clocks"
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
