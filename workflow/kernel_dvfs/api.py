@@ -134,8 +134,8 @@ def refine(
 
     if windows < 1:
         raise InputError(f"refine: windows = {windows}: expected a whole number >= 1; choose() needs none")
-    if not 0 < over_percent <= 50:
-        raise InputError(f"refine: over_percent = {over_percent}: expected a number > 0 and at most 50")
+    if not 0.001 <= over_percent <= 50:
+        raise InputError(f"refine: over_percent = {over_percent}: expected a number from 0.001 to 50")
     if not limits_percent or min(limits_percent) < 0:
         raise InputError(f"refine: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more")
     limits = sorted(set(limits_percent))

@@ -45,7 +45,7 @@ class Workload(TypedDict):
 
 
 # so that its Student's t is none below the mean
-Over: TypeAlias = Annotated[float, Is("a number > 0 and at most 50", lambda value: 0 < value <= 50)]
+Over: TypeAlias = Annotated[float, Is("a number from 0.001 to 50", lambda value: 0.001 <= value <= 50)]
 
 
 class Left(TypedDict):
