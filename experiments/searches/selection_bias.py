@@ -352,10 +352,11 @@ def main() -> None:
         if options.only and path.exists():
             before = pd.read_csv(path)
             parts.append(before[~before.setting.isin([each.name for each in settings])])
-        tables[name] = pd.concat(parts or [pd.DataFrame({"setting": []})]).sort_values(
-            "setting", key=lambda own: own.map(order.index), kind="stable"
-        )
-        write_text(str(path), tables[name].to_csv(index=False, float_format="%.5g"))
+        whole = pd.concat(parts or [pd.DataFrame({"setting": []})])
+        whole = whole.sort_values("setting", key=lambda own: own.map(order.index), kind="stable")
+        write_text(str(path), whole.to_csv(index=False, float_format="%.5g"))
+        # as written, so that a setting that is studied again leaves the others' figures as they are
+        tables[name] = pd.read_csv(path)
     compared = make(tables["studies"])
     write_text(f"{options.output}/selection_bias.csv", compared.to_csv(index=False, float_format="%.5g"))
     write_text(f"{options.output}/selection_bias.md", text(compared, tables["stop"]))
