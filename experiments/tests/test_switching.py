@@ -76,7 +76,7 @@ def test_the_study_has_a_row_for_each_behaviour_latency_and_jitter(setup_of, tmp
     assert (table.time_change_percent <= 1e-6).all() and (table.core_stall_ms == 0.1).all()
     assert (table.energy_change_percent < 0.001).all() and (table.gap_points >= 0).all()
     slow = table[table.latency_ms > 0]
-    assert (slow.naive_time_change_percent > 1).all(), "replayed as it is, the latency-free choice loses time"
+    assert (slow.naive_time_change_percent > 0.3).all(), "replayed as it is, the latency-free choice loses time"
     known = pd.read_csv(tmp_path / "switching_known.csv")
     assert set(known.trust) >= {"assumed", "unverified: recalled, not read again"}
 
