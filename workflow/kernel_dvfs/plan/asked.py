@@ -9,8 +9,9 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
@@ -346,8 +347,9 @@ class Study(layout.Folder):
         if not self.walk_file(scope, objective, weights):
             return ""
         try:
-            walks = search_file.read(self.search_file).walks
-        except InputError:
+            version = Path(self.search_file).stat().st_mtime_ns
+            walks = _walks(self.search_file, version)
+        except (OSError, InputError):
             return ""
         found = walks.get(search_file.name_of(level, float(slack.removeprefix("-slack"))))
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
@@ -359,6 +361,12 @@ class Study(layout.Folder):
         keys += [options["search"]] * (options["search"] in options)
         known = {"limits_percent": self.limits_percent, "pairs": clocks_argument(self.pairs)}
         return {key: options[key] for key in keys} | known
+
+
+@lru_cache(maxsize=1)
+def _walks(path: str, version: int) -> dict[str, Any]:
+    """What a search's walk has shown, read once: Snakemake asks for each schedule, several times a plan."""
+    return dict(search_file.read(path).walks)
 
 
 def _again(found: search_file.Search, gone: list[str]) -> str:

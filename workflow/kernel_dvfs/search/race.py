@@ -276,7 +276,7 @@ def compared(problem: Problem, path: np.ndarray) -> np.ndarray:
 
 
 def is_shown(known: Estimate, slacks: Sequence[float], left: Iterable[Left]) -> bool:
-    """Whether less than ENOUGH of the saving, or a hundredth of a point, is left to gain at each limit; left: of each."""
+    """Whether less than ENOUGH of each limit's saving, or a hundredth of a point, is left to gain; left: of each."""
     problem = known.problem
     savings = [1 - problem.energy[option].sum() / problem.baseline_energy for option in chosen(problem, slacks)]
     return all(each["race"] + each["walk"] <= max(100 * ENOUGH * saving, 0.01) for each, saving in zip(left, savings))
