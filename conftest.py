@@ -37,9 +37,9 @@ def pytest_addoption(parser):
 
 def pytest_xdist_auto_num_workers(config) -> int:
     """A worker a core. More where tests wait, for processes that they started or for time to pass: about half of their
-    time, so that six workers keep two cores busy for nine tenths of it, four for three quarters."""
+    time; of more workers, what boards do in real time comes too late."""
     waits = "not boards" not in config.option.markexpr
-    return len(os.sched_getaffinity(0)) + 4 * waits
+    return len(os.sched_getaffinity(0)) + 2 * waits
 
 
 # about what a test of each mark takes, s

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,16 @@ _PRCTL = ctypes.CDLL(None).prctl
 def _end_with_parent() -> None:
     """In a child: a run of tests that is killed leaves none behind."""
     _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody takes connections at a socket: it is there a moment before that."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
 
 
 class Lab:
@@ -132,7 +143,7 @@ class Lab:
         )
 
     def daemon(self, makes: Path, *words) -> subprocess.Popen:
-        """Start a process that has the right to set clocks; back when it has made the file `makes`."""
+        """Start a process that has the right to set clocks; back when it listens at the socket `makes`."""
         with open(self.boards.path.parent / "daemons.log", "ab") as log:
             process = subprocess.Popen(
                 [str(word) for word in words],
@@ -143,7 +154,7 @@ class Lab:
                 preexec_fn=_end_with_parent,
             )
         self.daemons.append(process)
-        assert self.comes_to(makes.exists), (self.boards.path.parent / "daemons.log").read_text()
+        assert self.comes_to(lambda: _listens(makes)), (self.boards.path.parent / "daemons.log").read_text()
         return process
 
     def end_daemons(self) -> None:
