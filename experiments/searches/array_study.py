@@ -19,9 +19,9 @@ from experiments.searches.sampling import Campaign, Noise, Truth, measure
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule_file import Left
+from kernel_dvfs.gpu.clocks import key_of
 from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.search import race
-from kernel_dvfs.search.candidates import key_of
 from kernel_dvfs.student import interval
 
 AUTO_REPEATS = 4  # of a sweep, each in a session of its own

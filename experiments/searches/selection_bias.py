@@ -50,13 +50,12 @@ from experiments.searches.sampling import Noise, Truth, high_noise, noise_of, tr
 from experiments.searches.testbed import of_table
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.gpu.clocks import Pair, supported_core_mhz
+from kernel_dvfs.gpu.clocks import Pair, clock_of, supported_core_mhz
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.search import race
-from kernel_dvfs.search.candidates import clock_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config.yaml"

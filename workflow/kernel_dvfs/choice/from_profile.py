@@ -31,7 +31,7 @@ def problem_of(
 ) -> Problem:
     """The problem of one study ("kernel" or "pass") of a profile.
 
-    columns: profile columns of equal length; replicate_group, standard errors may be missing.
+    columns: profile columns of equal length; replicate_group and standard errors may be missing.
     settings: the columns that make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in
     UNUSABLE are left out.
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;

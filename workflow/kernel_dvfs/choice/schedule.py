@@ -22,7 +22,7 @@ from kernel_dvfs.choice.relaxation import lower_bound
 from kernel_dvfs.choice.schedule_file import Clocks, Schedule, Totals, Walk, Walked
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, label
+from kernel_dvfs.gpu.clocks import key_of, label
 from kernel_dvfs.layout import SCHEDULE
 from kernel_dvfs.student import t_quantile
 
@@ -132,7 +132,7 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
     time_se, energy_se = (stdev(each) / math.sqrt(blocks) if passed else 0.0 for each in changes)
     bound = time + t_quantile(blocks - 1, 1 - walked["over_percent"] / 100) * time_se if passed else 0.0
     limit = (1 + slack_percent / 100) * problem.baseline_time
-    by_profile = float(problem.time[option].sum())
+    by_profile, energy_by_profile = _by_profile(problem, option)
     about: Walk = {
         "over_percent": walked["over_percent"],
         "blocks": blocks,
@@ -142,7 +142,7 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
         "time_se_percent": time_se,
         "energy_se_percent": energy_se,
         "reserve_percent": 100 * max(0.0, limit - by_profile) / problem.baseline_time,
-        "proposed_energy_percent": 100 * float(problem.energy[option].sum() / problem.baseline_energy - 1),
+        "proposed_energy_percent": 100 * (energy_by_profile / problem.baseline_energy - 1),
         "left": walked["left"],
     }
     confidence = f"with a confidence of {100 - walked['over_percent']:g} %, over {blocks} blocks of sessions"
@@ -161,9 +161,8 @@ def _option_of(problem: Problem, pairs: Mapping[str, Sequence[Any]]) -> np.ndarr
         pair = pairs.get(members[0])
         if pair is None or any(pairs.get(each) != pair for each in members):
             raise InputError(f"choice: the walk has no one pair of clocks for {members[0]}; run snakemake again")
-        key = tuple(None if clock == AUTO else float(clock) for clock in pair)
         own = np.flatnonzero(problem.target == target)
-        at = [place for place in own.tolist() if problem.keys[problem.key[place]] == key]
+        at = [place for place in own.tolist() if problem.keys[problem.key[place]] == key_of(pair)]
         if not at:
             raise InputError(f"choice: {members[0]} at {label(tuple(pair))} is not in the profile; run snakemake again")
         found[target] = at[0]
@@ -187,8 +186,8 @@ def summary(
     else:
         base_waste = compute_waste(problem, base_time, base_energy)
     waste = time_change = energy_change = edp_change = None
-    if found and time is not None and energy is not None:
-        waste = 0.0 if is_optimum else compute_waste(problem, *_by_profile(problem, answer))
+    if answer.option is not None and time is not None and energy is not None:
+        waste = 0.0 if is_optimum else compute_waste(problem, *_by_profile(problem, answer.option))
         time_change, energy_change, edp_change = (
             100 * (now / base - 1)
             for now, base in ((time, base_time), (energy, base_energy), (time * energy, base_time * base_energy))
@@ -210,9 +209,9 @@ def summary(
     }
 
 
-def _by_profile(problem: Problem, answer: Answer) -> tuple[float, float]:
-    """(time, energy) of an answer by the problem's own numbers."""
-    return float(problem.time[answer.option].sum()), float(problem.energy[answer.option].sum())
+def _by_profile(problem: Problem, option: np.ndarray) -> tuple[float, float]:
+    """(time, energy) of a choice (K,) by the problem's own numbers."""
+    return float(problem.time[option].sum()), float(problem.energy[option].sum())
 
 
 def clocks(problem: Problem, answer: Answer) -> dict[str, Clocks]:

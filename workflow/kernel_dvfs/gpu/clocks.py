@@ -5,7 +5,7 @@ take a GPU's `clocks` group: that of a spec (gpu.spec) or of a real GPU (gpu.nvm
 plain tuple of two clocks will do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -41,6 +41,16 @@ LOCKS = RANGE, EXACT = "range", "exact"
 def label(pair: tuple[float | str, float | str]) -> str:
     """A pair as file names and messages have it: `1470-5001`, `auto-auto`."""
     return f"{pair[0]}-{pair[1]}"
+
+
+def key_of(pair: Sequence[Clock]) -> tuple[float | None, ...]:
+    """A pair as a profile has it: MHz, None where left to the governor."""
+    return tuple(None if clock == AUTO else float(clock) for clock in pair)
+
+
+def clock_of(mhz: float | None) -> Clock:
+    """A clock as it is asked for, of one as a profile has it."""
+    return AUTO if mhz is None else int(mhz)
 
 
 def clocks_argument(pairs: Iterable[Pair]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, key_of
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
@@ -169,7 +169,7 @@ def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _row(pair: Pair, records: list[Point]) -> dict[str, Any]:
-    core_mhz, mem_mhz = (None if clock == AUTO else float(clock) for clock in pair)
+    core_mhz, mem_mhz = key_of(pair)
     mean = partial(_mean, records)
     odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
     return {

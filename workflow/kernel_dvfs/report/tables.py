@@ -9,7 +9,7 @@ from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats, shortest
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, measured_tables
-from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT
+from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT, another_hour_pp
 from kernel_dvfs.workload.models import MODELS
 
 if TYPE_CHECKING:
@@ -175,10 +175,6 @@ def time_bound_percent(schedule: dict) -> float | None:
     return (schedule.get("walk") or {}).get("time_bound_percent")
 
 
-def _another_hour_pp(schedule: dict) -> float | None:
-    return (schedule.get("walk") or {}).get("left", {}).get("another_hour")
-
-
 @OUTPUTS.table(
     "Relaxed waste: least energy at each tolerated slowdown, kernel level",
     title="Energy against tolerated slowdown, as numbers",
@@ -287,7 +283,7 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
         rows.append(
             row
             | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
-            | {"time_bound_percent": time_bound_percent(schedule), "another_hour_pp": _another_hour_pp(schedule)}
+            | {"time_bound_percent": time_bound_percent(schedule), "another_hour_pp": another_hour_pp(schedule)}
             | {"status": status(schedule)}
         )
     numbers = dict.fromkeys(["time_bound_percent", "another_hour_pp"], float)

@@ -67,6 +67,12 @@ def whose(schedule: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (subject(schedule["gpu"]), name)))
 
 
+def another_hour_pp(schedule: Mapping[str, Any]) -> float | None:
+    """Points of energy that another hour of measuring would save at most; None where no walk has shown the schedule."""
+    walk = schedule.get("walk")
+    return walk["left"]["another_hour"] if walk else None
+
+
 # what a choice is of, by the weights that it was made with
 _OF = {"counts": "", "raw": " of all launched once", "equal-time": " of all with equal times at auto"}
 

@@ -12,18 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair
+from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.setup import Setup
-
-
-def key_of(pair: Sequence[Clock]) -> tuple[float | None, ...]:
-    """A pair as a profile has it: MHz, None where left to the governor."""
-    return tuple(None if clock == AUTO else float(clock) for clock in pair)
-
-
-def clock_of(mhz: float | None) -> Clock:
-    """A clock as it is asked for, of one as a profile has it."""
-    return AUTO if mhz is None else int(mhz)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import numpy as np
 
 from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.clocks import BASELINE, key_of
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.search.candidates import Candidates, Context, Seen, key_of, seen_of
+from kernel_dvfs.search.candidates import Candidates, Context, Seen, seen_of
 from kernel_dvfs.search.propose import Options, Proposal
 from kernel_dvfs.search.propose import propose as propose_points
 

@@ -16,12 +16,12 @@ import numpy as np
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, supported_core_mhz
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, clock_of, key_of, supported_core_mhz
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
-from kernel_dvfs.search.candidates import Context, clock_of, key_of
+from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.guided import candidates_of
 from kernel_dvfs.search.race import at_auto, halfway
 from kernel_dvfs.workload.formulas import gemm

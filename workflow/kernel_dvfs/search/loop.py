@@ -20,7 +20,7 @@ from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule_file import Left, Walked
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair, label, parse, supported_core_mhz
+from kernel_dvfs.gpu.clocks import Pair, clock_of, key_of, label, parse, supported_core_mhz
 from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import new_session, of_repeat, open_bench, ordered_points
@@ -30,7 +30,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns, usable
 from kernel_dvfs.profile.records import Records
 from kernel_dvfs.search import race, search_file
-from kernel_dvfs.search.candidates import Context, clock_of, key_of
+from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.search_file import RACE, SEARCH, WALK, Round, Search, name_of
 
 # search -> module with propose(profile_rows, context, round_number), and estimate(profile_rows, context) of what is

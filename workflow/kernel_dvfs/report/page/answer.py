@@ -15,7 +15,7 @@ from kernel_dvfs.report.measured_tables import DIFFERS
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import ALL_TOGETHER, how_known
+from kernel_dvfs.report.words import ALL_TOGETHER, another_hour_pp, how_known
 from kernel_dvfs.student import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
@@ -135,7 +135,7 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
         schedule.get("status"),
         how_known(results.gpu, energy.validated is not None),
         _band(headline_band or ()),
-        ((schedule.get("walk") or {}).get("left") or {}).get("another_hour"),
+        another_hour_pp(schedule),
     )
 
 
