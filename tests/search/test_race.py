@@ -54,6 +54,17 @@ def test_the_scatter_of_a_target_is_drawn_to_the_median_while_it_has_few_repeats
     once = N.copy()
     once[3] = 1
     assert race.estimate(made(once), 0.0).single[3] == pytest.approx(np.median(TIME_SD[:3] ** 2 * [1, 1, 2]))
+    # one repeat of one pair counts, too
+    little = N.copy()
+    little[0] = [2, 1, 1, 1, 1, 1]
+    assert race.estimate(made(little), 0.0).single == pytest.approx(shrunk(TIME_SD, n=little))
+    # nothing was measured twice: as good as exact
+    assert race.estimate(made(np.ones_like(N)), 0.0).single == pytest.approx(1e-12 / np.array([1, 1, 2, 1]))
+    # as a profile has it, whose scatter is then unknown
+    unknown = made(once)
+    for error in (unknown.time_se, unknown.energy_se):
+        error[18:] = np.nan
+    assert race.estimate(unknown, 0.0).single == pytest.approx(race.estimate(made(once), 0.0).single)
 
 
 def test_a_target_without_look_alikes_keeps_what_was_measured_of_it():
@@ -64,12 +75,14 @@ def test_a_target_without_look_alikes_keeps_what_was_measured_of_it():
     assert found.problem.time.reshape(4, 6)[2] == pytest.approx(TIME_S[2], rel=1e-4)
 
 
-def test_look_alikes_share_up_to_a_constant_and_know_more_together():
+@pytest.mark.parametrize(("noisier", "differ"), [(1, False), (10, True)])
+def test_look_alikes_share_up_to_a_constant_and_know_more_together(noisier, differ):
     """By hand: two rows of three unlike variances each, seven cells, one of them not measured of the second."""
     draw = np.random.default_rng(3)
     truth = np.array([0.0, 0.01, -0.02, 0.04, 0.03, -0.01, 0.02])
-    spread = np.array([[1, 2, 4, 1, 1, 2, 1], [3, 1, 1, 2, 1, 1, 1]]) * 1e-6
+    spread = np.array([[1, 2, 4, 1, 1, 2, 1], [3, 1, 1, 2, 1, 1, 1]]) * 1e-6 * np.array([[noisier], [1]])
     mean = truth + np.array([[0.0], [0.3]]) + np.sqrt(spread) * draw.standard_normal((2, 7))
+    mean[0] += 0.6 * differ * np.sqrt(spread[0]) * [1.9, -1.1, 1.2, -1.3, 0.9, -1.8, 0]
     mean[1, 6] = np.nan
     matters = np.ones((2, 7), dtype=bool)
     value, variance = race.shared(mean, np.where(np.isnan(mean), np.nan, spread), matters)
@@ -83,6 +96,7 @@ def test_look_alikes_share_up_to_a_constant_and_know_more_together():
     prior_variance = spread[1, both] / like
     trust = 1 / (spread[0, both] + prior_variance) ** 2
     excess = (trust * ((mean[0, both] - prior) ** 2 - spread[0, both] - prior_variance)).sum() / trust.sum()
+    assert (excess > 0) == differ
     prior_variance = prior_variance + max(excess, 0)
     own = prior_variance / (prior_variance + spread[0, both])
     assert value[0, both] == pytest.approx(prior + own * (mean[0, both] - prior))
@@ -101,6 +115,10 @@ def test_targets_are_unlike_by_what_differs_beyond_noise_where_it_matters():
     alike, variance = race.shared(mean, spread, but_there)
     assert unlike == pytest.approx(mean) and variance[0, 0] == pytest.approx(0.5e-6)
     assert alike[0, 5] == pytest.approx(0.05), "pooled where nobody looked"
+    # a cell counts that may matter to one of them
+    to_one = everywhere.copy()
+    to_one[1, 5] = False
+    assert race.shared(mean, spread, to_one)[0] == pytest.approx(mean)
     # fewer than five cells in common say nothing
     few, kept = race.shared(mean[:, :4], spread[:, :4], everywhere[:, :4])
     assert few == pytest.approx(mean[:, :4]) and kept == pytest.approx(spread[:, :4])
@@ -143,6 +161,35 @@ def test_what_takes_little_time_is_measured_less_often():
     assert race.per_block(made()).tolist() == [2, 1, 4, 1]
     equal = Problem.of([[1.0], [0.8], [0.6], [0.3]], [[1.0]] * 4, [0] * 4)
     assert race.per_block(equal).tolist() == [2, 2, 2, 1], "the least once"
+
+
+def test_half_of_the_time_is_counted_from_the_largest_launches_on():
+    """3 of 6 s are in one launch, so it is the measure, and a third of it is little."""
+    problem = Problem.of([[3.0], [1.0], [1.0], [1.0]], [[1.0]] * 4, [0] * 4)
+    assert race.per_block(problem).tolist() == [4, 1, 1, 1]
+
+
+def test_what_is_clearly_slower_or_draws_clearly_more_says_nothing_of_who_trades_alike(monkeypatch):
+    """Cells just within and just beyond 10 % + three times the slack of time, 3 % of energy, each with its errors."""
+    slack, time_sd, power_sd = 0.02, 0.01, 0.02
+    n = np.array([4.0, 1, 2, 3, 1, 5, 2])
+    sd = time_sd * np.sqrt(1 / n + 1 / n[0])
+    slow, costly = 0.10 + 3 * slack + sd, 0.03 + 2 * power_sd / np.sqrt(n) + sd
+    just = 1e-4
+    log_time = np.array([0, slow[1] - just, slow[2] + just, 0.01, 0.01, -0.02, -0.02])
+    log_energy = np.array([0, -0.1, -0.1, costly[3] - just, costly[4] + just, costly[5] - just, costly[6] + just])
+    time, energy = 2 * np.exp([log_time] * 2), 30 * np.exp([log_energy] * 2)
+    made = Problem.of(time, energy, [0, 0])
+    errors = [
+        values.ravel() * each / np.sqrt(np.tile(n, 2))
+        for values, each in ((time, time_sd), (energy, np.hypot(time_sd, power_sd)))
+    ]
+    seen = []
+    monkeypatch.setattr(race, "shared", lambda mean, variance, matters: (seen.append(matters), (mean, variance))[1])
+    race.estimate(replace(made, time_se=errors[0], energy_se=errors[1], n=np.tile(n, 2)), slack)
+    assert len(seen) == 2
+    for matters in seen:
+        assert matters.tolist() == [[True, True, False, True, False, True, False]] * 2
 
 
 def test_between_the_clocks_of_the_sweep_the_halves_next_to_the_choice_are_asked_for():
@@ -205,6 +252,20 @@ def test_a_path_leads_from_the_fastest_schedule_to_just_beyond_its_last_limit():
     ]
     for now, spent in zip(time, energy):
         assert spent == pytest.approx(min(energy for took, energy in costs if took <= now * (1 + 1e-9)))
+
+
+def test_a_path_ends_three_standard_errors_beyond_its_last_limit():
+    known = race.estimate(made(time_sd=TIME_SD * 3, power_sd=POWER_SD * 3), 0.05)
+    problem, slack = known.problem, 0.05
+    [option] = race.chosen(problem, [slack])
+    variance = sum(
+        problem.time[6 * k] ** 2 * (known.time_variance[k, problem.key[at]] + known.time_variance[k, 0])
+        for k, at in enumerate(option)
+        if at != 6 * k
+    )
+    beyond = slack + 3 * math.sqrt(variance) / problem.baseline_time
+    last = race.path(known, [slack])[-1]
+    assert last.tolist() == race.chosen(problem, [beyond])[0].tolist() != option.tolist()
 
 
 def test_a_walk_stops_before_the_first_schedule_that_does_not_keep_its_limit():
@@ -319,6 +380,22 @@ def test_a_schedule_that_is_passed_but_saves_nothing_is_none():
     assert race.furthest(time, 0.1, 0.1) == 2 and race.passed(time, energy, 0.1, 0.1) == 2
     assert race.furthest(time, -0.15, 0.1) == 1 and race.passed(time, energy, -0.15, 0.1) == 0
     assert race.passed(time, energy, -3.0, 0.1) == 0
+
+
+def test_another_hour_brings_all_of_the_race_or_what_it_adds_to_the_walk():
+    known = race.estimate(made(time_sd=TIME_SD * 3, power_sd=POWER_SD * 3), 0.0)
+    racing, few, many, few_later, many_later = race.left_to_gain(known, 0.0, [4, 30, 4 + 2.5, 30 + 2.5], 0.1, 7)
+    share = 100 / known.problem.baseline_energy
+    found = race.left(known, 0.0, [4, 30], 2.5, 0.1, 7)
+    assert [each["race"] for each in found] == pytest.approx([share * racing] * 2)
+    assert [each["walk"] for each in found] == pytest.approx([share * few, share * many])
+    hours = [max(racing, few - few_later), max(racing, many - many_later)]
+    assert [each["another_hour"] for each in found] == pytest.approx([share * each for each in hours])
+    assert racing > many - many_later > 0
+    # an hour of hundreds of blocks brings more to a walk than a race that has found nearly all
+    sure = replace(known, time_variance=known.time_variance / 1e6, power_variance=known.power_variance / 1e6)
+    [other] = race.left(sure, 0.0, [3], 400, 0.1, 7)
+    assert other["race"] < 0.1 * other["another_hour"] < 0.1 * other["walk"]
 
 
 def test_an_estimate_needs_errors_and_counts():
