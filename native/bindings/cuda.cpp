@@ -308,7 +308,8 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
            "Milliseconds of n device-to-device copies of `byte` bytes: 2 * byte * n are moved.");
 
   py::class_<Arena, std::shared_ptr<Arena>>(m, "Arena", own, "Device memory of plans that share tensors by name.")
-      .def(py::init<std::shared_ptr<Device>>(), py::arg("device").none(false));
+      .def(py::init<std::shared_ptr<Device>, std::size_t>(), py::arg("device").none(false), py::arg("offset_byte") = 0,
+           Unlocked(), "offset_byte: held before all tensors, so that these lie elsewhere. Raises OutOfMemory.");
 
   py::class_<Graph>(m, "Graph", own, "Captured launches.")
       .def("launch", &Graph::launch, py::arg("n") = 1, Unlocked(), "Enqueue n replays.")

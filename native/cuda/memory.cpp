@@ -78,6 +78,13 @@ Memory::~Memory() {
   cudaFree(data_);
 }
 
+Arena::Arena(std::shared_ptr<Device> device, std::size_t offset_bytes) : device_(std::move(device)) {
+  const auto turn = device_->enter();
+  if (offset_bytes) {
+    offset_ = std::make_shared<Memory>(*device_, offset_bytes, "offset of an arena");
+  }
+}
+
 std::vector<DeviceTensor> Arena::take(const std::vector<Request> &requests, const FillSettings &settings,
                                       const std::string &owner) {
   require_apart(requests, owner);

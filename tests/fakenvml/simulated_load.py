@@ -71,6 +71,9 @@ class SimulatedLoads:
     def _kernels(self, setup, target):
         return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
 
+    def move(self):
+        return True
+
     def stamper(self, step_s, room, reads):
         return _Stamper(self, step_s, room, reads)
 

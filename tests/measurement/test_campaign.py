@@ -67,8 +67,12 @@ def test_the_highest_clocks_are_locked_in_each_domain_alone_and_in_both():
 def test_a_new_session_ends_the_measuring_process_of_a_real_gpu_and_nothing_of_a_simulated_one(monkeypatch):
     from kernel_dvfs.measurement.real import client
 
-    renewed = []
-    monkeypatch.setattr(client, "renew", renewed.append)
+    told = {"renew": [], "move": []}
+    for what, paths in told.items():
+        monkeypatch.setattr(client, what, paths.append)
     for kind in ("simulated", "nvml"):
-        new_session(Setup("digest", {"kind": kind}, {}, {}, {}), f"{kind}.json")
-    assert renewed == ["nvml.json"]
+        setup = Setup("digest", {"kind": kind}, {}, {}, {})
+        new_session(setup, f"{kind}.json")
+        assert told["renew"] == (["nvml.json"] if kind == "nvml" else []) and not told["move"]
+        new_session(setup, f"{kind}-warm.json", is_warm=True)
+    assert told == {"renew": ["nvml.json"], "move": ["nvml-warm.json"]}

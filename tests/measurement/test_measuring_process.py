@@ -2,13 +2,14 @@
 
 import json
 import socket
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.real import allocation, step_loads
+from kernel_dvfs.measurement.real import allocation, client, step_loads
 from kernel_dvfs.measurement.real import server as serving
 from kernel_dvfs.measurement.real import session as sessions
 from kernel_dvfs.measurement.real.gpu import Unwanted
@@ -42,7 +43,7 @@ class Plateau:
 def session_of(**more):
     made = Session.__new__(Session)
     made._setup, made._plateau, made._say, made._is_wanted = SETUP, Plateau(), print, lambda: True
-    made._hot_by_file, made._points, made._gpu, made._id = False, 0, None, "boot-1-2"
+    made._hot_by_file, made._points, made._moves, made._gpu, made._id = False, 0, 0, None, "boot-1-2"
     vars(made).update(more)
     return made
 
@@ -188,6 +189,35 @@ def test_a_request_is_answered_by_the_session_it_belongs_to(
         assert client.recv(9) == b"" and made._client is None, "the connection is closed"
 
 
+def test_a_session_that_begins_in_a_warm_process_only_moves_what_it_prepares(ends):
+    own, other = ends
+    made, moved = server_of(_client=own, _name="a"), []
+    other.sendall(b'{"do": "move"}\n')
+    assert made._answer(SimpleNamespace(move=lambda: moved.append(1))) is True
+    assert moved == [1] and json.loads(other.recv(999)) == {"notices": []} and not made._has_successor
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"errors": ["clock stuck", "twice"]}])
+def test_who_measures_here_is_asked_to_move_and_where_nobody_does_there_is_nothing_to_move(monkeypatch, answer):
+    asked = []
+    monkeypatch.setattr(client, "read", lambda path: SETUP)
+    monkeypatch.setattr(client, "slurm_gpu", lambda: "")
+    monkeypatch.setattr(client, "ask", lambda uuid, request: asked.append((uuid, request)) or answer)
+    with pytest.raises(InputError, match="clock stuck; twice") if answer else nullcontext():
+        client.move("s.json")
+    assert asked == [(SETUP.gpu["uuid"], {"do": "move"})]
+
+
+def test_a_session_has_another_name_where_its_tensors_lie_elsewhere():
+    moves = [False, True, True]
+    made = session_of(_id="boot-7", _gpu=SimpleNamespace(move=lambda: moves.pop(0)))
+    names = []
+    while moves:
+        made.move()
+        names.append(made._name)
+    assert names == ["boot-7", "boot-7.1", "boot-7.2"], "a captured step stays where it is"
+
+
 def test_a_client_that_leaves_before_it_has_asked_is_no_request(ends):
     own, client = ends
     client.sendall(b'{"do": "st')
@@ -260,6 +290,7 @@ def test_a_process_that_nobody_asks_rests_once_and_ends_ten_seconds_after_the_la
         assert path.exists() is successor
 
 
+@pytest.mark.parametrize("what", ["renew", "move"])
 @pytest.mark.parametrize(
     ("known", "state", "answer", "asked"),
     [
@@ -270,7 +301,9 @@ def test_a_process_that_nobody_asks_rests_once_and_ends_ten_seconds_after_the_la
         (None, "RUNNING", {"errors": ["x"]}, 0),
     ],
 )
-def test_a_new_session_within_a_job_ends_the_process_that_runs_there(monkeypatch, known, state, answer, asked):
+def test_a_new_session_within_a_job_is_told_to_the_process_that_runs_there(
+    monkeypatch, known, state, answer, asked, what
+):
     """None: the process could not be asked."""
     told = []
 
@@ -286,10 +319,10 @@ def test_a_new_session_within_a_job_ends_the_process_that_runs_there(monkeypatch
     monkeypatch.setattr(allocation, "_told", tell)
     if asked and answer:
         with pytest.raises(InputError, match="clock stuck; twice"):
-            allocation.renew("s.json")
+            allocation.tell("s.json", what)
     else:
-        allocation.renew("s.json")
-    assert told == [("7", "s.json", {"do": "renew"})] * asked
+        allocation.tell("s.json", what)
+    assert told == [("7", "s.json", {"do": what})] * asked
 
 
 @pytest.mark.parametrize(("share", "rest_ns"), [(0.2, 103_000), (0.0, 0)])

@@ -100,6 +100,17 @@ def test_the_same_seed_gives_the_same_values_and_another_others(device, cuda):
     assert not np.array_equal(values(1), values(2))
 
 
+def test_an_offset_takes_memory_for_as_long_as_its_arena_is_there(device, cuda):
+    free_byte, mb = device.free_byte(), 1 << 20
+    arena = cuda.Arena(device, offset_byte=70 * mb)
+    plan = cuda.Plan(arena, "gelu_forward", GELU)
+    assert free_byte - device.free_byte() >= 70 * mb
+    del plan, arena
+    assert device.free_byte() == free_byte
+    with pytest.raises(cuda.OutOfMemory, match="offset of an arena"):
+        cuda.Arena(device, offset_byte=1 << 50)
+
+
 def test_values_are_as_the_measurement_needs_them(device, cuda):
     """Unit normal activations, weights of 0.02, attention that is causal with rows of sum 1, Zipf ids skewed."""
     arena = cuda.Arena(device)

@@ -28,6 +28,7 @@ class Cuda:
 
     def __init__(self, room=100, uuid=UUID, cublaslt=130100):
         self.room, self.uuid, self.cublaslt, self.arenas, self.algorithms = room, uuid, cublaslt, [], []
+        self.offsets_byte, self.free_byte = [], 1 << 40
         for kind in (self.Device, self.Arena, self.Plan, self.Pass, self.Event, self.ClockProbe):
             setattr(self, kind.__name__, held(f"{kind.__name__}.__init__", kind))
 
@@ -35,7 +36,10 @@ class Cuda:
         assert index == 0
         return Device(self)
 
-    def Arena(self, device):
+    def Arena(self, device, offset_byte=0):
+        self.offsets_byte.append(offset_byte)
+        if offset_byte > self.free_byte:
+            raise OutOfMemory("no room for an offset")
         self.arenas.append([])
         return self.arenas[-1]
 
@@ -170,6 +174,28 @@ def test_where_memory_is_short_all_else_goes_first(loads, setup):
     made.prepare(setup, GELU)
     made.prepare(setup, GEMM)
     assert cuda.arenas == [["gelu_forward"], ["gemm"]]
+
+
+def test_each_move_gives_all_back_and_has_what_follows_lie_elsewhere(loads, setup):
+    cuda = Cuda()
+    made = loads(cuda)
+    for number in range(10):
+        made.prepare(setup, GELU)
+        assert cuda.arenas == [["gelu_forward"]] * (number + 1), "all is made anew"
+        assert made.move() and made._plans == {} and made._arena is None
+    first, *others = cuda.offsets_byte
+    assert (
+        first == 0 and others[:7] == [place * 14 * (1 << 20) for place in range(1, 8)] and others[7:] == [0, 14 << 20]
+    )
+
+
+def test_where_there_is_no_room_for_an_offset_either_it_goes_first(loads, setup):
+    cuda = Cuda()
+    made = loads(cuda)
+    made.move()
+    cuda.free_byte = 1 << 20
+    assert not made.chooses(setup, GELU) and made.prepare(setup, GELU).about["instance"] == "gelu_forward"
+    assert cuda.offsets_byte == [14 << 20, 0] and cuda.arenas == [["gelu_forward"]]
 
 
 def test_what_does_not_fit_alone_is_refused_with_the_remedy(loads, setup):

@@ -126,13 +126,15 @@ def test_a_race_needs_auto_measured_twice(folder):
 def test_a_block_of_four_sessions_measures_a_target_once_in_those_that_it_is_due_in(folder, monkeypatch):
     sweep = folder.sweep()
     calls, began = [], []
-    monkeypatch.setattr(loop, "new_session", lambda setup, path: began.append(len(calls)))
+    monkeypatch.setattr(loop, "new_session", lambda setup, path, is_warm: began.append((len(calls), is_warm)))
     study_measure = loop._Study.measure
     monkeypatch.setattr(loop._Study, "measure", lambda own, todo: (calls.append(todo), study_measure(own, todo)))
     found = folder.run()
-    assert len(began) == len(found.rounds) - 1, "a session process for each block"
+    assert [place for place, _ in began] == list(range(len(calls))), "before each session"
+    cold = [place for place, is_warm in began if not is_warm]
+    assert len(cold) == len(found.rounds) - 1, "a process for each block"
     block = next(each for each in found.rounds if each.stage == "walk")
-    first = began[[each.stage for each in found.rounds].index("walk")]
+    first = cold[[each.stage for each in found.rounds].index("walk")]
     sessions = calls[first : first + 4]
     assert points(block.requests) == sum(map(len, sessions)) == len({each for todo in sessions for each in todo})
     for todo in sessions:

@@ -58,7 +58,8 @@ struct FillSettings {
 // can share because they run one after the other.
 class Arena {
  public:
-  explicit Arena(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  // offset_bytes: held before all tensors, so that these lie elsewhere. Throws OutOfMemory.
+  explicit Arena(std::shared_ptr<Device> device, std::size_t offset_bytes = 0);
 
   // Lays out all requests, or none: names known already are shared (they must agree in size and type), the others
   // get new memory and their fill. Throws ShapeError, OutOfMemory.
@@ -72,6 +73,7 @@ class Arena {
 
  private:
   const std::shared_ptr<Device> device_;
+  std::shared_ptr<Memory> offset_;
   std::map<std::string, DeviceTensor> shared_;
   std::shared_ptr<Memory> workspace_;
   std::size_t workspace_bytes_ = 0;

@@ -1,9 +1,9 @@
 """Campaigns: what is measured in one go under one name, on a GPU of a setup.
 
 `sweep` finds clocks, `remeasure-<number>` measures promising ones again, `fresh-<repeat>` validates the choice. On a
-simulated GPU each campaign draws its own noise and offsets, as another session would on a real one. On a real GPU a
-session is one measuring process: `new_session` ends the one that runs, so that blocks of race and walk, and repeats of
-a validation, do not share what a session keeps (the board's state, where tensors lie in memory).
+simulated GPU each campaign draws its own noise and offsets, as another session would on a real one. On a real GPU the
+sessions of a block share a measuring process, which stays warm, but not where tensors lie in memory; blocks of race and
+walk, and repeats of a validation, have processes of their own (`new_session`).
 """
 
 from __future__ import annotations
@@ -111,15 +111,15 @@ def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> An
     raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
 
 
-def new_session(setup: Setup, path: str) -> None:
-    """Measure what follows in another session. path: of the setup's file.
+def new_session(setup: Setup, path: str, is_warm: bool = False) -> None:
+    """Measure what follows in another session. path: of the setup's file. is_warm: in the same measuring process.
 
     A simulated GPU has nothing to end: what is drawn with a campaign is its session.
     """
     if setup.gpu["kind"] == "nvml":
         from kernel_dvfs.measurement.real import client
 
-        client.renew(path)
+        (client.move if is_warm else client.renew)(path)
 
 
 class Bench:

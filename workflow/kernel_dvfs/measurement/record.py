@@ -46,7 +46,7 @@ class Run(TypedDict):
     seed: Count
     campaign: str
     repeat: Count
-    run_id: NotRequired[str]  # the process of a real GPU
+    run_id: NotRequired[str]  # the session of a real GPU
 
 
 class Kernel(TypedDict):

@@ -75,9 +75,9 @@ def run(
         walk = found if isinstance(found, _Walk) else None
         sessions = [study.missing(each) for each in _sessions(rounds[-1])]
         print(_line(rounds, sum(map(len, sessions))), file=sys.stderr, flush=True)
-        if any(sessions) and rounds[-1].stage != SEARCH:
-            new_session(study.setup, setup_path)
-        for missing in filter(None, sessions):
+        for number, missing in enumerate(filter(None, sessions)):
+            if rounds[-1].stage != SEARCH:
+                new_session(study.setup, setup_path, is_warm=number > 0)
             study.measure(missing)
         known += rounds[-1].requests if walk is None else []
     walks = walk.shown() if walk else {}

@@ -96,8 +96,7 @@ class RemoteBench:
             answer = self._answer(request, pair)
             for notice in answer.get("notices", ()):
                 print(notice, file=sys.stderr)
-            if "errors" in answer:
-                raise InputError("; ".join(answer["errors"]))
+            _check(answer)
             if "device" in answer:
                 return answer
         raise InputError(f"the measuring process of GPU {self._setup.gpu['uuid']} does not stay; see {_LOG}")
@@ -125,9 +124,19 @@ def renew(path: str) -> None:
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
-        allocation.renew(path)
+        allocation.tell(path, "renew")
     else:
         stop(path)
+
+
+def move(path: str) -> None:
+    """Have what follows measured with tensors elsewhere in memory, by the measuring process that runs, if one does."""
+    if slurm_gpu():
+        from kernel_dvfs.measurement.real import allocation
+
+        allocation.tell(path, "move")
+    elif answer := ask(read(path).gpu["uuid"], {"do": "move"}):
+        _check(answer)
 
 
 def stop(path: str) -> None:
@@ -143,8 +152,7 @@ def stop(path: str) -> None:
     setup = read(path)
     uuid = setup.gpu["uuid"]
     answer = ask(uuid, {"do": "stop"})
-    if answer and "errors" in answer:
-        raise InputError("; ".join(answer["errors"]))
+    _check(answer or {})
     # clocks that a batch system sets are not restored by us
     left = left_at(uuid, _JANITOR_S) if setup.measurement["clocks"] != "external" else None
     if left:
@@ -152,6 +160,12 @@ def stop(path: str) -> None:
             f"GPU {uuid}: its clocks may still be locked, since {left.owner} ended without restoring them; reset them: "
             f"kernel-dvfs reset --uuid {uuid} (see {_LOG})"
         )
+
+
+def _check(answer: dict[str, Any]) -> None:
+    """Raise InputError where the measuring process has answered that something went wrong."""
+    if "errors" in answer:
+        raise InputError("; ".join(answer["errors"]))
 
 
 def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:

@@ -95,6 +95,11 @@ class RealGpu:
         with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
             return self._loads.prepare(setup, target)
 
+    def move(self) -> bool:
+        """Stop what runs, and have what is prepared from now on lie elsewhere in memory (loads.Loads.move)."""
+        self.stop()
+        return self._loads.move()
+
     def copy(self) -> RealGpu:
         """This object: there is only one such board."""
         return self

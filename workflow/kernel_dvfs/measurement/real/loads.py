@@ -142,6 +142,10 @@ class Loads(Protocol):
         """The load of a target. Raises InputError where it does not fit into memory."""
         ...
 
+    def move(self) -> bool:
+        """Have what is prepared from now on lie elsewhere in memory. Returns whether that is ours to say."""
+        ...
+
 
 def record(is_step: bool = False) -> str:
     """The path of the build record of the library whose kernels run, or that runs those of a captured step."""

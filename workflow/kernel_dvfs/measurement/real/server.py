@@ -143,6 +143,10 @@ class Server:
         if request["do"] in ("stop", "renew"):
             self._has_successor = request["do"] == "renew" and self._inherited is not None
             return False
+        if request["do"] == "move":
+            session.move()
+            self._reply({})
+            return True
         try:
             setup = read(request["setup"])
             name = request.get("session", "")

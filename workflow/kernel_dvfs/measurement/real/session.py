@@ -74,7 +74,7 @@ class Session:
         heater = f"{self.identity} {setup.workload['name']} {hottest(setup).name} {setup.gpu['power_limit_mw']} mW"
         self._plateau = Plateau(folder, heater)
         self._hot_by_file = False  # the plateau that points start from is one that an earlier session has found
-        self._points = 0
+        self._points = self._moves = 0
         self._gpu: RealGpu | None = None
 
     def __enter__(self) -> Session:
@@ -125,6 +125,15 @@ class Session:
         """The record's `device` group."""
         return self.gpu.device()
 
+    @property
+    def _name(self) -> str:
+        """Of what shares this process and where tensors lie in memory."""
+        return f"{self._id}.{self._moves}" if self._moves else self._id
+
+    def move(self) -> None:
+        """Begin another session within this process, if the kernels' tensors can lie elsewhere (loads.Loads.move)."""
+        self._moves += self.gpu.move()
+
     def rest(self) -> None:
         """Leave no clock locked while nobody asks for anything."""
         self.gpu.release()
@@ -152,7 +161,7 @@ class Session:
             point["reasons"].append("measured twice: the first time was disturbed as well")
         self._points += 1
         run = {
-            "run_id": self._id,
+            "run_id": self._name,
             "started_utc": started_utc,
             "host": socket.gethostname(),
             "boot_id": lease.boot_id(),
@@ -173,7 +182,7 @@ class Session:
         for number, clocks in enumerate((BASELINE, pair, pair, BASELINE)):
             point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)
             points.append(consistency.without_windows(point))
-        return {"target": target.name, "repeat": repeat, "session": self._id, "points": points}
+        return {"target": target.name, "repeat": repeat, "session": self._name, "points": points}
 
     def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[Point, kernels.Load]:
         # prepared before the board is heated, so that it does not cool down between the heat and the warm-up; not kept

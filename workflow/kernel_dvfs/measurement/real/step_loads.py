@@ -76,6 +76,10 @@ class StepLoads:
         """Nothing is chosen: the step's kernels are what they are."""
         return False
 
+    def move(self) -> bool:
+        """Nothing moves: captured graphs hold the addresses of the step's own tensors. Another process has others."""
+        return False
+
     def prepare(self, setup: Setup, target: Target) -> StepLoad:
         """The load of a target or pass, on the data that it meets in the step."""
         # the step is run up to the target, on which its memory is then looked at
