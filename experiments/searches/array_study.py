@@ -9,22 +9,27 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from experiments.searches.sampling import Campaign, Noise, Truth, measure
+from experiments.searches.strategies import guided
+from experiments.searches.testbed import Testbed
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule_file import Left
 from kernel_dvfs.gpu.clocks import key_of
 from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.search import race
+from kernel_dvfs.search.candidates import Candidates
+from kernel_dvfs.search.propose import Options
 from kernel_dvfs.student import interval
 
 AUTO_REPEATS = 4  # of a sweep, each in a session of its own
+PROBED_AUTO_REPEATS = 2  # of a guided search
 OVER = 0.1  # the chance of a walk to be over its limit
 VALIDATION = 10  # blocks
 # what measures the cells of a session
@@ -206,6 +211,40 @@ def swept(ground: Ground, measured: Measure) -> list[Campaign]:
     auto = cell[cell % pairs == 0]
     rest = cell[(cell % pairs > 0) & (cell % pairs < ground.swept)]
     return [*(measured(auto) for _ in range(AUTO_REPEATS)), measured(rest)]
+
+
+def probed(
+    ground: Ground, candidates: Candidates, sweep: Sequence[Campaign], slack: float, budget: float, seed: int
+) -> list[Campaign]:
+    """What a guided search sees of a sweep: those of its measurements that it asks for, auto PROBED_AUTO_REPEATS times.
+
+    candidates: the targets and the pairs of the sweep. budget: share of the sweep's measurements.
+    """
+    known, (*autos, rest) = ground.known, sweep
+    row = {name: number for number, name in enumerate(known.names)}
+    first = np.array([row[name] for name in candidates.targets])
+    copies = [
+        [each for each, own in enumerate(known.groups) if each == target or (own and own == known.groups[target])]
+        for target in first
+    ]
+
+    def table(quantity: str) -> np.ndarray:
+        values = np.full(known.time_s.shape, np.nan)
+        values.ravel()[rest.cell] = getattr(rest, quantity)
+        return values[first, : ground.swept]
+
+    def baselines(quantity: str) -> np.ndarray:
+        return np.array([[getattr(each, quantity)[own].mean() for each in autos] for own in copies])
+
+    time, energy = table("time_s"), table("energy_j")
+    nothing = np.full(time.shape, np.nan)
+    bases = baselines("time_s"), baselines("energy_j")
+    bed = Testbed(candidates, time, energy, time, energy, *bases, nothing, nothing, nothing, nothing)
+    repeats = {"baseline_repeats": PROBED_AUTO_REPEATS, "all_baseline_repeats": len(autos)}
+    measured, _, _ = guided(bed, slack, Options(budget=budget, seed=seed, **repeats))
+    target, pair = np.nonzero(measured)
+    asked = np.isin(rest.cell, first[target] * len(known.pairs) + pair)
+    return [*autos[:PROBED_AUTO_REPEATS], Campaign(*(getattr(rest, each.name)[asked] for each in fields(Campaign)))]
 
 
 def one_sweep(ground: Ground, sweep: Sequence[Campaign], slacks: Sequence[float], ties: str) -> Found:

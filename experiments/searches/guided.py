@@ -41,7 +41,6 @@ from kernel_dvfs.gpu.clocks import Pair, parse
 from kernel_dvfs.gpu.noise import specimen_overrides
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.search.fit import fit
 from kernel_dvfs.search.propose import Options, full_probes, is_small
 
 COLUMNS = (
@@ -60,7 +59,6 @@ COLUMNS = (
     "left_percent",
 )
 AUTO_REPEATS = 10  # of an exhaustive search
-CHECK_Z = 1.645  # standard errors that a check takes off the limit
 
 Row = dict[str, Any]  # a row of the table, by column
 
@@ -125,8 +123,6 @@ def of_simulated(
         name = f"simulated {own.gpu['name']}"
         about = {"ground": name, "weights": "counts", "slack_percent": 100 * slack, "budget_percent": 100 * budget}
         rows += [about | row for row in _ways(testbed, slack, allowed, 1, seed, options, without)]
-        check = of_setup(own, pairs, 1, truth, campaign="check")
-        rows += [about | row for row in _checked(testbed, check, slack, budget, seed, options)]
         other = of_setup(_seeded(setup, folder, seed, specimen_overrides(own.gpu["spec"], seed)), pairs, AUTO_REPEATS)
         about |= {"ground": f"{name}, second specimen"}
         rows += [about | row for row in _carried(testbed, other, slack, allowed, seed, options)]
@@ -183,50 +179,6 @@ def _exhaustive(testbed: Testbed, repeats: int, slack: float, seed: int) -> Row:
     return _row(testbed, "exhaustive", seed, testbed.measurements, choice)
 
 
-def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed: int, options: Options) -> list[Row]:
-    """Exhaustive and guided, each with a check: choice and auto of every copy once more, in a new campaign.
-
-    What the choice took longer than its own data said is taken off the limit, and CHECK_Z standard errors of that, and
-    the clocks are chosen again, or all left to auto where no choice is fast enough. Guided saves the check's
-    measurements from its budget.
-    """
-    spent_on_check = int(2 * testbed.candidates.copies.sum())
-    few = replace(options, budget=budget - spent_on_check / testbed.measurements)
-    measured, _, rounds = strategies.guided(testbed, slack, few)
-    oracle = _row(testbed, "oracle", seed, None, testbed.oracle(slack))
-    rows = [oracle]
-    for way, mask, repeats, every, spent in (
-        ("exhaustive, checked", testbed.candidates.offered, AUTO_REPEATS, True, testbed.measurements),
-        ("guided, checked", measured, 1, False, testbed.candidates.spent(measured, 1)),
-    ):
-        choice = testbed.choose(mask, repeats, slack, every)
-        scatter = fit(testbed.candidates, testbed.seen(mask, repeats, every)).scatter[0]
-        own, remeasured = testbed.shown(repeats, every)[0], check.shown(1, every=True)[0]
-        overrun = _slowdown(testbed, remeasured, choice) - _slowdown(testbed, own, choice)
-        limit = slack - overrun - CHECK_Z * _error(testbed, choice, scatter)
-        try:
-            remade = testbed.choose(mask, repeats, limit, every)
-        except InputError:  # nothing measured is as fast as that: all stay at auto
-            remade = testbed.candidates.baseline
-        row = _row(testbed, way, seed, spent + spent_on_check, remade)
-        rows.append(row | ({} if every else {"rounds": rounds}))
-    return _against(rows)[1:]
-
-
-def _slowdown(testbed: Testbed, time: np.ndarray, choice: np.ndarray) -> float:
-    """Total time of a choice over the baseline's, by a table of times (K, P)."""
-    rows, candidates = np.arange(len(choice)), testbed.candidates
-    return (candidates.weight * time[rows, choice]).sum() / (candidates.weight * time[rows, candidates.baseline]).sum()
-
-
-def _error(testbed: Testbed, choice: np.ndarray, scatter: float) -> float:
-    """Standard error of a remeasured slowdown when every point is off by `scatter` (relative), independently."""
-    rows, candidates = np.arange(len(choice)), testbed.candidates
-    base = candidates.weight * testbed.time_s[rows, candidates.baseline]
-    moved = choice != candidates.baseline
-    return float(scatter * np.sqrt(2 * (base[moved] ** 2).sum()) / base.sum())
-
-
 def _carried(first: Testbed, other: Testbed, slack: float, allowed: int, seed: int, options: Options) -> list[Row]:
     """A second specimen: the first one's choice as it is, remeasured around it, and searched from scratch."""
     optimum = first.choose(first.candidates.offered, AUTO_REPEATS, slack, every=True)
@@ -258,7 +210,7 @@ def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.nd
 def _against(rows: list[Row]) -> list[Row]:
     """The rows with their shares of what the oracle and the exhaustive search save; None where that is nothing."""
     best = next(row["energy_change_percent"] for row in rows if row["way"] == "oracle")
-    full = next((row["energy_change_percent"] for row in rows if row["way"].startswith("exhaustive")), None)
+    full = next((row["energy_change_percent"] for row in rows if row["way"] == "exhaustive"), None)
     return [
         row
         | {

@@ -33,11 +33,13 @@ import numpy as np
 import pandas as pd
 
 from experiments.searches.array_study import (
+    AUTO_REPEATS,
     OVER,
     Ground,
     cost_of,
     one_sweep,
     only_shown,
+    probed,
     race_and_walk,
     races,
     streams,
@@ -56,6 +58,8 @@ from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.search import race
+from kernel_dvfs.search.candidates import Candidates, Context
+from kernel_dvfs.search.guided import candidates_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config.yaml"
@@ -87,6 +91,7 @@ class Setting:
     fine: bool = False  # whether the race may ask for clocks between the grid's
     limits: tuple[float, ...] = (0.0,)  # percent
     table: str = ""  # instead of the simulated GPU: measurements below TABLES, taken as the truth, each kernel alike
+    probes: float | None = None  # a guided search measures so much of the sweep at most, a share; None: all is measured
 
 
 SETTINGS = (
@@ -103,14 +108,26 @@ SETTINGS = (
     Setting("fine clocks, four limits", 4_100, grid=UPPER, fine=True, limits=(0.0, 0.6, 1.0, 2.0)),
     Setting("RTX 3080 Ti table", 4_300, table="rtx3080ti_calibration.csv"),
     Setting("A100 table", 3_900, table="a100_ttu.csv"),
+    Setting("80 pairs swept, 8,000 windows", 4_100),
+    *(
+        replace(own, name=f"{name}, {share:.0%} by a guided search", probes=share)
+        for name, own in (
+            ("80 pairs", Setting("", 4_100)),
+            ("RTX 3080 Ti table", Setting("", 4_300, table="rtx3080ti_calibration.csv")),
+            ("A100 table", Setting("", 3_900, table="a100_ttu.csv")),
+        )
+        for share in (0.1, 0.15, 0.3)
+    ),
 )
 
 
-def study(ground: Ground, setting: Setting, seed: int) -> list[dict[str, Any]]:
+def study(ground: Ground, candidates: Candidates, setting: Setting, seed: int) -> list[dict[str, Any]]:
     """A study by each procedure, on the same sweep where it has one: a row for each limit."""
     draw, later, fresh, shown = streams(ground, seed)
     slacks = [limit / 100 for limit in setting.limits]
     sweep = swept(ground, draw)
+    if setting.probes is not None:
+        sweep = probed(ground, candidates, sweep, max(slacks), setting.probes, seed)
     ours = race_and_walk(ground, sweep, slacks, setting.budget, seed, later)
     windows = windows_of(sweep) + ours.about["race_windows"] + ours.about["walk_windows"]
     found = {
@@ -161,8 +178,9 @@ def stop_line(ground: Ground, setting: Setting, seed: int) -> list[dict[str, Any
     return [{"setting": setting.name, "seed": seed} | row for row in rows]
 
 
-def ground_of(setting: Setting) -> Ground:
-    """The simulated GPU of the configuration, or a table of measurements. Raises InputError without that table."""
+def ground_of(setting: Setting) -> tuple[Ground, Candidates]:
+    """The simulated GPU of the configuration, or a table of measurements, and what a guided search may ask for there.
+    Raises InputError without that table."""
     config = load(str(CONFIG)) | QUICK | {"gpu_overrides": dict(setting.overrides)}
     config |= {"grid": dict(setting.grid)} if setting.grid else {}
     with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +188,7 @@ def ground_of(setting: Setting) -> Ground:
         assert planned.setup, "a simulated GPU has a setup"
         setup = read(planned.setup.write())
     if setting.table:
-        known = table_truth(TABLES / setting.table)
+        known, candidates = table_truth(TABLES / setting.table)
         count = len(known.pairs)
     else:
         pairs, count = list(planned.pairs), len(planned.pairs)
@@ -179,11 +197,12 @@ def ground_of(setting: Setting) -> Ground:
             mems = dict.fromkeys(pair.mem_mhz for pair in planned.pairs)
             pairs += [Pair(core, mem) for mem in mems for core in clocks if Pair(core, mem) not in planned.pairs]
         known = truth(setup, pairs)
+        _, candidates = candidates_of(Context(setup, pairs[:count], AUTO_REPEATS, [0.0], "tied", None, {}))
     noise = NOISES[setting.noise](noise_of(setup.gpu["spec"], setup.measurement, known.time_s))
-    return Ground(known, noise, count, 3600 / least_s(setup.measurement))
+    return Ground(known, noise, count, 3600 / least_s(setup.measurement)), candidates
 
 
-def table_truth(path: Path) -> Truth:
+def table_truth(path: Path) -> tuple[Truth, Candidates]:
     """A table of measurements as the truth, the baseline's time of each kernel the same share of an iteration."""
     if not path.exists():
         raise InputError(f"skipped: measured data not found at {path}")
@@ -193,7 +212,13 @@ def table_truth(path: Path) -> Truth:
         raise InputError(f"{path}: needs core and memory clocks, no other setting, and one baseline for all kernels")
     order = [baseline[0], *(place for place in range(len(keys)) if place != baseline[0])]
     names = list(bed.candidates.targets)
-    return Truth(
+    candidates = replace(
+        bed.candidates,
+        pairs=tuple(keys[place] for place in order),
+        offered=bed.candidates.offered[:, order],
+        baseline=np.zeros_like(baseline),
+    )
+    known = Truth(
         names=names,
         launches=bed.candidates.weight,
         groups=[None] * len(names),
@@ -202,6 +227,7 @@ def table_truth(path: Path) -> Truth:
         energy_j=bed.energy_j[:, order],
         auto_core_mhz=np.full(len(names), np.nan),
     )
+    return known, candidates
 
 
 def make(studies: pd.DataFrame) -> pd.DataFrame:
@@ -314,14 +340,14 @@ def text(compared: pd.DataFrame, stops: pd.DataFrame) -> str:
 def studied(setting: Setting, seeds: range, stop_seeds: range) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(rows of studies, rows of the stop line) of a setting; none without its table."""
     try:
-        ground = ground_of(setting)
+        ground, candidates = ground_of(setting)
     except InputError as error:
         if not setting.table:
             raise
         print(f"{setting.name}: {error}", file=sys.stderr)
         return pd.DataFrame(), pd.DataFrame()
     best = {limit: ground.best(limit / 100)[1] for limit in setting.limits}
-    found = pd.DataFrame([row for seed in seeds for row in study(ground, setting, seed)])
+    found = pd.DataFrame([row for seed in seeds for row in study(ground, candidates, setting, seed)])
     stops = [row for seed in stop_seeds if setting == SETTINGS[0] for row in stop_line(ground, setting, seed)]
     return found.assign(best_possible_percent=found.limit_percent.map(best)), pd.DataFrame(stops)
 

@@ -17,7 +17,7 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.campaign import SWEEP, Bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.table import import_table
@@ -131,7 +131,6 @@ def of_setup(
     pairs: Sequence[Pair],
     auto_repeats: int,
     truth: tuple[np.ndarray, np.ndarray] | None = None,
-    campaign: str = "sweep",
 ) -> Testbed:
     """The testbed of a simulated study; truth: (time, energy) of an earlier one of the same GPU and work."""
     members, candidates = candidates_of(Context(setup, pairs, auto_repeats, [0.0], "tied", None, {}))
@@ -144,7 +143,7 @@ def of_setup(
             bench, share = Bench(setup, Target("kernel", name)), 1 / len(names)
             for p, pair in enumerate(pairs):
                 for repeat in range(auto_repeats if pair == BASELINE else 1):
-                    point = bench.point(pair, campaign, repeat)
+                    point = bench.point(pair, SWEEP, repeat)
                     time_s, energy_j = per_launch(point)
                     if pair == BASELINE:
                         base_time[k, repeat] += share * time_s

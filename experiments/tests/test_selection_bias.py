@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from experiments.searches import sampling, selection_bias
-from experiments.searches.array_study import Ground, pooled, race_and_walk, races, streams, swept
+from experiments.searches.array_study import Ground, pooled, probed, race_and_walk, races, streams, swept
 from experiments.searches.sampling import Campaign, Truth
 from experiments.searches.selection_bias import (
     BOUND,
@@ -46,13 +46,19 @@ def setup(setup_of):
 
 
 @pytest.fixture(scope="module")
-def ground():
+def grounds():
+    """(ground, what a guided search may ask for there)."""
     return ground_of(SMALL)
 
 
 @pytest.fixture(scope="module")
-def studies(ground):
-    return pd.DataFrame([row for seed in range(SEEDS) for row in study(ground, SMALL, seed)])
+def ground(grounds):
+    return grounds[0]
+
+
+@pytest.fixture(scope="module")
+def studies(grounds):
+    return pd.DataFrame([row for seed in range(SEEDS) for row in study(*grounds, SMALL, seed)])
 
 
 def column(studies, procedure, name):
@@ -210,13 +216,13 @@ def test_another_order_of_kernels_gives_the_same_best(ground):
 
 def test_the_race_looks_between_the_clocks_of_the_sweep_where_it_may():
     setting = replace(SMALL, fine=True)
-    ground = ground_of(setting)
+    ground, _ = ground_of(setting)
     draw, later, *_ = streams(ground, 3)
     *_, last = races(ground, swept(ground, draw), [0.0], 1_500, 3, later)
     new = set(last.view.problem.keys) - set(ground.keys[: ground.swept])
     # auto reaches 1905 MHz under load; the grid has 1890 and 2100
     assert (1905.0, 5001.0) in new
-    assert ground.best(0.0)[1] < ground_of(SMALL).best(0.0)[1] - 5
+    assert ground.best(0.0)[1] < ground_of(SMALL)[0].best(0.0)[1] - 5
 
 
 def test_more_hours_bring_no_more_than_was_said(ground):
@@ -234,7 +240,8 @@ def made_table(path, *rows):
 
 def test_a_table_is_taken_as_the_truth_every_kernel_for_the_same_share_of_the_time(tmp_path):
     path = made_table(tmp_path / "t.csv", "a,,,4,90", "a,900,5001,5,60", "b,,,0.5,3", "b,900,5001,0.5,2")
-    known = table_truth(path)
+    known, candidates = table_truth(path)
+    assert candidates.pairs == ((None, None), (900.0, 5001.0)) and candidates.baseline.tolist() == [0, 0]
     assert known.pairs == [BASELINE, Pair(900, 5001)] and known.names == ["a", "b"]
     assert known.launches == pytest.approx([1 / 4, 1 / 0.5])
     assert known.time_s.tolist() == [[4, 5], [0.5, 0.5]] and known.energy_j.tolist() == [[90, 60], [3, 2]]
@@ -246,9 +253,31 @@ def test_a_table_is_taken_as_the_truth_every_kernel_for_the_same_share_of_the_ti
 def test_a_measured_table_gives_most_of_its_best(measured):
     measured("a100_ttu.csv")
     setting = next(each for each in SETTINGS if each.table == "a100_ttu.csv")
-    ground = ground_of(setting)
-    rows = [row for seed in range(2) for row in study(ground, setting, seed) if row["procedure"] == RACE_AND_WALK]
-    assert np.mean([row["energy_true_percent"] for row in rows]) < 0.95 * ground.best(0.0)[1]
+    ground, candidates = ground_of(setting)
+    rows = [row for seed in range(2) for row in study(ground, candidates, setting, seed)]
+    ours = [row["energy_true_percent"] for row in rows if row["procedure"] == RACE_AND_WALK]
+    assert np.mean(ours) < 0.95 * ground.best(0.0)[1]
+
+
+def test_a_guided_search_keeps_what_it_asked_for_and_the_race_goes_on_from_there(grounds):
+    ground, candidates = grounds
+    draw, later, *_ = streams(ground, 5)
+    sweep = swept(ground, draw)
+    whole = sum(len(each.cell) for each in sweep)
+    few = probed(ground, candidates, sweep, 0.0, 0.4, 5)
+    *autos, rest = few
+    assert [each.cell.tolist() for each in autos] == [each.cell.tolist() for each in sweep[:2]], "auto, of every copy"
+    assert 0.2 * whole < sum(len(each.cell) for each in few) <= 0.4 * whole
+    # of copies one, and the same measurements as the sweep's
+    first = {ground.known.names.index(name) for name in candidates.targets}
+    kernels, pairs = np.divmod(rest.cell, len(ground.known.pairs))
+    assert set(kernels) <= first and (pairs > 0).all()
+    seen = dict(zip(sweep[-1].cell.tolist(), sweep[-1].energy_j.tolist()))
+    assert all(seen[cell] == energy for cell, energy in zip(rest.cell.tolist(), rest.energy_j.tolist()))
+    *_, raced = races(ground, few, [0.0], 1_000, 5, later)
+    assert raced.blocks > 0 and set(raced.view.problem.keys) <= set(ground.keys[: ground.swept])
+    rows = study(ground, candidates, replace(SMALL, probes=0.4), 5)
+    assert {row["sweep_windows"] for row in rows if row["procedure"] != BOUND} == {sum(len(e.cell) for e in few)}
 
 
 def test_a_table_that_is_not_there_is_left_out_with_one_line(capsys, monkeypatch, tmp_path):
