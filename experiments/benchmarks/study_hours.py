@@ -55,8 +55,8 @@ print(json.dumps({"setup": setup, "repeats": repeats, "folder": str(lab.folder)}
 """
 
 
-def hours(root: Path, folder: Path) -> dict[str, float]:
-    """{stage: hours} of a checkout: sweep, what its search measured again, by stage; and points."""
+def hours(root: Path, folder: Path) -> tuple[dict[str, float], dict[str, float], dict[str, int]]:
+    """Of a checkout: ({stage: hours}, {what they were spent on: hours}, {points and windows: how many})."""
     done = subprocess.run([sys.executable, "-c", _MEASURE, str(root), str(folder)], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"error: {root}: {done.stderr[-3000:]}")
@@ -68,14 +68,17 @@ def hours(root: Path, folder: Path) -> dict[str, float]:
         for kind, target, core, mem, repeats in each["requests"]
         for repeat in repeats
     }
-    spent: dict[str, float] = defaultdict(float)
+    spent, parts = defaultdict[str, float](float), defaultdict[str, float](float)
+    counted = {"points": 0, "windows": 0}
     for name in search["records"]:
         record = json.loads((work / "m" / name).read_text())
         stage = stage_of.get(name, "sweep")
-        spent[stage] += sum(record["run"]["spent_s"].values()) / 3600
-        spent["points"] += 1
-        spent["windows"] += len(record["windows"])
-    return dict(spent)
+        for part, seconds in record["run"]["spent_s"].items():
+            spent[stage] += seconds / 3600
+            parts[part] += seconds / 3600
+        counted["points"] += 1
+        counted["windows"] += len(record["windows"])
+    return spent, parts, counted
 
 
 def main() -> None:
@@ -90,13 +93,11 @@ def main() -> None:
         if root is None:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = hours(root, Path(folder) / "lab")
-        counted = {key: found.pop(key) for key in ("points", "windows")}
-        totals.append(sum(found.values()))
-        stages = ", ".join(f"{stage} {value:.1f}" for stage, value in found.items())
-        lines.append(
-            f"{name}: {totals[-1]:.1f} h ({stages}); {counted['points']:.0f} points, {counted['windows']:.0f} windows"
-        )
+            stages, parts, counted = hours(root, Path(folder) / "lab")
+        totals.append(sum(stages.values()))
+        each, what = (", ".join(f"{key} {value:.1f}" for key, value in own.items()) for own in (stages, parts))
+        lines.append(f"{name}: {totals[-1]:.1f} h ({each}); {counted['points']} points, {counted['windows']} windows")
+        lines.append(f"  spent on {what}")
     if len(totals) > 1:
         lines.append(f"this over other: {totals[0] / totals[1]:.2f}")
     text = "\n".join(lines) + "\n"

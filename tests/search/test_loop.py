@@ -474,8 +474,32 @@ def test_the_command_searches_and_refuses_options_that_say_too_little(folder, re
     assert main([*words, "--options", json.dumps(OPTIONS)]) == 0 and folder.output.exists()
     capsys.readouterr()
     few = {name: value for name, value in OPTIONS.items() if name != "refine"}
-    assert "option refine is missing" in refused(*words, "--options", json.dumps(few))
+    assert "search: options: refine is missing; give search, pairs," in refused(*words, "--options", json.dumps(few))
     assert "not JSON" in refused(*words, "--options", "{")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"refine": {}}, "refine.windows is missing"),
+        ({"refine": {"windows": None, "hours": None, "over_percent": 10}}, "refine needs windows or hours"),
+        ({"refine": {"windows": 5, "hours": 1, "over_percent": 10}}, "refine needs windows or hours"),
+        (
+            {"refine": OPTIONS["refine"] | {"over_percent": 0}},
+            "over_percent is 0, expected a number > 0 and at most 50",
+        ),
+        ({"limits_percent": []}, "limits_percent is [], expected a list of at least one"),
+        ({"limits_percent": [0, -1]}, "limits_percent[1] is -1, expected a number >= 0"),
+        ({"search": "random"}, "search is 'random', expected one of exhaustive, guided"),
+        ({"search": "guided"}, "guided is missing"),
+        ({"search": "guided", "guided": {"draws": 8}}, "guided.threshold_percent is missing"),
+        ({"auto_repeats": "4"}, "auto_repeats is '4'"),
+    ],
+)
+def test_an_option_that_no_search_can_use_is_told_by_its_name(folder, change, said):
+    with pytest.raises(InputError, match=rf"^search: options: .*{re.escape(said)}"):
+        folder.run(OPTIONS | change)
+    assert not folder.records()
 
 
 @pytest.mark.parametrize(

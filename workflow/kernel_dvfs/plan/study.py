@@ -208,6 +208,11 @@ def _real(config: dict, results: str) -> _Board:
         raise InputError(
             f"config: through: {config['through']} locks both clocks or none, so grid.mem_mhz must not be empty"
         )
+    if mode == "external" and config["search"] != "exhaustive":
+        raise InputError(
+            f"config: clocks: external: the batch system sets the clocks of each job, so a {config['search']} search "
+            "cannot ask for others; configure search: exhaustive"
+        )
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:

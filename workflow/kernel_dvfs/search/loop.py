@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -32,13 +32,38 @@ from kernel_dvfs.profile.records import Records
 from kernel_dvfs.search import race, search_file
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.search_file import RACE, SEARCH, WALK, Round, Search, name_of
+from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positive, Text, checked
 
 # search -> module with propose(profile_rows, context, round_number), and estimate(profile_rows, context) of what is
 # left unfound; exhaustive asks for the whole grid at once
 SEARCHES = {"guided": "kernel_dvfs.search.guided"}
 # {(kind, target): {Pair: [repeats]}}, of all that was asked for
 _Asked: TypeAlias = dict[tuple[str, str], dict[Pair, list[int]]]
-_OPTIONS = ("search", "pairs", "auto_repeats", "limits_percent", "ties", "refine")
+
+
+class _Refine(TypedDict):
+    windows: Count | None
+    hours: NotNegative | None
+    over_percent: Annotated[float, Is("a number > 0 and at most 50", lambda value: 0 < value <= 50)]
+
+
+class _Guided(TypedDict):
+    threshold_percent: Positive
+    budget_percent: Positive
+    auto_repeats: AtLeastOne
+    probes: AtLeastOne | None
+    draws: AtLeastOne
+    passes: bool
+
+
+class _Options(TypedDict):
+    search: Literal["exhaustive", "guided"]
+    pairs: Text
+    auto_repeats: AtLeastOne
+    limits_percent: Annotated[list[NotNegative], FILLED]
+    ties: Literal["tied", "untied"]
+    refine: _Refine
+    guided: NotRequired[_Guided]
 
 
 def run(
@@ -51,11 +76,7 @@ def run(
     library whose kernels run now on a real GPU: records of another build are measured again. token: kept in the file.
     One line a round on stderr. Raises InputError naming a record that is damaged or foreign.
     """
-    options = dict(options)
-    needed = [*_OPTIONS, *([options["search"]] if options.get("search") in SEARCHES else [])]
-    for name in needed:
-        if name not in options:
-            raise InputError(f"search: option {name} is missing; give all of {', '.join(needed)}")
+    options = _checked(dict(options))
     study = _Study(setup_path, folder, options, kernels)
     exhaustive = options["search"] not in SEARCHES
     if study.budget and (options if exhaustive else options[options["search"]])["auto_repeats"] < 2:
@@ -86,6 +107,16 @@ def run(
     done = Search(study.setup.digest, options, rounds, study.records.checksums, token, walks)
     search_file.write(output, done)
     return done
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    remedy = "give search, pairs, auto_repeats, limits_percent, ties, refine and the search's own, as in config.yaml"
+    checked(options, _Options, "search: options", remedy)
+    if options["search"] in SEARCHES and options["search"] not in options:
+        raise InputError(f"search: options: {options['search']} is missing; {remedy}")
+    if (options["refine"]["windows"] is None) == (options["refine"]["hours"] is None):
+        raise InputError("search: options: refine needs windows or hours, the other one null (0: off)")
+    return options
 
 
 class _Study:
