@@ -273,7 +273,7 @@ def races(
         wanted = race.picks(known, slacks, np.random.default_rng([seed, blocks]))
         cost = sum(map(len, view.block(wanted)))
         rest = (budget - spent - cost) / cost
-        left = [race.left(known, slack, [rest], ground.an_hour / cost, OVER, seed)[0] for slack in slacks]
+        left = [race.outlook(known, slack, seed).left(rest, ground.an_hour / cost, OVER) for slack in slacks]
         yield Raced(view, known, blocks, spent, left)
         if not race.races_on(left, spent, cost, budget):
             return
@@ -301,9 +301,9 @@ def race_and_walk(
     known, path = raced.known, race.path(raced.known, slacks)
     cost = max(1, cost_of(raced.view, path))
     most = max(race.LEAST_BLOCKS, (budget - raced.windows) // cost)
+    outlooks = [race.outlook(known, slack, seed) for slack in slacks]
     counts = range(race.LEAST_BLOCKS, most + 1)
-    left = zip(*(race.left(known, slack, counts, ground.an_hour / cost, OVER, seed) for slack in slacks))
-    blocks = next((count for count, own in zip(counts, left) if race.is_shown(known, slacks, own)), most)
+    blocks = next((count for count in counts if all(each.is_shown(count, OVER) for each in outlooks)), most)
     about = {"raced": raced.blocks, "race_windows": raced.windows}
     return _walked(raced.view, path, slacks, blocks, about, measured)
 

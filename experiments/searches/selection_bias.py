@@ -164,16 +164,16 @@ def stop_line(ground: Ground, setting: Setting, seed: int) -> list[dict[str, Any
             said, brought = here.left[0]["race"], here.score(slack, price) - then.score(slack, price)
             rows.append({"stage": "race", "blocks": here.blocks, "said": said, "brought": brought})
     raced = course[-1]
-    path = race.path(raced.known, [slack])
+    path, outlook = race.path(raced.known, [slack]), race.outlook(raced.known, slack, seed)
     more = round(hours / cost_of(raced.view, path))
     time, energy = np.array(list(itertools.islice(walk(raced.view, path, later), 32 + more))).transpose(1, 0, 2)
     true = np.append(raced.view.change(path)[1], 0.0)  # the last: nothing passed
     for blocks in (4, 8, 16, 32):
-        now, then = race.left(raced.known, slack, [blocks, blocks + more], more, OVER, seed)
+        now, then = (outlook.walk(count, OVER) for count in (blocks, blocks + more))
         first, last = (
             race.passed(time[:count], energy[:count], 100 * slack, OVER) - 1 for count in (blocks, blocks + more)
         )
-        said, brought = now["walk"] - then["walk"], float(true[first] - true[last])
+        said, brought = now - then, float(true[first] - true[last])
         rows.append({"stage": "walk", "blocks": blocks, "said": said, "brought": brought})
     return [{"setting": setting.name, "seed": seed} | row for row in rows]
 

@@ -298,7 +298,9 @@ def test_a_walk_ends_over_its_limit_no_more_often_than_it_promises():
 def test_what_is_left_to_gain_is_what_knowing_all_would_save_and_what_the_walk_keeps_free():
     known = race.estimate(made(time_sd=TIME_SD * 3, power_sd=POWER_SD * 3), 0.0)
     problem = known.problem
-    racing, three, nine, fewer = race.left_to_gain(known, 0.0, (3, 9, 1), 0.1, 7)
+    found = race.outlook(known, 0.0, 7)
+    share = 100 / problem.baseline_energy
+    racing, three, nine, fewer = (each / share for each in (found.race, *(found.walk(n, 0.1) for n in (3, 9, 1))))
     # by brute force, with other draws: the price is the slope of the best energy around the limit
     hull = [race.chosen(problem, [slack])[0] for slack in np.linspace(-0.008, 0.03, 400)]
     points = {(problem.time[each].sum(), problem.energy[each].sum()) for each in hull}
@@ -330,8 +332,8 @@ def test_what_is_left_to_gain_is_what_knowing_all_would_save_and_what_the_walk_k
     assert nine == pytest.approx(price * stats.t.ppf(0.9, 8) * sd / 3, rel=0.02)
     # nothing binds, nothing is to be known
     certain = race.estimate(made(time_sd=TIME_SD / 1e5, power_sd=POWER_SD / 1e5), 0.0)
-    assert race.left_to_gain(certain, 10.0, (3,), 0.1, 7) == pytest.approx([0, 0], abs=1e-9)
-    assert race.left_to_gain(certain, -0.5, (3,), 0.1, 7) == [0, 0], "no choice keeps it"
+    assert race.outlook(certain, 10.0, 7)[:2] == pytest.approx((0, 0), abs=1e-9)
+    assert race.outlook(certain, -0.5, 7) == (0, 0, 0), "no choice keeps it"
 
 
 def left(racing: float, walking: float) -> dict:
@@ -352,26 +354,21 @@ def test_a_walk_measures_what_its_path_holds_beside_auto_and_nothing_of_targets_
     assert np.flatnonzero(wanted).tolist() == [0, 1, 4, 12, 14]
 
 
-def test_a_walk_has_shown_enough_where_a_hundredth_of_each_saving_is_left_to_gain():
+def test_a_walk_has_shown_enough_where_a_hundredth_of_its_saving_is_left_to_gain():
     known = race.estimate(made(time_sd=TIME_SD / 1e3, power_sd=POWER_SD / 1e3), 0.05)
     problem = known.problem
-    savings = [
-        100 * (1 - problem.energy[option].sum() / problem.baseline_energy)
-        for option in race.chosen(problem, [0.0137, 0.05])
-    ]
-    just = [left(0.006 * saving, 0.0039 * saving) for saving in savings]
-    assert race.is_shown(known, [0.0137, 0.05], just)
-    for place in (0, 1):
-        more = [
-            each if place != other else left(0.0062 * savings[place], 0.0039 * savings[place])
-            for other, each in enumerate(just)
-        ]
-        assert not race.is_shown(known, [0.0137, 0.05], more)
+    for slack in (0.0137, 0.05):
+        [option] = race.chosen(problem, [slack])
+        saving = 100 * (1 - problem.energy[option].sum() / problem.baseline_energy)
+        found = race.outlook(known, slack, 7)
+        assert found.saving == pytest.approx(saving) and saving > 2
+        step = 0.0039 * saving / (stats.t.ppf(0.9, 5) / math.sqrt(6))
+        just = found._replace(race=0.006 * saving, step=step)
+        assert just.is_shown(6, 0.1) and not just.is_shown(5, 0.1)
+        assert not just._replace(race=0.0062 * saving).is_shown(6, 0.1)
     # where nothing can be saved, a hundredth of a point
-    alone = replace(made(), energy=1e3 * np.ones(24))
-    alone = replace(alone, energy_se=alone.time_se)
-    assert race.is_shown(race.estimate(alone, 0.0), [0.0], [left(0.006, 0.0039)])
-    assert not race.is_shown(race.estimate(alone, 0.0), [0.0], [left(0.006, 0.0042)])
+    nothing = race.Outlook(0.006, 0.0039 / (stats.t.ppf(0.9, 2) / math.sqrt(3)), 0.0)
+    assert nothing.is_shown(3, 0.1) and not nothing._replace(race=0.0062).is_shown(3, 0.1)
 
 
 def test_a_schedule_that_is_passed_but_saves_nothing_is_none():
@@ -384,17 +381,19 @@ def test_a_schedule_that_is_passed_but_saves_nothing_is_none():
 
 def test_another_hour_brings_all_of_the_race_or_what_it_adds_to_the_walk():
     known = race.estimate(made(time_sd=TIME_SD * 3, power_sd=POWER_SD * 3), 0.0)
-    racing, few, many, few_later, many_later = race.left_to_gain(known, 0.0, [4, 30, 4 + 2.5, 30 + 2.5], 0.1, 7)
-    share = 100 / known.problem.baseline_energy
-    found = race.left(known, 0.0, [4, 30], 2.5, 0.1, 7)
-    assert [each["race"] for each in found] == pytest.approx([share * racing] * 2)
-    assert [each["walk"] for each in found] == pytest.approx([share * few, share * many])
-    hours = [max(racing, few - few_later), max(racing, many - many_later)]
-    assert [each["another_hour"] for each in found] == pytest.approx([share * each for each in hours])
-    assert racing > many - many_later > 0
+    outlook = race.outlook(known, 0.0, 7)
+    few, many, few_later, many_later = (outlook.walk(blocks, 0.1) for blocks in (4, 30, 4 + 2.5, 30 + 2.5))
+    # part of a block counts for the error, not for the freedom
+    assert few_later == pytest.approx(outlook.step * stats.t.ppf(0.9, 5) / math.sqrt(6.5))
+    found = [outlook.left(blocks, 2.5, 0.1) for blocks in (4, 30)]
+    assert [each["race"] for each in found] == [outlook.race] * 2
+    assert [each["walk"] for each in found] == [few, many]
+    hours = [max(outlook.race, few - few_later), max(outlook.race, many - many_later)]
+    assert [each["another_hour"] for each in found] == pytest.approx(hours)
+    assert outlook.race > many - many_later > 0
     # an hour of hundreds of blocks brings more to a walk than a race that has found nearly all
     sure = replace(known, time_variance=known.time_variance / 1e6, power_variance=known.power_variance / 1e6)
-    [other] = race.left(sure, 0.0, [3], 400, 0.1, 7)
+    other = race.outlook(sure, 0.0, 7).left(3, 400, 0.1)
     assert other["race"] < 0.1 * other["another_hour"] < 0.1 * other["walk"]
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positi
 SEARCHES = {"guided": "kernel_dvfs.search.guided"}
 # {(kind, target): {Pair: [repeats]}}, of all that was asked for
 _Asked: TypeAlias = dict[tuple[str, str], dict[Pair, list[int]]]
+T = TypeVar("T")
 
 
 class _Refine(TypedDict):
@@ -195,11 +196,11 @@ class _Study:
         clocks = gpu["spec"]["clocks"] if gpu["kind"] == "simulated" else gpu["clocks"]
         return supported_core_mhz(clocks, clock_of(mem_mhz))
 
-    def left(self, granularity: str, known: race.Estimate, blocks: float, more: float) -> dict[str, Left]:
-        """{name of a limit: what may still be saved} with a walk of so many blocks; more: blocks of an hour."""
+    def outlooks(self, granularity: str, known: race.Estimate) -> dict[str, race.Outlook]:
+        """{name of a limit: what may still be saved there}."""
         seed = self.setup.measurement["seed"]
         return {
-            name_of(granularity, limit): race.left(known, slack, [blocks], more, self.over, seed)[0]
+            name_of(granularity, limit): race.outlook(known, slack, seed)
             for limit, slack in zip(self.limits, self.slacks)
         }
 
@@ -244,19 +245,30 @@ def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: 
     cost, spent = sum(map(_points, requests.values())), sum(_points(each.requests) for each in before)
     blocks = (study.budget - spent - cost) / cost
     more = study.points_an_hour / cost
-    left = {name: study.left(name, known, blocks, more) for name, known in estimates.items()}
+    outlooks = {name: study.outlooks(name, known) for name, known in estimates.items()}
+    left = {
+        name: {limit: each.left(blocks, more, study.over) for limit, each in own.items()}
+        for name, own in outlooks.items()
+    }
     racing = [name for name, own in left.items() if race.races_on(own.values(), spent, cost, study.budget)]
     if not racing:
-        return _Walk(study, estimates, asked, spent)
+        return _Walk(study, estimates, _flat(outlooks), asked, spent)
     block = [each for name in racing for each in requests[name] + between[name]]
-    return Round(RACE, block, {"left": {name: each for own in left.values() for name, each in own.items()}})
+    return Round(RACE, block, {"left": _flat(left)})
 
 
 class _Walk:
     """The walk: fresh blocks of the baseline and of paths whose schedules are fixed before it begins."""
 
-    def __init__(self, study: _Study, estimates: dict[str, race.Estimate], asked: _Asked, spent: int):
-        self._study, self._estimates = study, estimates
+    def __init__(
+        self,
+        study: _Study,
+        estimates: dict[str, race.Estimate],
+        outlooks: dict[str, race.Outlook],
+        asked: _Asked,
+        spent: int,
+    ):
+        self._study, self._estimates, self._outlooks = study, estimates, outlooks
         self._asked = {target: dict(pairs) for target, pairs in asked.items()}
         self._paths = {name: race.path(known, study.slacks) for name, known in estimates.items()}
         self._blocks: list[list[Request]] = []
@@ -266,9 +278,9 @@ class _Walk:
 
     def next_round(self) -> Round:
         """The next block; without requests where the budget is spent or little is left to gain."""
-        left = self._left()
-        shown = len(self._blocks) >= race.LEAST_BLOCKS and self._is_shown(left)
-        requests = [] if shown or len(self._blocks) >= self._most else self._next_block()
+        left, blocks, over = self._left(), len(self._blocks), self._study.over
+        shown = blocks >= race.LEAST_BLOCKS and all(each.is_shown(blocks, over) for each in self._outlooks.values())
+        requests = [] if shown or blocks >= self._most else self._next_block()
         if requests:
             self._blocks.append(requests)
             for each in requests:
@@ -308,18 +320,8 @@ class _Walk:
         return requests
 
     def _left(self) -> dict[str, Left]:
-        return {
-            name: about
-            for granularity, known in self._estimates.items()
-            for name, about in self._study.left(granularity, known, len(self._blocks), self._more).items()
-        }
-
-    def _is_shown(self, left: dict[str, Left]) -> bool:
-        """Whether less than ENOUGH of each saving is left to gain."""
-        return all(
-            race.is_shown(known, self._study.slacks, [left[name_of(name, limit)] for limit in self._study.limits])
-            for name, known in self._estimates.items()
-        )
+        blocks = len(self._blocks)
+        return {name: each.left(blocks, self._more, self._study.over) for name, each in self._outlooks.items()}
 
     def _changes(self, granularity: str) -> tuple[np.ndarray, np.ndarray]:
         """(time, energy), (B, J) each: change of every schedule of a path in every block, percent of the baseline."""
@@ -345,6 +347,11 @@ class _Walk:
             for own, whole in zip(totals, baselines)
         )
         return time, energy
+
+
+def _flat(by_granularity: dict[str, dict[str, T]]) -> dict[str, T]:
+    """The same by the limits' names alone."""
+    return {name: each for own in by_granularity.values() for name, each in own.items()}
 
 
 def _problems(rows: Mapping[str, list], ties: str) -> list[tuple[str, Problem]]:

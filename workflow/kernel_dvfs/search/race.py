@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -275,13 +276,6 @@ def compared(problem: Problem, path: np.ndarray) -> np.ndarray:
     return wanted
 
 
-def is_shown(known: Estimate, slacks: Sequence[float], left: Iterable[Left]) -> bool:
-    """Whether less than ENOUGH of each limit's saving, or a hundredth of a point, is left to gain; left: of each."""
-    problem = known.problem
-    savings = [1 - problem.energy[option].sum() / problem.baseline_energy for option in chosen(problem, slacks)]
-    return all(each["race"] + each["walk"] <= max(100 * ENOUGH * saving, 0.01) for each, saving in zip(left, savings))
-
-
 def passed(time: np.ndarray, energy: np.ndarray, limit: float, over: float) -> int:
     """How many schedules of a path a walk has passed; none if the last of them saves nothing.
 
@@ -302,14 +296,27 @@ def furthest(changes: np.ndarray, limit: float, over: float) -> int:
     return int(late.argmax()) if late.any() else changes.shape[1]
 
 
-def left(known: Estimate, slack: float, blocks: Sequence[float], more: float, over: float, seed: int) -> list[Left]:
-    """What may still be saved at a limit, for a walk of each of these numbers of blocks; more: blocks of an hour."""
-    race, *walk = left_to_gain(known, slack, [*blocks, *(each + more for each in blocks)], over, seed)
-    share = 100 / known.problem.baseline_energy
-    return [
-        {"race": share * race, "walk": share * now, "another_hour": share * max(race, now - later)}
-        for now, later in zip(walk[: len(blocks)], walk[len(blocks) :])
-    ]
+class Outlook(NamedTuple):
+    """What may still be saved at a limit, percent of the baseline's energy."""
+
+    race: float  # by racing, at most
+    step: float  # what a walk keeps free of its limit for each standard error of one block
+    saving: float  # of today's choice
+
+    def walk(self, blocks: float, over: float) -> float:
+        """What a walk of so many blocks keeps free of its limit: Student's t x standard error."""
+        count = max(blocks, LEAST_BLOCKS)
+        return self.step * t_quantile(int(count) - 1, 1 - over) / float(np.sqrt(count))
+
+    def left(self, blocks: float, more: float, over: float) -> Left:
+        """The same for a schedule's file. blocks: of the walk; more: blocks of an hour."""
+        now = self.walk(blocks, over)
+        gained = now - self.walk(blocks + more, over)
+        return {"race": self.race, "walk": now, "another_hour": max(self.race, gained)}
+
+    def is_shown(self, blocks: int, over: float) -> bool:
+        """Whether a walk of so many blocks leaves less than ENOUGH of the saving to gain, or a hundredth of a point."""
+        return self.race + self.walk(blocks, over) <= max(ENOUGH * self.saving, 0.01)
 
 
 def price(problem: Problem, slack: float) -> float:
@@ -318,15 +325,12 @@ def price(problem: Problem, slack: float) -> float:
     return float(price_of_time(grid)[0] * grid.energy_unit / grid.time_unit) if grid else 0.0
 
 
-def left_to_gain(known: Estimate, slack: float, blocks: Sequence[float], over: float, seed: int) -> list[float]:
-    """[by racing, by walking, ...]: energy that a choice at a limit may still save, at most.
-
-    blocks: of a walk; one result by walking for each.
+def outlook(known: Estimate, slack: float, seed: int) -> Outlook:
+    """What may still be saved at a limit, for all lengths of the walk.
 
     By racing: the expected value of perfect information, that is the mean, over tables that might be true, of the score
     of today's choice less the best score in that table. A score is energy + price x time, at the price at which the
-    limit binds, where the choice separates by target. By walking: what a step keeps free of its limit, Student's t x
-    standard error of the time, at that price.
+    limit binds, where the choice separates by target. By walking: the standard error of the time, at that price.
     """
     problem = known.problem
     cost = price(problem, slack)  # of a unit of time
@@ -337,11 +341,9 @@ def left_to_gain(known: Estimate, slack: float, blocks: Sequence[float], over: f
         table = known.drawn(draw)
         score = table.energy + cost * table.time
         lost += float((score[option] - np.minimum.reduceat(score, problem.first)).sum())
-    found, sd = [lost / _GAIN_DRAWS], known.block_sd(option)
-    for each in blocks:
-        count = max(int(each), LEAST_BLOCKS)
-        found.append(cost * t_quantile(count - 1, 1 - over) * sd / float(np.sqrt(max(each, LEAST_BLOCKS))))
-    return found
+    share, today = 100 / problem.baseline_energy, chosen(problem, [slack])
+    saving = 100 - share * float(problem.energy[today[0]].sum()) if today else 0.0
+    return Outlook(share * lost / _GAIN_DRAWS, share * cost * known.block_sd(option), saving)
 
 
 def _relative_variances(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
