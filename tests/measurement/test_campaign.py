@@ -6,6 +6,7 @@ import pytest
 
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.campaign import lock_contracts, new_session, of_repeat, ordered_points
+from kernel_dvfs.measurement.point import least_s, usual_s
 from kernel_dvfs.measurement.setup import Setup
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in range(300, 1500, 100) for mem in (800, 1600))]
@@ -76,3 +77,9 @@ def test_a_new_session_ends_the_measuring_process_of_a_real_gpu_and_nothing_of_a
         assert told["renew"] == (["nvml.json"] if kind == "nvml" else []) and not told["move"]
         new_session(setup, f"{kind}-warm.json", is_warm=True)
     assert told == {"renew": ["nvml.json"], "move": ["nvml-warm.json"]}
+
+
+@pytest.mark.parametrize(("temperature", "seconds"), [("plateau", 18.6 + 1.7), ("cool", 18.6), (None, 18.6)])
+def test_a_point_takes_its_warm_up_its_windows_and_the_heating_where_points_start_hot(temperature, seconds):
+    settings = {"warmup_s": 2.8, "windows": 3, "window_s": 5} | ({"temperature": temperature} if temperature else {})
+    assert least_s(settings) == pytest.approx(2.8 + 0.5 + 3 * 5.1) and usual_s(settings) == pytest.approx(seconds)

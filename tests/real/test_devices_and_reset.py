@@ -24,7 +24,7 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
         "energy counter: moves every ",
         "permission to lock clocks: ",
         "config.yaml with clocks: ",
-        "48 targets x 30 clock pairs, at least 71.9 h (conditioning 46 min, sweep 3.3 h, race and walk 16.9 h, locking "
+        "48 targets x 30 clock pairs, at least 75.7 h (conditioning 46 min, sweep 3.3 h, race and walk 20.7 h, locking "
         "14 min, validation 15.7 h, other sizes 35.0 h), until",
         "config.yaml with clocks: auto-only: 48 targets x 1 clock pair, at least 13 min (conditioning 3 min, ",
         "1: Simulated RTX 3080 Ti on a fake NVML",

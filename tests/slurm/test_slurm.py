@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_job_with_the_run(site, kernels):
     running = site.begin(*records_of(kernels, "1500-auto"))
     site.wait_for(lambda: len(site.records()) > 2, "records")
     running.send_signal(signal.SIGINT)
-    site.wait_for(lambda: running.poll() is not None, "the run to end", 60)
+    site.wait_for(lambda: running.poll() is not None, "the run to end", 300)
     assert not site.job() and site.boards.locks == ("none", "none")
 
 

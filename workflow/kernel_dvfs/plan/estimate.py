@@ -12,7 +12,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.layout import LOCKING_REPEATS
-from kernel_dvfs.measurement.point import least_s
+from kernel_dvfs.measurement.point import HEAT_S, least_s, usual_s
 from kernel_dvfs.measurement.real import loads
 from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
@@ -20,9 +20,7 @@ from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 
-# thermal conditioning: until the plateau is found, and what heating takes a point where loads differ (an H200: 158 s of
-# a first look at 48 targets)
-_PLATEAU_S, _HEAT_S = 75.0, 1.7
+_PLATEAU_S = 75.0  # thermal conditioning until the plateau is found
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
 
 
@@ -50,11 +48,11 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
     is_hot = measurement["temperature"] == "plateau"
-    parts = {"conditioning": (_PLATEAU_S + _HEAT_S * sweep) * is_hot, "sweep": sweep * least_s(measurement)}
+    parts = {"conditioning": (_PLATEAU_S + HEAT_S * sweep) * is_hot, "sweep": sweep * least_s(measurement)}
     if study.is_refined:
         refine = study.options["refine"]
         points = (refine["windows"] or 0) // measurement["windows"]
-        parts["race and walk"] = 3600 * (refine["hours"] or 0) + points * least_s(measurement)
+        parts["race and walk"] = 3600 * (refine["hours"] or 0) + points * usual_s(measurement)
     if can_compare:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s
