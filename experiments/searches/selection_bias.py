@@ -108,7 +108,6 @@ SETTINGS = (
     Setting("fine clocks, four limits", 4_100, grid=UPPER, fine=True, limits=(0.0, 0.6, 1.0, 2.0)),
     Setting("RTX 3080 Ti table", 4_300, table="rtx3080ti_calibration.csv"),
     Setting("A100 table", 3_900, table="a100_ttu.csv"),
-    Setting("80 pairs swept, 8,000 windows", 4_100),
     *(
         replace(own, name=f"{name}, {share:.0%} by a guided search", probes=share)
         for name, own in (
