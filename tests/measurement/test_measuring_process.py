@@ -197,15 +197,22 @@ def test_a_session_that_begins_in_a_warm_process_only_moves_what_it_prepares(end
     assert moved == [1] and json.loads(other.recv(999)) == {"notices": []} and not made._has_successor
 
 
-@pytest.mark.parametrize("answer", [None, {}, {"errors": ["clock stuck", "twice"]}])
-def test_who_measures_here_is_asked_to_move_and_where_nobody_does_there_is_nothing_to_move(monkeypatch, answer):
+@pytest.mark.parametrize(
+    ("slurm_gpu", "does"), [("", client.move), ("--gpus=1", client.move), ("--gpus=1", client.renew)]
+)
+@pytest.mark.parametrize("answer", [None, {"notices": ["heated"]}, {"errors": ["clock stuck", "twice"]}])
+def test_who_begins_a_session_tells_what_the_measuring_process_has_to_tell(
+    monkeypatch, capsys, answer, slurm_gpu, does
+):
     asked = []
     monkeypatch.setattr(client, "read", lambda path: SETUP)
-    monkeypatch.setattr(client, "slurm_gpu", lambda: "")
-    monkeypatch.setattr(client, "ask", lambda uuid, request: asked.append((uuid, request)) or answer)
-    with pytest.raises(InputError, match="clock stuck; twice") if answer else nullcontext():
-        client.move("s.json")
-    assert asked == [(SETUP.gpu["uuid"], {"do": "move"})]
+    monkeypatch.setattr(client, "slurm_gpu", lambda: slurm_gpu)
+    monkeypatch.setattr(client, "ask", lambda uuid, request: asked.append((uuid, request["do"])) or answer)
+    monkeypatch.setattr(allocation, "tell", lambda path, what: asked.append((path, what)) or answer)
+    with pytest.raises(InputError, match="clock stuck; twice") if answer and "errors" in answer else nullcontext():
+        does("s.json")
+    assert asked == [("s.json" if slurm_gpu else SETUP.gpu["uuid"], does.__name__)]
+    assert capsys.readouterr().err == ("heated\n" if answer and "notices" in answer else "")
 
 
 def test_a_session_has_another_name_where_its_tensors_lie_elsewhere():
@@ -317,11 +324,7 @@ def test_a_new_session_within_a_job_is_told_to_the_process_that_runs_there(
     monkeypatch.setattr(allocation, "_known", lambda uuid: known)
     monkeypatch.setattr(allocation.slurm, "status", lambda job: {"JobState": state})
     monkeypatch.setattr(allocation, "_told", tell)
-    if asked and answer:
-        with pytest.raises(InputError, match="clock stuck; twice"):
-            allocation.tell("s.json", what)
-    else:
-        allocation.tell("s.json", what)
+    assert allocation.tell("s.json", what) == (answer if asked else None)
     assert told == [("7", "s.json", {"do": what})] * asked
 
 

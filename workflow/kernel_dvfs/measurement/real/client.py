@@ -94,9 +94,7 @@ class RemoteBench:
     def _ask(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
         for _ in range(_TRIES):
             answer = self._answer(request, pair)
-            for notice in answer.get("notices", ()):
-                print(notice, file=sys.stderr)
-            _check(answer)
+            _heed(answer)
             if "device" in answer:
                 return answer
         raise InputError(f"the measuring process of GPU {self._setup.gpu['uuid']} does not stay; see {_LOG}")
@@ -124,7 +122,7 @@ def renew(path: str) -> None:
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
-        allocation.tell(path, "renew")
+        _heed(allocation.tell(path, "renew"))
     else:
         stop(path)
 
@@ -134,9 +132,9 @@ def move(path: str) -> None:
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
-        allocation.tell(path, "move")
-    elif answer := ask(read(path).gpu["uuid"], {"do": "move"}):
-        _check(answer)
+        _heed(allocation.tell(path, "move"))
+    else:
+        _heed(ask(read(path).gpu["uuid"], {"do": "move"}))
 
 
 def stop(path: str) -> None:
@@ -152,7 +150,7 @@ def stop(path: str) -> None:
     setup = read(path)
     uuid = setup.gpu["uuid"]
     answer = ask(uuid, {"do": "stop"})
-    _check(answer or {})
+    _heed(answer)
     # clocks that a batch system sets are not restored by us
     left = left_at(uuid, _JANITOR_S) if setup.measurement["clocks"] != "external" else None
     if left:
@@ -162,9 +160,12 @@ def stop(path: str) -> None:
         )
 
 
-def _check(answer: dict[str, Any]) -> None:
-    """Raise InputError where the measuring process has answered that something went wrong."""
-    if "errors" in answer:
+def _heed(answer: dict[str, Any] | None) -> None:
+    """Tell the user what the measuring process has to tell. Raises InputError where that is that something went
+    wrong."""
+    for notice in (answer or {}).get("notices", ()):
+        print(notice, file=sys.stderr)
+    if answer and "errors" in answer:
         raise InputError("; ".join(answer["errors"]))
 
 
