@@ -68,7 +68,7 @@ class NativeLoads:
     def move(self) -> bool:
         """Give all memory back, and leave some unused before what is prepared from now on.
 
-        How long a kernel that waits for memory takes depends on where its tensors lie: on an H100 by 0.07 to 0.26 %
+        How long most kernels that wait for memory take depends on where their tensors lie: on an H100 by 0.07 to 0.26 %
         (standard deviation), and hardly more from process to process: experiments/results/gpu_sessions_h100.txt.
         """
         self._moves += 1
