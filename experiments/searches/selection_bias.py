@@ -53,7 +53,7 @@ from experiments.searches.testbed import of_table
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu.clocks import Pair, clock_of, supported_core_mhz
-from kernel_dvfs.measurement.point import least_s
+from kernel_dvfs.measurement.point import usual_s
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
@@ -198,7 +198,7 @@ def ground_of(setting: Setting) -> tuple[Ground, Candidates]:
         known = truth(setup, pairs)
         _, candidates = candidates_of(Context(setup, pairs[:count], AUTO_REPEATS, [0.0], "tied", None, {}))
     noise = NOISES[setting.noise](noise_of(setup.gpu["spec"], setup.measurement, known.time_s))
-    return Ground(known, noise, count, 3600 / least_s(setup.measurement)), candidates
+    return Ground(known, noise, count, 3600 / usual_s(setup.measurement)), candidates
 
 
 def table_truth(path: Path) -> tuple[Truth, Candidates]:

@@ -141,7 +141,7 @@ def test_a_study_on_arrays_asks_for_what_a_study_on_records_does(setup, tmp_path
         time, energy = np.array(found).reshape(-1, 2).T
         return Campaign(cell, np.ones(len(cell)), time, energy, 0 * time, 0 * time)
 
-    hour = 3600 / selection_bias.least_s(setup.measurement)
+    hour = 3600 / selection_bias.usual_s(setup.measurement)
     ground = Ground(known, sampling.noise_of(setup.gpu["spec"], setup.measurement, blank), len(pairs), hour)
     sweep = swept(ground, measured)
     found = race_and_walk(ground, sweep, [0.0, 0.01], 500, setup.measurement["seed"], measured)

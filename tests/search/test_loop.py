@@ -486,7 +486,7 @@ def test_the_command_searches_and_refuses_options_that_say_too_little(folder, re
         ({"refine": {"windows": 5, "hours": 1, "over_percent": 10}}, "refine needs windows or hours"),
         (
             {"refine": OPTIONS["refine"] | {"over_percent": 0}},
-            "over_percent is 0, expected a number > 0 and at most 50",
+            "over_percent is 0, expected a number from 0.001 to 50",
         ),
         ({"limits_percent": []}, "limits_percent is [], expected a list of at least one"),
         ({"limits_percent": [0, -1]}, "limits_percent[1] is -1, expected a number >= 0"),

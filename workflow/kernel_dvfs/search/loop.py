@@ -18,7 +18,7 @@ import numpy as np
 
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.schedule_file import Left, Walked
+from kernel_dvfs.choice.schedule_file import Left, Over, Walked
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair, clock_of, key_of, label, parse, supported_core_mhz
 from kernel_dvfs.measurement import job, request
@@ -32,7 +32,7 @@ from kernel_dvfs.profile.records import Records
 from kernel_dvfs.search import race, search_file
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.search_file import RACE, SEARCH, WALK, Round, Search, name_of
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positive, Text, checked
+from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, Positive, Text, checked
 
 # search -> module with propose(profile_rows, context, round_number), and estimate(profile_rows, context) of what is
 # left unfound; exhaustive asks for the whole grid at once
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class _Refine(TypedDict):
     windows: Count | None
     hours: NotNegative | None
-    over_percent: Annotated[float, Is("a number > 0 and at most 50", lambda value: 0 < value <= 50)]
+    over_percent: Over
 
 
 class _Guided(TypedDict):
