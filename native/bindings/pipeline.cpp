@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include "kdvfs/pipeline/interior.hpp"
 #include "kdvfs/pipeline/network.hpp"
 
 namespace py = pybind11;
@@ -30,7 +31,7 @@ Choices choices(const Array<int>& first, const Array<Ticks>& ticks, const Array<
 
 // types are local to the module: a process may load the libraries of two folders
 PYBIND11_MODULE(_pipeline, module) {
-  module.doc() = "Clocks of a training pipeline: network simplex, rounding to options.";
+  module.doc() = "Clocks of a training pipeline: interior point, network simplex, rounding to options.";
   py::class_<Edges>(module, "Edges", py::module_local())
       .def(py::init([](const Array<int>& tail, const Array<int>& head, const Array<Ticks>& lag_ticks) {
         return Edges{values(tail), values(head), values(lag_ticks)};
@@ -48,6 +49,19 @@ PYBIND11_MODULE(_pipeline, module) {
         const std::vector<int> choice = self.dive(values(order), times);
         return py::make_tuple(array(choice), array(times));
       });
+  py::class_<Point>(module, "Point", py::module_local())
+      .def_property_readonly("begin", [](const Point& self) { return array(self.begin); })
+      .def_property_readonly("end", [](const Point& self) { return array(self.end); })
+      .def_readonly("cost_j", &Point::cost)
+      .def_readonly("intercept_j", &Point::intercept)
+      .def_readonly("price_w", &Point::price_w)
+      .def_readonly("iterations", &Point::iterations);
+  py::class_<Interior>(module, "Interior", py::module_local())
+      .def(py::init([](const Edges& edges, const Choices& hull) { return Interior(edges, hull); }))
+      .def_property_readonly("fastest_ticks", &Interior::fastest)
+      .def_property_readonly("slowest_ticks", &Interior::slowest)
+      .def("solve", &Interior::solve, py::arg("ticks"), py::arg("tolerance_j"),
+           py::call_guard<py::gil_scoped_release>());
   module.def("repair", [](const Edges& edges, const Choices& options, const Array<int>& choice, Ticks limit,
                           bool per_second) {
     std::vector<int> own = values(choice);

@@ -37,6 +37,23 @@ def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys)
     assert capsys.readouterr().err == ""
 
 
+def test_frontier_and_plan_say_what_is_saved_at_the_same_time_and_how_well_that_is_known(stage_csv, tmp_path, capsys):
+    planner = Planner(read_stage_profile(stage_csv), pipeline_graph("1f1b", 4, 4), 80)
+    base = all_max(planner)
+    assert run("pipeline", "frontier", stage_csv, *SHAPE, "-o", tmp_path / "f.csv") == 0
+    saved = 100 * (1 - float(planner.frontier.energy_at(base.time_ticks)) / base.energy_j())
+    told = capsys.readouterr().out
+    assert f"at most {saved:.2f} % can be saved at the same time; exact" in told
+    assert run("pipeline", "plan", stage_csv, *SHAPE, "--straggler", 1.2 * base.time_s, "-o", tmp_path / "p.json") == 0
+    plan = json.loads((tmp_path / "p.json").read_text())
+    # all-max waits for the straggler, too
+    waits_j = 4 * 80 * (plan["time_s"] - base.time_s)
+    saved = 100 * (1 - plan["energy_j"] / (base.energy_j() + waits_j))
+    told = capsys.readouterr().out
+    assert f": saves {saved:.2f} % at the same time, proven within {100 * plan['gap']:.2f} %" in told
+    assert ("kernel-dvfs build --pipeline on" in told) == (plan["search"] == "Python")
+
+
 @pytest.mark.parametrize("latency_s", [0, 0.001, 0.1])
 def test_a_plan_without_slowdown_needs_no_time_and_keeps_it_with_slow_changes(stage_csv, tmp_path, latency_s):
     planner = Planner(read_stage_profile(stage_csv), pipeline_graph("1f1b", 4, 4), 80)

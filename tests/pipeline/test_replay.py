@@ -157,7 +157,10 @@ def test_the_command_writes_a_row_an_iteration_and_says_what_was_saved(tmp_path,
         rows = list(csv.DictReader(file))
     assert [row["stragglers"] for row in rows] == ["0", "1", "1", "1", "0", "0"]
     assert [row["changed"] for row in rows] == ["False", "False", "True", "False", "False", "True"]
-    assert capsys.readouterr().out.startswith("6 iterations, emulated: energy -")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"followed once it has lasted {own}" for own in (0, 1, 3, 10)]
+    assert lines[0].startswith("followed once it has lasted 0: 6 iterations, emulated: energy -")
+    assert "energy +0.00 %, time +0.00 %" in lines[-1]  # three iterations are too few
 
 
 @pytest.mark.parametrize(
@@ -177,3 +180,28 @@ def test_bad_slowdowns_are_one_line(tmp_path, rows, named):
     with pytest.raises(InputError) as refused:
         read_slowdowns(written(tmp_path / "slow.csv", rows), 3)
     assert named in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_straggler_is_followed_only_when_it_has_lasted_and_a_short_one_costs_nothing(solved):
+    slowdowns = np.ones((16, 3))
+    slowdowns[2:4, 1] = 1.3  # two iterations
+    slowdowns[6:13, 0] = 1.2  # seven
+    for lasting, known_after in ((0, 0), (1, 1), (2, 1), (3, 0), (7, 0)):
+        found = replay(runtime(solved), slowdowns, known_after, lasting)
+        # known `known_after` later, and then for `lasting` iterations left as it is
+        begins = [first + known_after + lasting for first, count in ((2, 2), (6, 7)) if lasting < count]
+        changes = [own.iteration for own in found if own.changed]
+        assert changes[::2] == begins
+        assert all(
+            own.energy_j == own.still_energy_j and own.time_s == own.still_time_s
+            for own in found[: min(begins, default=16)]
+        )
+    # one iteration too late, a followed straggler that is over costs time; one that is left alone does not
+    at_once, patient = (replay(runtime(solved), slowdowns[:6], 1, lasting) for lasting in (0, 2))
+    assert sum(own.time_s for own in at_once) > sum(own.still_time_s for own in at_once)
+    assert sum(own.time_s for own in patient) == sum(own.still_time_s for own in patient)
+
+
+def test_a_replay_refuses_what_no_straggler_lasts(solved):
+    with pytest.raises(InputError, match="replay: lasting -1 iterations: expected a whole number >= 0"):
+        replay(runtime(solved), np.ones((2, 2)), 1, -1)

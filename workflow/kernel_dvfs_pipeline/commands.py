@@ -44,13 +44,20 @@ def add_frontier(parser: argparse.ArgumentParser) -> None:
 
 
 def run_frontier(options: argparse.Namespace) -> None:
-    """Write the frontier's corners."""
+    """Write the frontier's corners and say what it allows."""
+    from kernel_dvfs_pipeline.baselines import all_max
+    from kernel_dvfs_pipeline.bracket import Bracket
     from kernel_dvfs_pipeline.steps import corners
     from kernel_dvfs_pipeline.study import Corner, write_records
 
     planner = _planner(options)
     _say(*planner.notes)
     write_records(options.output, Corner, corners(planner))
+    base, frontier = all_max(planner), planner.frontier
+    ticks = min(max(base.time_ticks, frontier.fastest_ticks), frontier.slowest_ticks)
+    saved = 100 * (1 - (float(frontier.energy_at(ticks)) + planner.transfer_j) / base.energy_j())
+    known = f"proven within {100 * frontier.error:.2g} %" if isinstance(frontier, Bracket) else "exact"
+    print(f"{len(frontier.cost_j)} corners: at most {saved:.2f} % can be saved at the same time; {known}")
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
@@ -77,9 +84,9 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
-    """Write one plan."""
+    """Write one plan and say what it saves."""
     from kernel_dvfs_pipeline.baselines import all_max
-    from kernel_dvfs_pipeline.planner import write_plan
+    from kernel_dvfs_pipeline.planner import told, write_plan
     from kernel_dvfs_pipeline.slow_changes import in_time
     from kernel_dvfs_pipeline.study import ONE_CLOCK, SPLIT
 
@@ -104,6 +111,7 @@ def run_plan(options: argparse.Namespace) -> None:
     about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": microbatches}
     about |= {"switch_latency_s": latency_s} if latency_s else {}
     write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}})
+    print(told(plan, all_max(planner)))
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +149,14 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         help="iterations until a straggler is known (default: 1)",
     )
     parser.add_argument(
+        "--lasting",
+        type=whole(0, 10**7),
+        default=0,
+        metavar="K",
+        help="stay at the plan without a straggler until one has lasted for K more iterations; 0, 1, 3 and 10 are "
+        "printed besides (default: 0)",
+    )
+    parser.add_argument(
         "--time",
         type=number(0, 1e9, "seconds"),
         metavar="S",
@@ -152,15 +168,17 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 def run_replay(options: argparse.Namespace) -> None:
     """Replay iterations with stragglers; write a row for each and say what was saved."""
     from kernel_dvfs_pipeline.baselines import all_max
-    from kernel_dvfs_pipeline.runtime import Iteration, Runtime, read_slowdowns, replay, summary
+    from kernel_dvfs_pipeline.runtime import LASTING, Iteration, Runtime, read_slowdowns, replay, summary
     from kernel_dvfs_pipeline.study import write_records
 
     slowdowns = read_slowdowns(options.stragglers, options.pipelines, options.iterations)
     planner = _planner(options)
     base_s = all_max(planner).time_s if options.time is None else options.time
-    iterations = replay(Runtime(planner, base_s), slowdowns, options.known_after)
-    write_records(options.output, Iteration, iterations)
-    print(summary(iterations))
+    for lasting in sorted({*LASTING, options.lasting}):
+        iterations = replay(Runtime(planner, base_s), slowdowns, options.known_after, lasting)
+        if lasting == options.lasting:
+            write_records(options.output, Iteration, iterations)
+        print(f"followed once it has lasted {lasting}: {summary(iterations)}")
 
 
 def add_graph(parser: argparse.ArgumentParser) -> None:

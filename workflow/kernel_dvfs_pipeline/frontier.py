@@ -287,11 +287,15 @@ class Frontier:
         elif kept[slower + 1] == kept[slower] + 1:
             mixed = rows[0] - np.minimum(rows[0] - rows[1], int(times[slower]) - ticks)
         else:
-            span, done = int(times[slower] - times[slower + 1]), int(times[slower] - ticks)
-            # rows hold up to 1e16 ticks, so the product is split: quotient and remainder of the difference
-            whole, rest = np.divmod(rows[0] - rows[1], span)
-            mixed = rows[0] - whole * done - _ceil_product(rest, done, span)
+            mixed = between(rows[0], rows[1], int(times[slower] - times[slower + 1]), int(times[slower] - ticks))
         return np.split(mixed, 2)
+
+
+def between(slower: np.ndarray, faster: np.ndarray, span: int, done: int) -> np.ndarray:
+    """slower + (faster - slower) done / span, rounded down, ticks."""
+    # both hold up to 1e16 ticks, so the product is split: quotient and remainder of the difference
+    whole, rest = np.divmod(slower - faster, span)
+    return slower - whole * done - _ceil_product(rest, done, span)
 
 
 def _ceil_product(rest: np.ndarray, done: int, span: int) -> np.ndarray:

@@ -106,14 +106,15 @@ def core(results_dir: str | os.PathLike[str] = "results") -> Any | None:
 
 def network(module: Any, graph: Graph, curves: list[Curve], offered: Offered) -> Any:
     """The linear programme of a graph. curves, offered: one per operation; every vertex of a curve is offered."""
-    first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
-    ticks = np.concatenate([curve.ticks for curve in curves])
-    cost_j = np.concatenate([curve.cost_j for curve in curves])
     # one price a vertex: that of the segment on its fast side, of which the fastest has none
     price_uw = np.concatenate([np.append(0, curve.price_uw) for curve in curves])
-    hull = module.Choices(first, ticks, cost_j)
     options = module.Choices(offered.first, offered.ticks, offered.cost_j)
-    return module.Network(_edges(module, graph), hull, price_uw, options)
+    return module.Network(_edges(module, graph), _hull(module, curves), price_uw, options)
+
+
+def interior(module: Any, graph: Graph, curves: list[Curve]) -> Any:
+    """The linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
+    return module.Interior(_edges(module, graph), _hull(module, curves))
 
 
 def round_to_options(
@@ -168,6 +169,16 @@ def _loaded(results_dir: str) -> Any | None:
 def _edges(module: Any, graph: Graph) -> Any:
     """The graph's edges as the core takes them."""
     return module.Edges(graph.tail, graph.head, graph.lag_ticks)
+
+
+def _hull(module: Any, curves: list[Curve]) -> Any:
+    """The vertices of all operations' curves as the core takes them."""
+    first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
+    return module.Choices(
+        first,
+        np.concatenate([curve.ticks for curve in curves]),
+        np.concatenate([curve.cost_j for curve in curves]),
+    )
 
 
 def _cost_of(offered: Offered, times: Times) -> np.ndarray:

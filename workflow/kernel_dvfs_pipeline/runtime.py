@@ -25,6 +25,8 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs_pipeline.csv_rows import read_rows
 from kernel_dvfs_pipeline.planner import ONE_CLOCK, Plan, Planner
 
+# iterations that a straggler lasts before it is followed: what a replay compares
+LASTING = (0, 1, 3, 10)
 _MOST_S = 10**6  # of an iteration
 _COLUMNS = ["iteration", "pipeline", "slowdown"]
 _MOST = 10**7  # cells of the table
@@ -114,10 +116,11 @@ class Iteration:
     changed: bool  # whether another plan begins here
 
 
-def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[Iteration]:
+def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1, lasting: int = 0) -> list[Iteration]:
     """Every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
 
-    known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
+    known_after: iterations until the runtime knows of a change; 0: at once. lasting: a straggler is followed once it is
+    known to have lasted for so many iterations more; one that ends earlier costs no time. Raises InputError.
     """
     slowdowns = np.asarray(slowdowns, float)
     if slowdowns.ndim != 2 or not slowdowns.size or not ((slowdowns >= 1) & (slowdowns <= _MOST_SLOWDOWN)).all():
@@ -125,13 +128,17 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
             f"replay: slowdowns: expected numbers from 1 to {_MOST_SLOWDOWN:g}, a row for each iteration and a column "
             "for each pipeline"
         )
-    if type(known_after) is not int or known_after < 0:
-        raise InputError(f"replay: known after {known_after!r} iterations: expected a whole number >= 0")
+    for what, count in (("known after", known_after), ("lasting", lasting)):
+        if type(count) is not int or count < 0:
+            raise InputError(f"replay: {what} {count!r} iterations: expected a whole number >= 0")
     base = runtime.plan
     known = np.ones(slowdowns.shape[1])
+    lasted = np.zeros(slowdowns.shape[1], np.int64)
     made = []
     for number, now in enumerate(slowdowns):
         seen = slowdowns[number - known_after] if number >= known_after else np.ones_like(now)
+        lasted = np.where(seen > 1, lasted + 1, 0)
+        seen = np.where(lasted > lasting, seen, 1.0)
         before = runtime.plan
         # the slow ones first: clearing one before another is set would ask for a plan that nobody runs
         for pipeline in sorted(np.flatnonzero(seen != known).tolist(), key=lambda own: -seen[own]):

@@ -5,6 +5,7 @@ Planning is pure: it works out names and contents of files and writes none.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from kernel_dvfs.gpu.model import clock_w, static_w
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.plan.asked import PlannedFile
 from kernel_dvfs.plan.study import ALONE, plan
-from kernel_dvfs_pipeline.study import FILES, KEYS
+from kernel_dvfs.report.words import signed
+from kernel_dvfs_pipeline.study import FILES, KEYS, ONE_CLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +140,27 @@ def _digest(content: list) -> str:
 
 def _options(asked: dict, name: str, blocking_w: float) -> dict:
     return {"name": name} | {key: asked[key] for key in KEYS if key != "blocking_w"} | {"blocking_w": blocking_w}
+
+
+def line_of_pipeline(folder: str) -> str:
+    """What a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
+    simulated A100), against all clocks at their highest. Open <folder>/figures/frontier.png`.
+
+    From tables/no_straggler.csv: the plans with one clock an operation, which can be played. Where that table is not
+    made, where the files are.
+    """
+    try:
+        with open(Path(folder) / "tables/no_straggler.csv", encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["source"] == "ours" and row["method"] == ONE_CLOCK]
+        told = [
+            f"{signed(float(row['energy_change_percent']))} % energy at {signed(float(row['time_change_percent']))} % "
+            f"time with {row['microbatches']} microbatches"
+            for row in rows
+        ]
+        who, device = rows[0]["workload"], rows[0]["gpu"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"pipeline: tables and figures are in {folder}"
+    return (
+        f"pipeline {who}: {'; '.join(told)} (planned, {device}), against all clocks at their highest. "
+        f"Open {folder}/figures/frontier.png"
+    )

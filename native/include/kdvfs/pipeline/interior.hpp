@@ -1,0 +1,57 @@
+// The linear programme of a pipeline's operations at one iteration time, at any size, by a primal-dual interior point.
+//
+// min sum c_i(t_i), starts x spaced by durations and edges, 0 <= x, the last end <= T. Each c_i is its last vertex plus
+// hinges w_k max(t_k - t, 0). Newton's equations are reduced operation by operation: hinges, then durations. What is
+// left is one sparse symmetric matrix over the starts, with the graph's pattern. Every answer is a pair of proofs: a
+// schedule that keeps T (an upper bound) and a flow (weak duality: a lower bound, at every other time as well).
+// Source: Mehrotra, SIAM Journal on Optimization 2(4), 1992. Knows nothing of Python.
+#pragma once
+
+#include <vector>
+
+#include "kdvfs/pipeline/network.hpp"
+
+namespace kdvfs::pipeline {
+
+struct Point {
+  std::vector<Ticks> begin, end;  // a schedule within the limit; every operation has its fastest time at least
+  double cost;                    // J, what its durations cost on the hulls: no optimum at the limit is dearer
+  double intercept, price_w;      // intercept - price_w T bounds every schedule of T seconds from below, up to slowest
+  int iterations;
+};
+
+class Interior {
+ public:
+  // hull: vertices of each operation's lower convex hull, fastest first.
+  Interior(Edges edges, Choices hull);
+
+  Ticks fastest() const { return fastest_; }
+  Ticks slowest() const { return slowest_; }
+
+  // Both bounds at iteration time `limit`, in [fastest, slowest], until they are `tolerance_j` apart or numbers of 53
+  // bits say no more. The same whatever was solved before; may run in several threads at once.
+  Point solve(Ticks limit, double tolerance_j) const;
+
+ private:
+  struct Hinge {
+    double at, weight;
+  };
+  struct State;
+
+  std::vector<Ticks> earliest(const std::vector<Ticks>& ticks) const;
+  Point bounds(const State& state, Ticks limit) const;
+
+  Edges edges_;  // with one more for each operation that nothing waits for: to the end
+  Choices hull_;
+  int operations_;
+  std::vector<int> out_;  // edges of tail i are [out_[i], out_[i + 1])
+  std::vector<int> first_;
+  std::vector<Hinge> hinges_;  // of operation i: [first_[i], first_[i + 1])
+  std::vector<double> fast_;   // duration of the fastest vertex
+  std::vector<bool> entry_;
+  std::vector<Ticks> begin_;  // when all are fastest
+  Ticks fastest_ = 0, slowest_ = 0;
+  double second_ = 1, watt_ = 1;  // what times and prices are counted in, within a solve
+};
+
+}  // namespace kdvfs::pipeline

@@ -1,0 +1,340 @@
+#include "kdvfs/pipeline/interior.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "kdvfs/pipeline/cholesky.hpp"
+
+namespace kdvfs::pipeline {
+namespace {
+
+constexpr double kTicksPerSecond = 1e12;
+constexpr int kMostIterations = 150, kStalled = 25;
+// nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
+constexpr double kRoom = 1e-6;
+constexpr double kStep = 0.95;
+
+using Values = std::vector<double>;
+
+}  // namespace
+
+// Values of one solve. Index n is the end of the iteration, n + 1 its begin: both stand still. s, p, a, h: what keeps
+// its sign in the schedule; f, u, y, v: the flow that belongs to it.
+struct Interior::State {
+  Values x, t, f, u, y, h;
+};
+
+Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
+  const int n = operations_ = static_cast<int>(hull_.first.size()) - 1;
+  std::vector<bool> leaves(n, true);
+  entry_.assign(n, true);
+  for (std::size_t e = 0; e < edges.tail.size(); ++e) leaves[edges.tail[e]] = false, entry_[edges.head[e]] = false;
+  for (int op = 0; op < n; ++op)
+    if (leaves[op]) edges.tail.push_back(op), edges.head.push_back(n), edges.lag.push_back(0);
+  std::vector<int> order(edges.tail.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return edges.tail[a] < edges.tail[b]; });
+  for (const int e : order) {
+    edges_.tail.push_back(edges.tail[e]);
+    edges_.head.push_back(edges.head[e]);
+    edges_.lag.push_back(edges.lag[e]);
+  }
+  out_.assign(n + 1, 0);
+  for (const int tail : edges_.tail) ++out_[tail + 1];
+  std::partial_sum(out_.begin(), out_.end(), out_.begin());
+
+  std::vector<Ticks> fast(n), slow(n);
+  double saved = 0, longer = 0, all = 0;
+  for (int op = 0; op < n; ++op) {
+    const int a = hull_.first[op], b = hull_.first[op + 1] - 1;
+    fast[op] = hull_.ticks[a], slow[op] = hull_.ticks[b];
+    saved += hull_.cost[a] - hull_.cost[b];
+    longer += static_cast<double>(slow[op] - fast[op]) / kTicksPerSecond;
+    all += static_cast<double>(slow[op]) / kTicksPerSecond;
+  }
+  if (longer > 0) second_ = all / n, watt_ = saved / longer;
+  const double unit = second_ * kTicksPerSecond;
+  first_.push_back(0);
+  for (int op = 0; op < n; ++op) {
+    const int a = hull_.first[op], b = hull_.first[op + 1] - 1;
+    fast_.push_back(static_cast<double>(fast[op]) / unit);
+    const auto price = [&](int k) {  // of the segment that ends at vertex k
+      if (k > b) return 0.0;
+      const double time = static_cast<double>(hull_.ticks[k] - hull_.ticks[k - 1]) / unit;
+      return (hull_.cost[k - 1] - hull_.cost[k]) / (second_ * watt_) / time;
+    };
+    for (int k = a + 1; k <= b; ++k)
+      hinges_.push_back({static_cast<double>(hull_.ticks[k]) / unit, std::max(price(k) - price(k + 1), 1e-9)});
+    first_.push_back(static_cast<int>(hinges_.size()));
+  }
+  begin_ = earliest(fast);
+  fastest_ = begin_[n];
+  slowest_ = earliest(slow)[n];
+}
+
+std::vector<Ticks> Interior::earliest(const std::vector<Ticks>& ticks) const {
+  std::vector<Ticks> begin(operations_ + 1, 0);
+  for (std::size_t e = 0; e < edges_.tail.size(); ++e)
+    begin[edges_.head[e]] = std::max(begin[edges_.head[e]], begin[edges_.tail[e]] + ticks[edges_.tail[e]] + edges_.lag[e]);
+  return begin;
+}
+
+Point Interior::bounds(const State& state, Ticks limit) const {
+  const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
+  Point found{std::vector<Ticks>(n), std::vector<Ticks>(n), 0, 0, 0, 0};
+  // Above: starts pulled between the earliest and the latest of the fastest durations, then whole ticks made feasible
+  // in topological order. Neither breaks an edge, so the limit holds exactly.
+  const auto fast = [&](int op) { return hull_.ticks[hull_.first[op]]; };
+  std::vector<Ticks> latest(n + 1, limit);
+  for (int e = arcs; e-- > 0;) {
+    const int tail = edges_.tail[e];
+    latest[tail] = std::min(latest[tail], latest[edges_.head[e]] - edges_.lag[e] - fast(tail));
+  }
+  const double unit = second_ * kTicksPerSecond;
+  std::vector<Ticks> least(begin_);
+  for (int op = 0; op < n; ++op) {
+    const Ticks wanted = static_cast<Ticks>(std::llround(state.x[op] * unit));
+    found.begin[op] = std::max(least[op], std::min(wanted, latest[op]));
+    for (int e = out_[op]; e < out_[op + 1]; ++e) {
+      Ticks& next = least[edges_.head[e]];
+      next = std::max(next, found.begin[op] + fast(op) + edges_.lag[e]);
+    }
+  }
+  for (int op = 0; op < n; ++op) {
+    Ticks end = limit;
+    for (int e = out_[op]; e < out_[op + 1]; ++e)
+      end = std::min(end, (edges_.head[e] == n ? limit : found.begin[edges_.head[e]]) - edges_.lag[e]);
+    const int a = hull_.first[op], b = hull_.first[op + 1] - 1;
+    const Ticks time = std::min(end - found.begin[op], hull_.ticks[b]);
+    found.end[op] = found.begin[op] + time;
+    int k = a;
+    while (k < b && hull_.ticks[k + 1] <= time) ++k;
+    found.cost += hull_.cost[k];
+    if (k < b)
+      found.cost -= (hull_.cost[k] - hull_.cost[k + 1]) * static_cast<double>(time - hull_.ticks[k]) /
+                    static_cast<double>(hull_.ticks[k + 1] - hull_.ticks[k]);
+  }
+  // Below: each operation's best answer to the flow through it; where in and out differ, the worst start is counted.
+  Values in(n + 2), out(n);
+  for (int e = 0; e < arcs; ++e) {
+    const double flow = state.f[e] * watt_;
+    out[edges_.tail[e]] += flow, in[edges_.head[e]] += flow;
+    found.intercept += flow * static_cast<double>(edges_.lag[e]) / kTicksPerSecond;
+  }
+  for (int op = 0, at = arcs; op < n; ++op)
+    if (entry_[op]) in[op] += state.f[at++] * watt_;
+  for (int op = 0; op < n; ++op) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int k = hull_.first[op]; k < hull_.first[op + 1]; ++k)
+      best = std::min(best, hull_.cost[k] + out[op] * static_cast<double>(hull_.ticks[k]) / kTicksPerSecond);
+    found.intercept += best + std::min(0.0, out[op] - in[op]) * static_cast<double>(slowest_) / kTicksPerSecond;
+  }
+  found.price_w = in[n];
+  return found;
+}
+
+Point Interior::solve(Ticks limit, double tolerance_j) const {
+  const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
+  const double unit = second_ * kTicksPerSecond;
+  std::vector<int> tail(edges_.tail), head(edges_.head);
+  Values lag(arcs);
+  for (int e = 0; e < arcs; ++e) lag[e] = static_cast<double>(edges_.lag[e]) / unit;
+  for (int op = 0; op < n; ++op)
+    if (entry_[op]) tail.push_back(n + 1), head.push_back(op), lag.push_back(0);
+  const int all = static_cast<int>(tail.size()), hinges = first_[n];
+  const auto movable = [&](int op) { return first_[op] < first_[op + 1]; };
+  const double T = std::max(static_cast<double>(limit), static_cast<double>(fastest_) * (1 + kRoom)) / unit;
+
+  // a schedule with room everywhere: the fastest, moved towards one that is slower and waits before every operation
+  State at{Values(n + 2), fast_, Values(all, 1.0), Values(n), Values(hinges), Values(hinges)};
+  for (int op = 0; op < n; ++op)
+    if (movable(op)) {
+      const double slow = hinges_[first_[op + 1] - 1].at;
+      at.t[op] += 0.6 * (slow - fast_[op]) + 1e-4 * slow;
+    }
+  constexpr double kWait = 0.02;
+  for (int op = 0; op < n; ++op)
+    if (entry_[op]) at.x[op] = kWait;
+  for (int e = 0; e < arcs; ++e)
+    at.x[head[e]] = std::max(at.x[head[e]], at.x[tail[e]] + at.t[tail[e]] + lag[e] + kWait);
+  const double least = static_cast<double>(fastest_) / unit;
+  const double share = std::min(1.0, 0.9 * (T - least) / (at.x[n] - least));
+  for (int op = 0; op < n; ++op) {
+    const double base = static_cast<double>(begin_[op]) / unit;
+    at.x[op] = base + share * (at.x[op] - base);
+    at.t[op] = fast_[op] + share * (at.t[op] - fast_[op]);
+  }
+  at.x[n] = T;
+  at.t.resize(n + 2);
+  Values s(all), p(n, 1), a(hinges), v(hinges);
+  const auto slacks = [&] {
+    for (int e = 0; e < all; ++e) s[e] = at.x[head[e]] - at.x[tail[e]] - at.t[tail[e]] - (e < arcs ? lag[e] : 0);
+    for (int op = 0; op < n; ++op) {
+      if (movable(op)) p[op] = at.t[op] - fast_[op];
+      for (int k = first_[op]; k < first_[op + 1]; ++k)
+        a[k] = at.h[k] + at.t[op] - hinges_[k].at, v[k] = hinges_[k].weight - at.y[k];
+    }
+  };
+  for (int op = 0; op < n; ++op)
+    for (int k = first_[op]; k < first_[op + 1]; ++k) {
+      at.h[k] = std::max(hinges_[k].at - at.t[op], 0.0) + 0.1 * (hinges_[first_[op + 1] - 1].at - fast_[op]);
+      at.y[k] = 0.5 * hinges_[k].weight;
+    }
+  slacks();
+  const double start = std::accumulate(s.begin(), s.end(), 0.0) / all;
+  int pairs = all + 2 * hinges;
+  for (int op = 0; op < n; ++op)
+    if (movable(op)) at.u[op] = start / p[op], ++pairs;
+
+  // the matrix over starts: each operation joins itself and what waits for it
+  std::vector<std::pair<int, int>> entries;
+  for (int op = 0; op < n; ++op) {
+    const int from = out_[op], to = out_[op + 1];
+    for (int e = from - 1; e < to; ++e)
+      for (int g = e; g < to; ++g) {
+        const int i = e < from ? op : head[e], j = g < from ? op : head[g];
+        if (i < n && j < n) entries.emplace_back(std::max(i, j), std::min(i, j));
+      }
+  }
+  Cholesky matrix(n, entries);
+  Values value(entries.size()), extra(n);
+
+  Values W(all), H(hinges), Hop(n), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
+      dt(n + 2), da(hinges), R(n), rho(n), b(n);
+  Values c4(all), c3(n), c1(hinges), c2(hinges);
+  const auto direction = [&](double m) {
+    for (int op = 0; op < n; ++op) {
+      double sum = -rho[op];
+      if (!movable(op)) continue;
+      for (int k = first_[op]; k < first_[op + 1]; ++k) {
+        const double r1 = m - at.y[k] * a[k] - c1[k], r2 = m - v[k] * at.h[k] - c2[k];
+        q[k] = (r1 - at.y[k] * (r2 + at.h[k] * r1 / a[k]) / (v[k] + at.h[k] * at.y[k] / a[k])) / a[k];
+        sum += q[k];
+      }
+      sum += (m - at.u[op] * p[op] - c3[op]) / p[op];
+      for (int e = out_[op]; e < out_[op + 1]; ++e) sum -= (m - at.f[e] * s[e] - c4[e]) / s[e];
+      g[op] = sum;
+    }
+    for (int op = 0; op < n; ++op) b[op] = -R[op];
+    for (int e = 0; e < all; ++e) {
+      r[e] = (m - at.f[e] * s[e] - c4[e]) / s[e];
+      const double by = r[e] + (tail[e] < n && movable(tail[e]) ? W[e] * g[tail[e]] / Hop[tail[e]] : 0.0);
+      if (head[e] < n) b[head[e]] += by;
+      if (tail[e] < n) b[tail[e]] -= by;
+    }
+    matrix.solve(b);
+    std::copy(b.begin(), b.end(), dx.begin());
+    for (int op = 0; op < n; ++op) {
+      if (!movable(op)) continue;
+      double sum = g[op];
+      for (int e = out_[op]; e < out_[op + 1]; ++e) sum += W[e] * (dx[head[e]] - dx[op]);
+      dt[op] = sum / Hop[op];
+      du[op] = (m - at.u[op] * p[op] - c3[op] - at.u[op] * dt[op]) / p[op];
+      for (int k = first_[op]; k < first_[op + 1]; ++k) {
+        dy[k] = q[k] - H[k] * dt[op];
+        dh[k] = (m - v[k] * at.h[k] - c2[k] + at.h[k] * dy[k]) / v[k];
+        da[k] = dh[k] + dt[op];
+      }
+    }
+    for (int e = 0; e < all; ++e) {
+      ds[e] = dx[head[e]] - dx[tail[e]] - dt[tail[e]];
+      df[e] = r[e] - W[e] * ds[e];
+    }
+  };
+  const auto step = [](const Values& own, const Values& by, double sign, double most) {
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (sign * by[i] < 0 && own[i] < -sign * by[i] * most) most = own[i] / (-sign * by[i]);
+    return most;
+  };
+  const auto reach = [&](double most) {
+    return std::pair(step(s, ds, 1, step(p, dt, 1, step(at.h, dh, 1, step(a, da, 1, most)))),
+                     step(at.f, df, 1, step(at.u, du, 1, step(at.y, dy, 1, step(v, dy, -1, most)))));
+  };
+
+  Point best = bounds(at, limit);
+  const double seconds = static_cast<double>(limit) / kTicksPerSecond;
+  const auto below = [&](const Point& own) { return own.intercept - own.price_w * seconds; };
+  for (int turn = 1, stalled = 0; turn <= kMostIterations && stalled < kStalled; ++turn) {
+    if (best.cost - below(best) <= tolerance_j) break;
+    double product = 0;
+    std::fill(R.begin(), R.end(), 0.0), std::fill(rho.begin(), rho.end(), 0.0);
+    for (int e = 0; e < all; ++e) {
+      W[e] = at.f[e] / s[e], product += at.f[e] * s[e];
+      if (tail[e] < n) R[tail[e]] += at.f[e], rho[tail[e]] += at.f[e];
+      if (head[e] < n) R[head[e]] -= at.f[e];
+    }
+    std::fill(extra.begin(), extra.end(), 0.0);
+    for (int e = arcs; e < all; ++e) extra[head[e]] += W[e];
+    std::size_t place = 0;
+    for (int op = 0; op < n; ++op) {
+      double own = at.u[op] / p[op], through = 0;
+      rho[op] -= at.u[op], product += at.u[op] * p[op] * movable(op);
+      for (int k = first_[op]; k < first_[op + 1]; ++k) {
+        H[k] = at.y[k] * v[k] / (a[k] * v[k] + at.h[k] * at.y[k]);
+        own += H[k], rho[op] -= at.y[k], product += at.y[k] * a[k] + v[k] * at.h[k];
+      }
+      const int from = out_[op], to = out_[op + 1];
+      for (int e = from; e < to; ++e) through += W[e];
+      Hop[op] = own + through;
+      const double shared = movable(op) ? 1 / Hop[op] : 0;
+      // sum of W d d' - (sum of W d)(sum of W d)' / H, where d = head - tail
+      for (int e = from - 1; e < to; ++e)
+        for (int k = e; k < to; ++k) {
+          const int i = e < from ? op : head[e], j = k < from ? op : head[k];
+          if (i >= n || j >= n) continue;
+          double sum;
+          if (e < from && k < from)
+            sum = movable(op) ? through * own * shared : through;
+          else if (e < from)
+            sum = movable(op) ? -W[k] * own * shared : -W[k];
+          else if (e == k)
+            sum = movable(op) ? W[e] * (own + through - W[e]) * shared : W[e];
+          else
+            sum = -W[e] * W[k] * shared;
+          value[place++] = sum;
+        }
+    }
+    matrix.factor(value, extra);
+    std::fill(c4.begin(), c4.end(), 0.0), std::fill(c3.begin(), c3.end(), 0.0);
+    std::fill(c1.begin(), c1.end(), 0.0), std::fill(c2.begin(), c2.end(), 0.0);
+    direction(0);
+    auto [primal, dual] = reach(1);
+    double after = 0;
+    for (int e = 0; e < all; ++e)
+      after += (at.f[e] + dual * df[e]) * (s[e] + primal * ds[e]), c4[e] = df[e] * ds[e];
+    for (int op = 0; op < n; ++op)
+      if (movable(op)) after += (at.u[op] + dual * du[op]) * (p[op] + primal * dt[op]), c3[op] = du[op] * dt[op];
+    for (int k = 0; k < hinges; ++k) {
+      after += (at.y[k] + dual * dy[k]) * (a[k] + primal * da[k]) + (v[k] - dual * dy[k]) * (at.h[k] + primal * dh[k]);
+      c1[k] = dy[k] * da[k], c2[k] = -dy[k] * dh[k];
+    }
+    direction(std::max(std::pow(after / product, 3), 1e-4) * product / pairs);
+    std::tie(primal, dual) = reach(1 / kStep);
+    primal *= kStep, dual *= kStep;
+    if (!(primal > 0 && dual > 0)) break;  // not a number: the matrix says no more
+    for (int op = 0; op < n; ++op) at.x[op] += primal * dx[op], at.t[op] += primal * dt[op], at.u[op] += dual * du[op];
+    for (int e = 0; e < all; ++e) at.f[e] += dual * df[e];
+    for (int k = 0; k < hinges; ++k) at.h[k] += primal * dh[k], at.y[k] += dual * dy[k];
+    slacks();
+    Point now = bounds(at, limit);
+    if (!std::isfinite(now.cost) || !std::isfinite(below(now))) break;
+    ++stalled;
+    // both bounds hold for good: the better of each is kept
+    if (below(now) > below(best)) {
+      if (below(now) > below(best) + 0.01 * tolerance_j) stalled = 0;
+      best.intercept = now.intercept, best.price_w = now.price_w;
+    }
+    if (now.cost < best.cost) {
+      if (now.cost < best.cost - 0.01 * tolerance_j) stalled = 0;
+      best.cost = now.cost, best.begin = std::move(now.begin), best.end = std::move(now.end);
+    }
+    best.iterations = turn;
+  }
+  return best;
+}
+
+}  // namespace kdvfs::pipeline
