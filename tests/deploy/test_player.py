@@ -13,6 +13,7 @@ from kernel_dvfs.deploy.player import Player, Tolerance
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import sweep_pairs
+from kernel_dvfs.measurement.setup import read as read_setup
 from kernel_dvfs.measurement.setup import store
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.sequence.changes import Timing
@@ -31,7 +32,16 @@ def chosen(setup_of, tmp_path_factory):
     """(path of the setup, {(latency, jitter): iteration schedule}): a small model on the simulated RTX 3080 Ti."""
     folder = tmp_path_factory.mktemp("chosen")
     setup = setup_of(model="gpt3-125m", batch=16)
+    # without what the fake board does not do: grow warmer, lower its top clock by power, hunt at its cap, draw more at
+    # auto, keep light loads at a lower clock
+    spec = setup.gpu["spec"]
+    governor = spec["governor"] | {"hunting_mhz": 0, "auto_extra_power": 0, "auto_light_load_core_mhz": None}
+    clocks = spec["clocks"] | {"top": {"above_auto_mhz": 0, "mhz_per_w": 0, "above_w": 0}}
+    thermal = spec["thermal"] | {"ambient_c": 55, "c_per_w": 0}
+    spec |= {"governor": governor, "clocks": clocks, "thermal": thermal}
+    setup = setup._replace(gpu=setup.gpu | {"spec": spec})
     path = store(str(folder), setup.gpu, setup.workload, setup.targets, setup.measurement)
+    setup = read_setup(path)
     pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], GRID)
     aggregate.from_bench(setup, pairs, 10, str(folder / "p.parquet"), ("kernel",))
     read = read_sequence(folder / "p.parquet")
@@ -144,7 +154,7 @@ def longest_locked(content) -> tuple[float, float]:
     ("what", "named"), [("foreign lock", "somebody else sets them"), ("heat", "clocks held down (reasons 0x")]
 )
 def test_clocks_that_are_not_ours_end_the_play_at_auto(play, chosen, what, named):
-    latency_s = 0.001  # short, so that some pair is kept for much longer
+    latency_s = 0.01  # long, so that a pair is kept for several launches
     content = chosen[1](latency_s=latency_s)
     begin_s, length_s = longest_locked(content)
     assert length_s > latency_s + 0.003

@@ -410,7 +410,7 @@ def test_a_plan_by_command(profile, tmp_path, capsys):
 
     rows = profile_rows("h100_sxm", "llama2-70b", [8], [1200, 1980], ["SS"], requests=60)
     write_profile(tmp_path / "p.csv", rows)
-    asked = [str(tmp_path / "p.csv"), "--load", "SS=3000", "-o", str(tmp_path / "plan.yaml")]
+    asked = ["--profile", str(tmp_path / "p.csv"), "--load", "SS=3000", "-o", str(tmp_path / "plan.yaml")]
     assert main(["serving", "plan", *asked, "--rules", str(tmp_path / "rules.yaml")]) == 0
     planned = yaml.safe_load((tmp_path / "plan.yaml").read_text())
     assert planned["source"] == "simulated" and planned["levels"][0]["instances"][0]["pool"] == "SS-tp8"

@@ -17,6 +17,8 @@ from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs_serving.system import DEFAULTS
 
 if TYPE_CHECKING:
+    from kernel_dvfs_serving.profile import Profile
+    from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.system import Settings
 
 
@@ -29,14 +31,14 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=SEED, default=1)
 
 
-def _add_machine(parser: argparse.ArgumentParser) -> None:
+def _add_machine(parser: argparse._ActionsContainer) -> None:
     _add_usual(parser, "--gpu", str, None, "a simulated GPU")
     _add_usual(parser, "--model", str, None, "a served model")
     _add_usual(parser, "--host-s", number(0, 10), "S", "the host's time per step")
 
 
 def _add_usual(
-    parser: argparse.ArgumentParser, flag: str, read: Callable[[str], object], metavar: str | None, told: str
+    parser: argparse._ActionsContainer, flag: str, read: Callable[[str], object], metavar: str | None, told: str
 ) -> None:
     """An option that, where it is not given, is what a study of the shipped configuration has."""
     usual = DEFAULTS[flag.removeprefix("--").replace("-", "_")]
@@ -194,6 +196,10 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE.csv", help="TIMESTAMP, ContextTokens, GeneratedTokens")
     parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="see kernel-dvfs serving profile")
     parser.add_argument("--system", default="DynamoLLM", metavar="NAME", help="(default: DynamoLLM)")
+    parser.add_argument("--plan", metavar="PLAN.yaml", help="a static plan of serving plan, instead of a system")
+    parser.add_argument(
+        "--keep", type=number(1, 100), metavar="PERCENT", help="which of its plans (default: the first)"
+    )
     _add_machine(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
     _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs")
@@ -205,23 +211,28 @@ def _replay(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from kernel_dvfs.files import write_json
-    from kernel_dvfs_serving.machine import MeasuredMachine, machine
     from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.replay import Replayer, lines, outcome
+    from kernel_dvfs_serving.replay import lines, outcome
     from kernel_dvfs_serving.system import SYSTEMS
     from kernel_dvfs_serving.trace import read_trace
+    from kernel_dvfs_serving.tuned import read_static, replayed
 
     if options.system not in SYSTEMS:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
     own = _settings(options)
     trace = read_trace(options.trace)
     profile = read_profile(options.profile)
-    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
-    runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)
-    if isinstance(runs_on, MeasuredMachine):
-        print(f"note: {runs_on.note()}", file=sys.stderr)
-    replayer = Replayer(runs_on, profile)
-    found = outcome(replayer.run(trace, options.system, own), timeline=True)
+    replayer = _replayer(options, profile, own)
+    if options.plan:
+        plan = read_static(options.plan, options.keep)
+        if (plan.tp, plan.clock) not in {key[1:] for key in profile.curves}:
+            raise InputError(
+                f"{options.profile}: no rows of degree {plan.tp} at clock {plan.clock}, which {options.plan} asks for; "
+                "profile them, or plan with this profile"
+            )
+        found = replayed(replayer, trace, plan, own, timeline=True)
+    else:
+        found = outcome(replayer.run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     for line in lines(found):
         print(f"note: {line}", file=sys.stderr)
@@ -263,20 +274,40 @@ def _import(options: argparse.Namespace) -> None:
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs serving plan profile.csv --load MM=4000 --load LL=2000 -o plan.yaml"
-    parser.add_argument("profile", metavar="PROFILE.csv")
-    parser.add_argument(
-        "--load", action="append", required=True, metavar="CLASS=TPS", help="tokens/s of a class; may be repeated"
-    )
-    parser.add_argument("--times", default="1", metavar="X,...", help="multiples of that load to plan for (default: 1)")
-    parser.add_argument("--servers", type=SIZE, default=8, metavar="N", help="of 8 GPUs, at most (default: 8)")
-    _add_usual(parser, "--margin", number(1, 100), "X", "capacity over load")
-    _add_usual(parser, "--slo-scale", number(0.001, 1000), "X", "factor of every promise")
-    parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules as well")
+    parser.epilog = "example: kernel-dvfs serving plan conv.csv --profile profile.csv -o plan.yaml"
+    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="replayed on static plans; or give --load")
+    parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="see kernel-dvfs serving profile")
     parser.add_argument("-o", "--output", required=True, metavar="PLAN.yaml")
+    _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs, at most")
+    _add_usual(parser, "--slo-scale", number(0.001, 1000), "X", "factor of every promise")
+    of_trace = parser.add_argument_group("of a trace")
+    of_trace.add_argument(
+        "--keep", metavar="PERCENT,...", help="of requests whose promises are kept (default: 99,99.5,99.9)"
+    )
+    _add_machine(of_trace)
+    of_loads = parser.add_argument_group("of loads")
+    of_loads.add_argument(
+        "--load", action="append", default=[], metavar="CLASS=TPS", help="tokens/s of a class; may be repeated"
+    )
+    of_loads.add_argument(
+        "--times", default="1", metavar="X,...", help="multiples of that load to plan for (default: 1)"
+    )
+    _add_usual(of_loads, "--margin", number(1, 100), "X", "capacity over load")
+    of_loads.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules as well")
 
 
 def _plan(options: argparse.Namespace) -> None:
+    if (options.trace is None) == (not options.load):
+        raise InputError("serving plan: give either a trace or, class by class, --load CLASS=TPS")
+    if options.trace is None:
+        _plan_loads(options)
+    elif options.rules:
+        raise InputError("serving plan: --rules belongs to --load; a static plan has no clocks to follow")
+    else:
+        _plan_trace(options)
+
+
+def _plan_loads(options: argparse.Namespace) -> None:
     from kernel_dvfs.files import write_text
     from kernel_dvfs_serving.deployment import as_yaml, plan, recording_rules
     from kernel_dvfs_serving.profile import read_profile
@@ -292,6 +323,50 @@ def _plan(options: argparse.Namespace) -> None:
     write_text(options.output, as_yaml(planned))
     if options.rules:
         write_text(options.rules, as_yaml(recording_rules(planned)))
+
+
+def _plan_trace(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs_serving.deployment import as_yaml
+    from kernel_dvfs_serving.profile import read_profile
+    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.trace import read_trace
+    from kernel_dvfs_serving.tuned import LEVELS, Tuner, lines, written
+
+    levels = _percents(options.keep) if options.keep else LEVELS
+    trace, profile = read_trace(options.trace), read_profile(options.profile)
+    own = Settings(servers=options.servers)
+    tuner = Tuner(_replayer(options, profile, own, slo_scale=options.slo_scale), trace, own)
+    found = tuner.frontier(levels)
+    if not found:
+        raise InputError(
+            f"{options.trace}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
+            "promises; give more servers, profile other degrees or clocks, or raise --slo-scale"
+        )
+    source = ", ".join(sorted(profile.sources))
+    plans = written(found, tuner, options.profile, options.trace, source, profile.model)
+    write_text(options.output, as_yaml(plans))
+    print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), replayed ({tuner.replays} plans)"))
+    print("\n".join(lines(found, levels)))
+
+
+def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **columns: Any) -> Replayer:
+    """The machine of a profile, with a note where it is fitted to measurements. Raises InputError."""
+    from kernel_dvfs_serving.machine import MeasuredMachine, machine
+    from kernel_dvfs_serving.replay import Replayer
+
+    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
+    runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)
+    if isinstance(runs_on, MeasuredMachine):
+        print(f"note: {runs_on.note()}", file=sys.stderr)
+    return Replayer(runs_on, profile, **columns)
+
+
+def _percents(text: str) -> list[float]:
+    try:
+        return [number(1, 100, "a percentage")(each) for each in text.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise InputError(f"--keep {text}: {error}") from None
 
 
 def _loads(given: list[str]) -> dict[str, float]:
@@ -383,7 +458,7 @@ COMMANDS = {
     "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
     "import": Command("a profile from a server's own benchmark and a log of power", _import_arguments, _import),
-    "plan": Command("servers, degrees and clocks for given loads", _plan_arguments, _plan),
+    "plan": Command("servers, degree and clock for a trace or given loads", _plan_arguments, _plan),
     "clock": Command("the clock that a plan gives at a load; sets nothing", _clock_arguments, _clock),
     # called by rules
     "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),

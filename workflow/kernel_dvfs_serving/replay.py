@@ -3,19 +3,20 @@ servers, events, in plain JSON values."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernel_dvfs_serving import controllers
-from kernel_dvfs_serving.cluster import Cluster
+from kernel_dvfs_serving.cluster import Cluster, Decisions
 from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.machine import Machine
 from kernel_dvfs_serving.prediction import LoadForecast, predicted, slot_loads
 from kernel_dvfs_serving.profile import Profile
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
 from kernel_dvfs_serving.servers import STATES
-from kernel_dvfs_serving.system import SYSTEMS, Settings
+from kernel_dvfs_serving.system import SYSTEMS, Settings, System
 from kernel_dvfs_serving.trace import Trace
 
 J_PER_KWH = 3.6e6
@@ -41,13 +42,17 @@ class Replayer:
     def run(self, trace: Trace, system: str, settings: Settings) -> Cluster:
         """The finished Cluster of a system, by name."""
         own = SYSTEMS[system]
-        columns = self.columns(own.kernel_level)
         kinds = classify(trace.input_tokens, trace.output_tokens)
-        columns.require(np.unique(kinds).tolist())
+        self.columns(own.kernel_level).require(np.unique(kinds).tolist())
+        return self.run_system(trace, own, settings, controllers)
+
+    def run_system(self, trace: Trace, system: System, settings: Settings, decisions: Decisions, **own: Any) -> Cluster:
+        """The finished Cluster of a system by whoever decides for it. own: settings that differ."""
+        settings = replace(settings, **own)
         loads = slot_loads(trace, settings.load_slot_s)
         forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
-        guessed = predicted(trace, settings)
-        return Cluster(trace, own, self.machine, columns, forecast, settings, guessed, controllers).run()
+        columns, guessed = self.columns(system.kernel_level), predicted(trace, settings)
+        return Cluster(trace, system, self.machine, columns, forecast, settings, guessed, decisions).run()
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:

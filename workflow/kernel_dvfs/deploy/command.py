@@ -64,10 +64,10 @@ def run_command(
                 before()
             first_mj, first_s = _edge(board)
             began_s = time.monotonic()
-            child = _start(words, environment, held)
+            child = start(words, held, environment)
             looks: list[tuple[int, int, int]] = []  # (core MHz, memory MHz, event reasons)
             try:
-                _attend(child, board, looks)
+                attend(child, lambda: looks.append((board.sm_mhz(), board.mem_mhz(), board.event_reasons())))
             except BaseException:
                 child.kill()
                 child.wait()
@@ -94,22 +94,29 @@ def run_command(
     )
 
 
-def _start(
-    words: Sequence[str], environment: Mapping[str, str] | None, held: set[int | signal.Signals]
+def start(
+    words: Sequence[str],
+    held: set[int | signal.Signals],
+    environment: Mapping[str, str] | None = None,
+    output: int | None = None,
 ) -> subprocess.Popen[bytes]:
+    """Start a command with the signal mask `held`. environment: more variables for it; output: of subprocess, where its
+    stdout and stderr go. Raises InputError where it cannot be started."""
+
     def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     try:
-        return subprocess.Popen(words, env={**os.environ, **(environment or {})}, preexec_fn=release)
+        own = {**os.environ, **(environment or {})}
+        return subprocess.Popen(words, env=own, preexec_fn=release, stdout=output, stderr=output)
     except OSError as error:
         raise InputError(f"{words[0]}: {error.strerror}; the command cannot be started") from None
 
 
-def _attend(child: subprocess.Popen[bytes], board: Board, looks: list[tuple[int, int, int]]) -> None:
-    """Look at the clocks and pass signals on until the child ends."""
+def attend(child: subprocess.Popen[bytes], look: Callable[[], object]) -> None:
+    """Call look() now and then and pass signals on until the child ends. ENDING_SIGNALS and SIGCHLD must be blocked."""
     while True:
-        looks.append((board.sm_mhz(), board.mem_mhz(), board.event_reasons()))
+        look()
         end_s = time.monotonic() + _LOOK_EVERY_S
         while (left_s := end_s - time.monotonic()) > 0:
             info = signal.sigtimedwait({*ENDING_SIGNALS, signal.SIGCHLD}, left_s)

@@ -1,0 +1,515 @@
+"""A training tuned while it runs: its steps are counted, its clocks tried by blocks in turn with auto, and kept.
+
+`tune` is for a training loop, `tune_command` for a command. Both follow the steps in a thread of their own, and hold
+each GPU's clocks by a `Holder`, whose process restores them however this one ends. Steps are never lost: a block is
+training at some clocks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.deploy.command import attend, start
+from kernel_dvfs.deploy.control import facts_of
+from kernel_dvfs.deploy.holder import Holder
+from kernel_dvfs.deploy.marks import Marks
+from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.clocks import BASELINE, label
+from kernel_dvfs.gpu.guard import ENDING_SIGNALS
+from kernel_dvfs.gpu.setters.choice import AUTO
+
+if TYPE_CHECKING:
+    from kernel_dvfs.deploy.control import Pair
+    from kernel_dvfs.deploy.tuning import Block, Procedure
+
+_GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
+_BLOCK_S, _SETTLE_S = 5.0, 0.5
+_LEAST_STEPS = 5  # of a block
+_LOOK_STEPS, _LOOK_S = 20, 10.0  # at auto, before anything is tried: at least both
+_FIRST_STEP_S = 1200.0  # loading and compiling come before the first step
+_CHECK_EVERY_S = 3600.0
+_PAUSE = 5.0  # times the usual time between two signs of progress: a checkpoint, an evaluation, not a step
+_LEAST_PAUSE_S = 2.0
+_EDGE_LIMIT_S = 2.0
+_LONGEST_WAIT_S = 3600.0  # a condition takes no wait without end
+
+
+class Ended(Exception):
+    """The training has ended."""
+
+
+class Paused(Exception):
+    """The training does something other than steps."""
+
+
+class Steps:
+    """The steps that a training has done, as they are told. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._stamps: list[tuple[int, float]] = []  # (steps so far, monotonic s) of the block under way
+        self._count = 0
+        self._ended = False
+        self._asleep = False  # nobody asks for steps
+
+    @property
+    def count(self) -> int:
+        """How many have been told."""
+        return self._count
+
+    def step(self, steps: int = 1) -> None:
+        """So many more steps are done."""
+        now_s = time.monotonic()
+        with self._condition:
+            self._count += steps
+            if not self._asleep:
+                self._stamps.append((self._count, now_s))
+                self._condition.notify_all()
+
+    def end(self) -> None:
+        """No more will come."""
+        with self._condition:
+            self._ended = True
+            self._condition.notify_all()
+
+    def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
+        """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
+        and seconds. Raises Paused where none comes for patience_s, Ended."""
+        with self._condition:
+            while True:
+                found = [stamp for stamp in self._stamps if stamp[1] >= begin_s]
+                if found and found[-1][0] - found[0][0] >= least and found[-1][1] - found[0][1] >= lasting_s:
+                    self._stamps = self._stamps[-1:]
+                    return found
+                if self._ended:
+                    raise Ended
+                last_s = found[-1][1] if found else begin_s
+                left_s = last_s + patience_s - time.monotonic()
+                if left_s <= 0:
+                    self._stamps.clear()
+                    raise Paused
+                self._condition.wait(min(left_s, _LONGEST_WAIT_S))
+
+    def sleep(self, seconds: float) -> None:
+        """Let the training run; steps are forgotten meanwhile. Raises Ended."""
+        end_s = time.monotonic() + seconds
+        with self._condition:
+            self._asleep = True
+            while not self._ended and (left_s := end_s - time.monotonic()) > 0:
+                self._condition.wait(min(left_s, _LONGEST_WAIT_S))
+            self._asleep = False
+            self._stamps.clear()
+            if self._ended:
+                raise Ended
+
+
+class Session:
+    """Steps followed and clocks tried; `run` is for a thread of its own.
+
+    controls: one a GPU, entered; GPUs of one type. minutes: after which a pair is kept. say: called with a line for the
+    user. block_s: least length of a block.
+    """
+
+    def __init__(
+        self,
+        controls: Sequence[Holder],
+        steps: Steps,
+        slack_percent: float,
+        minutes: float,
+        say: Callable[[str], object],
+        block_s: float = _BLOCK_S,
+    ) -> None:
+        self._controls, self._steps, self._say = controls, steps, say
+        self._slack_percent, self._end_s, self._block_s = slack_percent, 60 * minutes, block_s
+        self._patience_s = _FIRST_STEP_S
+        self._procedure: Procedure | None = None
+        self._look: Block | None = None
+        self._scatter = 0.0  # sd of a step's time in the last block, as a share
+        self._kept_j = 0.0  # energy since the pair was kept
+        self._kept_from_mj = [0] * len(controls)
+        self.surprise: str | None = None  # why clocks went back to auto for good
+
+    def run(self) -> None:
+        """Until the training ends. Whatever goes wrong, no clock stays locked and the training goes on."""
+        try:
+            self._follow()
+        except Ended:
+            pass
+        except Exception as error:
+            self.surprise = "; ".join(lines(error)) or type(error).__name__
+            self._say(f"clocks go back to auto: {self.surprise}; the training goes on")
+        finally:
+            self._count_kept()
+            try:
+                self._ask(BASELINE)
+            except (InputError, ExceptionGroup) as error:
+                # the holder's guard and its janitor try again
+                self._say(f"clocks could not be given back yet: {'; '.join(lines(error))}")
+
+    def summary(self) -> dict[str, Any]:
+        """What came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
+        found: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
+        found["steps"] = self._steps.count
+        if self._look:
+            found["auto_step_s"] = self._look.time_s / self._look.steps
+            found["auto_step_j"] = self._look.energy_j / self._look.steps
+        procedure = self._procedure
+        if procedure is None:
+            return found
+        found["phase"], found["rounds"] = procedure.phase, len(procedure.rounds)
+        if (own := procedure.gain) and not self.surprise:
+            high = own.high()
+            half = high[1] - own.energy
+            kept_j = self._kept_j
+            found |= {
+                "pair": label(procedure.kept),
+                "time_change_percent": 100 * math.expm1(own.time),
+                "time_change_at_most_percent": 100 * math.expm1(high[0]),
+                "energy_change_percent": 100 * math.expm1(own.energy),
+                "energy_change_at_most_percent": 100 * math.expm1(high[1]),
+                "step_j": found["auto_step_j"] * math.exp(own.energy),
+                "kept_energy_j": kept_j,
+                "auto_would_have_taken_j": [kept_j * math.exp(sign * half - own.energy) for sign in (-1, 0, 1)],
+            }
+        return found
+
+    def last_line(self) -> str:
+        """The result in one line."""
+        found = self.summary()
+        if "auto_step_s" not in found:
+            return "no steps were told: nothing was measured and nothing set"
+        if "time_change_percent" not in found:
+            why = f" ({found['why']})" if found["why"] else ""
+            return f"auto is kept{why}: {found['auto_step_j']:.1f} J a step; no pair was shown to save within the limit"
+        pair = found["pair"].replace("-", ",")
+        low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
+        counted = (
+            f"; {found['kept_energy_j'] / 3.6e6:.4g} kWh at it, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
+            if found["kept_energy_j"]
+            else ""
+        )
+        return (
+            f"{found['pair']} kept: {found['energy_change_percent']:+.2f} % energy (at most "
+            f"{found['energy_change_at_most_percent']:+.2f} %), {found['time_change_percent']:+.2f} % time (at most "
+            f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{counted}; "
+            f"next time: kernel-dvfs apply --pair {pair} -- COMMAND"
+        )
+
+    def _follow(self) -> None:
+        from kernel_dvfs.deploy.tuning import Candidates, Procedure
+
+        try:
+            self._look = look = self._measure(BASELINE, _LOOK_STEPS, _LOOK_S)
+        except Paused:
+            raise InputError(
+                f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
+            ) from None
+        step_s = look.time_s / look.steps
+        self._say(
+            f"a step takes {step_s:.3g} s, {100 * self._scatter:.1f} % scatter, {look.energy_j / look.steps:.1f} J"
+        )
+        core_mhz = statistics.median(control.seen()[0] for control in self._controls)
+        about = self._controls[0].about
+        spec = gpu_spec.resolve(gpu_spec.of_board(about["name"]) or _GENERIC)
+        candidates = Candidates(about["clocks"], spec, core_mhz)
+        if not candidates.pairs:
+            raise InputError(f"no clock below the {core_mhz:g} MHz that it runs at auto can be locked")
+        block_s = max(self._block_s, _LEAST_STEPS * step_s)
+        if self._controls[0].reads_only:
+            self._say(
+                f"dry run: {len(candidates.pairs)} pairs would be tried, {label(candidates.pairs[-1])} to "
+                f"{label(candidates.pairs[0])}, blocks of {block_s:.3g} s in turn with auto; nothing is set"
+            )
+            self._steps.sleep(math.inf)
+        self._procedure = procedure = Procedure(candidates, self._slack_percent)
+        began_s, told_s = time.monotonic(), time.monotonic()
+        while procedure.phase != "keep":
+            phase = procedure.phase
+            try:
+                block = self._measure(procedure.pair, _LEAST_STEPS, block_s)
+            except Paused:
+                self._rest()
+                procedure.drop()
+                continue
+            now_s = time.monotonic()
+            procedure.add(block, (now_s - began_s) / self._end_s)
+            if procedure.phase == "walk" != phase:
+                self._say(f"found by trying; now shown in fresh blocks: {', '.join(map(label, procedure.path))}")
+            if now_s - told_s >= 300:
+                told_s = now_s
+                self._say(f"another ten minutes: at most {procedure.most_percent():.1f} points")
+        self._keep(block_s)
+
+    def _keep(self, block_s: float) -> None:
+        """Keep what was chosen; look again every hour whether it holds."""
+        procedure = self._procedure
+        assert procedure
+        while procedure.kept != BASELINE:
+            self._ask(procedure.kept)
+            self._kept_from_mj = self._energies_mj()
+            self._say(self.last_line())
+            self._steps.sleep(_CHECK_EVERY_S)
+            self._count_kept()
+            if not procedure.check(self._check(procedure.kept, block_s)):
+                self._say("the steps have become slower than allowed: back to auto for good")
+        self._ask(BASELINE)
+        self._steps.sleep(math.inf)
+
+    def _check(self, pair: Pair, block_s: float) -> list[Any]:
+        from kernel_dvfs.deploy.tuning import CHECK_ROUNDS, Round
+        from kernel_dvfs.gpu.clocks import Pair as Clocks
+
+        done: list[Round] = []
+        while len(done) < CHECK_ROUNDS:
+            each = Round((Clocks(*pair),))
+            try:
+                for own in each.order:
+                    each.blocks.append(self._measure(own, _LEAST_STEPS, block_s))
+            except Paused:
+                self._rest()
+                continue
+            done.append(each)
+        return done
+
+    def _measure(self, pair: Pair, least: int, lasting_s: float) -> Block:
+        """A block of whole steps at a pair, after the clocks have settled."""
+        from kernel_dvfs.deploy.tuning import Block
+
+        self._ask(pair)
+        begin_s = time.monotonic() + _SETTLE_S
+        (_, first_s), *_ = self._steps.since(begin_s, 0, 0, self._patience_s)
+        first = self._edges()
+        stamps = self._steps.since(first_s, least, lasting_s, self._patience_s)
+        last = self._edges()
+        power_w = sum((end[0] - begin[0]) / 1000 / (end[1] - begin[1]) for begin, end in zip(first, last))
+        apart = [(two[1] - one[1], two[0] - one[0]) for one, two in pairwise(stamps)]
+        usual_s = statistics.median(gap_s for gap_s, _ in apart)
+        if max(gap_s for gap_s, _ in apart) > max(_PAUSE * usual_s, _LEAST_PAUSE_S):
+            raise Paused
+        each = [gap_s / max(1, steps) for gap_s, steps in apart]
+        self._scatter = statistics.stdev(each) / statistics.mean(each) if len(each) > 1 else 0.0
+        self._patience_s = max(2 * _PAUSE * usual_s, 10.0)
+        time_s = stamps[-1][1] - stamps[0][1]
+        return Block(stamps[-1][0] - stamps[0][0], time_s, power_w * time_s)
+
+    def _rest(self) -> None:
+        """Auto, until steps come again."""
+        self._ask(BASELINE)
+        self._steps.since(time.monotonic(), 1, 0, math.inf)
+
+    def _ask(self, pair: Pair) -> None:
+        for control in self._controls:
+            if tuple(control.pair) == tuple(pair):
+                continue
+            if tuple(pair) == tuple(BASELINE):
+                control.to_auto()
+            else:
+                control.ask(pair)
+
+    def _energies_mj(self) -> list[int]:
+        return [control.board.energy_mj() for control in self._controls]
+
+    def _count_kept(self) -> None:
+        if any(self._kept_from_mj):
+            self._kept_j += sum(now - then for now, then in zip(self._energies_mj(), self._kept_from_mj)) / 1000
+            self._kept_from_mj = [0] * len(self._controls)
+
+    def _edges(self) -> list[tuple[int, float]]:
+        """(mJ, s) of each GPU at the next move of its counter."""
+        begin, end_s = self._energies_mj(), time.monotonic() + _EDGE_LIMIT_S
+        found: dict[int, tuple[int, float]] = {}
+        while len(found) < len(begin):
+            for place, now_mj in enumerate(self._energies_mj()):
+                if place not in found and now_mj != begin[place]:
+                    found[place] = now_mj, time.monotonic()
+            if time.monotonic() > end_s:
+                raise InputError(f"an energy counter has not moved for {_EDGE_LIMIT_S:g} s")
+            time.sleep(0.001)
+        return [found[place] for place in range(len(begin))]
+
+
+@contextmanager
+def tune(
+    slack_percent: float = 1.0,
+    gpus: str = "",
+    minutes: float = 30.0,
+    through: str = AUTO,
+    dry_run: bool = False,
+    say: Callable[[str], object] | None = None,
+) -> Iterator[Steps]:
+    """with tune(slack_percent=1) as tuner: for batch in data: train(batch); tuner.step()
+
+    slack_percent: how much slower a step may become. gpus: UUIDs or indices with commas between, "" for the only one.
+    minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
+    with each line; default: print. Clocks are restored on leaving, however that happens. Raises InputError where a GPU
+    is taken, or its clocks may not be set.
+    """
+    steps = Steps()
+    tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
+    with _held(gpus, through, dry_run, tell) as controls:
+        session = Session(controls, steps, slack_percent, minutes, tell)
+        with _followed(session, steps):
+            yield steps
+    tell(session.last_line())
+
+
+def tune_command(
+    words: Sequence[str],
+    progress: str | None,
+    slack_percent: float,
+    gpus: str,
+    minutes: float,
+    through: str,
+    dry_run: bool,
+    share: bool,
+    say: Callable[[str], object],
+    block_s: float = _BLOCK_S,
+) -> tuple[int, dict[str, Any]]:
+    """(exit code, summary) of a command that is tuned while it runs.
+
+    progress: a regular expression whose first group is the number of the step, looked for in every line of what the
+    command prints, which is passed on unchanged; None: the command marks each step (deploy.marks). share: also where
+    others compute on the GPU. Signals are passed on. Raises InputError before the command is started.
+    """
+    pattern = _pattern(progress)
+    steps = Steps()
+    with _held(gpus, through, dry_run, say) as controls:
+        for control in controls:
+            if control.processes and not share:
+                raise InputError(
+                    f"GPU {control.about['uuid']}: {control.processes} other processes compute on it, and steps and "
+                    "energy would be theirs too; end them, or --share"
+                )
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS, signal.SIGCHLD})
+        try:
+            session = Session(controls, steps, slack_percent, minutes, say, block_s)
+            code = _run(words, pattern, session, steps, held)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    say(session.last_line())
+    return code, session.summary()
+
+
+def _run(
+    words: Sequence[str],
+    pattern: re.Pattern[bytes] | None,
+    session: Session,
+    steps: Steps,
+    held: set[int | signal.Signals],
+) -> int:
+    with ExitStack() as stack:
+        readers: list[threading.Thread] = []
+        if pattern:
+            child = start(words, held, output=subprocess.PIPE)
+            assert child.stdout and child.stderr
+            last = [-1]
+            for source, sink in ((child.stdout, 1), (child.stderr, 2)):
+                readers.append(threading.Thread(target=_pass_on, args=(source.fileno(), sink, pattern, steps, last)))
+        else:
+            marks = Marks()
+            stack.callback(marks.close)
+            readers.append(threading.Thread(target=_receive, args=(marks, steps)))
+            stack.callback(readers[0].join)
+            stack.callback(marks.stop)
+            child = start(words, held, marks.environment)
+        with _followed(session, steps):
+            for reader in readers:
+                reader.daemon = True
+                reader.start()
+            try:
+                attend(child, lambda: None)
+            except BaseException:
+                child.kill()
+                child.wait()
+                raise
+        if pattern:
+            for reader in readers:
+                reader.join(10)  # a process that the command leaves behind may hold its output open
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+@contextmanager
+def _held(gpus: str, through: str, dry_run: bool, say: Callable[[str], object]) -> Iterator[list[Holder]]:
+    """The clocks of all GPUs, held, and shown to be ours to set."""
+    found = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
+    names = sorted({about["name"] for about in found})
+    if len(names) > 1:
+        raise InputError(f"{', '.join(names)}: one pair for all ranks needs GPUs of one type; give --gpus of one")
+    with ExitStack() as stack:
+        controls = [stack.enter_context(Holder(about["uuid"], dry_run, say, through=through)) for about in found]
+        clocks = controls[0].about["clocks"]
+        if not dry_run and clocks["core_mhz"].get("listed", True) and clocks["mem_mhz"]:
+            highest = max(clocks["core_mhz"]["listed"][str(max(clocks["mem_mhz"]))])
+            for control in controls:
+                control.check((highest, "auto"), f"GPU {control.about['uuid']}")
+                control.announce("clock pairs in turn with auto, to tune a training")
+                control.ask((highest, "auto"))  # the probe: where there is no permission, nothing is begun
+                control.to_auto()
+        yield controls
+
+
+@contextmanager
+def _followed(session: Session, steps: Steps) -> Iterator[None]:
+    """The session in a thread, until the steps end."""
+    # signals are the main thread's
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread = threading.Thread(target=session.run, name="kernel-dvfs tune", daemon=True)
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    try:
+        yield
+    finally:
+        steps.end()
+        thread.join()
+
+
+def _pattern(progress: str | None) -> re.Pattern[bytes] | None:
+    if progress is None:
+        return None
+    try:
+        pattern = re.compile(progress.encode())
+    except re.error as error:
+        raise InputError(f"--progress '{progress}': {error}; it is a regular expression, as in 'iter (\\d+)'") from None
+    if not pattern.groups:
+        raise InputError(f"--progress '{progress}': put the step's number in parentheses, as in 'iter (\\d+)'")
+    return pattern
+
+
+def _pass_on(source: int, sink: int, pattern: re.Pattern[bytes], steps: Steps, last: list[int]) -> None:
+    """Copy what is printed as it comes, and count the steps that it tells. last: the number told last."""
+    rest = b""
+    while data := os.read(source, 1 << 16):
+        view = data
+        while view:
+            view = view[os.write(sink, view) :]
+        *whole, rest = re.split(rb"[\r\n]", rest + data)
+        for line in whole:
+            found = pattern.search(line)
+            if not found or not (found[1] or b"").isdigit():
+                continue
+            number = int(found[1])
+            # a number that falls begins another epoch; the first one only says where it begins
+            done = number - last[0] if 0 <= last[0] < number else 1 if number < last[0] else 0
+            last[0] = number
+            if done:
+                steps.step(done)
+
+
+def _receive(marks: Marks, steps: Steps) -> None:
+    while received := marks.receive():
+        steps.step()
+        received[1]()
