@@ -1,11 +1,14 @@
-"""How well the simulated H200 predicts the real one: time, energy and SM clock of every kernel at auto clocks.
+"""How well a simulated Hopper board predicts a real one: time, energy and SM clock of every kernel at auto clocks.
 
-The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_only_h200.csv. The
-spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one kernel.
+The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_only_<board>.csv. The
+H200's spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one
+kernel; the H100's is the H200's with the H100's published memory, so nothing of an H100 but its data sheet is in it.
 
-    python experiments/benchmarks/gpu_prediction.py           # prediction_h200.csv, and what it comes to
-    python experiments/benchmarks/gpu_prediction.py --table   # only print the tables, from the result files
-    python docs/make_figures.py prediction_h200          # the figure, from the result file
+    python experiments/benchmarks/gpu_prediction.py h200 h100  # prediction_<board>.csv, and what they come to
+    python experiments/benchmarks/gpu_prediction.py h100 --before ../old   # and prediction_h100_before.csv by another
+                                                               # checkout of this project, in the same call
+    python experiments/benchmarks/gpu_prediction.py h200 h100 --table  # only print the tables, from the result files
+    python docs/make_figures.py prediction_h200                # the figure, from the result file
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import csv
 import io
 import os
 import statistics
+import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
@@ -22,7 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
+if "PYTHONPATH" not in os.environ:
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
@@ -39,8 +44,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
 CAPTION = "Errors of the simulated H200 against a measured one at auto clocks, by family of kernels"
-GPU, MODEL, BATCH = "h200_sxm", "gpt3-xl", 40
-GOALS = {"time": 5.0, "energy": 5.0, "clock": 3.0}  # mean absolute error, percent
+MODEL, BATCH = "gpt3-xl", 40
+# mean absolute error, percent
+GOALS = {
+    "h200": {"time": 5.0, "energy": 5.0, "clock": 3.0},
+    "h100": {"time": 6.0, "energy": 10.0, "clock": 3.0},
+}
 PANELS = {"time": "time", "energy": "energy", "clock": "SM clock"}
 # what the figure calls a family whose name is shorthand
 WORDS = {
@@ -86,10 +95,10 @@ def predict(spec: dict, row) -> dict:
     }
 
 
-def predictions(measured="auto_only_h200.csv") -> list:
-    """The lines of the result table."""
-    real = {line["kernel"]: line for line in read(RESULTS / measured)}
-    spec = specs.resolve(GPU)
+def predictions(board: str, overrides: dict | None = None) -> list:
+    """The lines of the result table of a board, a key of GOALS. overrides: of its spec."""
+    real = {line["kernel"]: line for line in read(RESULTS / f"auto_only_{board}.csv")}
+    spec = specs.resolve(f"{board}_sxm", overrides)
     lines = []
     for row in kernel_rows(MODEL, BATCH):
         said = predict(spec, row)
@@ -99,6 +108,11 @@ def predictions(measured="auto_only_h200.csv") -> list:
             line[f"predicted_{name}"] = f"{said[name]:.6g}"
         lines.append(line)
     return lines
+
+
+def result(board: str, before: bool = False) -> Path:
+    """The result file of a board, or that of its spec before it was calibrated."""
+    return RESULTS / f"prediction_{board}{'_before' if before else ''}.csv"
 
 
 def read(path) -> list:
@@ -117,9 +131,9 @@ def mape(values) -> float:
     return statistics.fmean(map(abs, values))
 
 
-def table(result="prediction_h200.csv") -> str:
+def table(board: str = "h200") -> str:
     """The result file as Markdown, a line for each kernel and one for the mean absolute errors."""
-    lines = read(RESULTS / result)
+    lines = read(result(board))
     off = errors(lines)
     text = [HEAD]
     for number, line in enumerate(lines):
@@ -133,9 +147,9 @@ def table(result="prediction_h200.csv") -> str:
     return "\n".join(text)
 
 
-def comparison(result="prediction_h200.csv", before="prediction_h200_before.csv") -> str:
+def comparison(board: str) -> str:
     """Mean absolute errors by family as Markdown, those of the spec before its calibration beside them."""
-    tables = [read(RESULTS / name) for name in (result, before)]
+    tables = [read(result(board, before)) for before in (False, True)]
     names = list(dict.fromkeys(line["family"] for line in tables[0]))
     text = [FAMILY_HEAD]
     for family in (*names, None):
@@ -146,14 +160,20 @@ def comparison(result="prediction_h200.csv", before="prediction_h200_before.csv"
     return "\n".join(text)
 
 
-def summary(lines) -> str:
+def summary(board: str, lines) -> str:
     said = []
     for name, values in errors(lines)._asdict().items():
-        met = "met" if mape(values) <= GOALS[name] else "MISSED"
-        said.append(
-            f"{name} {mape(values):.1f} % (goal {GOALS[name]:g} %: {met}; largest {max(map(abs, values)):.1f} %)"
-        )
+        goal = GOALS[board][name]
+        met = "met" if mape(values) <= goal else "MISSED"
+        said.append(f"{name} {mape(values):.1f} % (goal {goal:g} %: {met}; largest {max(map(abs, values)):.1f} %)")
     return "mean absolute error over " + f"{len(lines)} kernels: " + ", ".join(said)
+
+
+def ratios(board: str) -> str:
+    """Mean absolute errors over those of the spec before, from the result files."""
+    after, before = (errors(read(result(board, which)))._asdict() for which in (False, True))
+    said = [f"{name} {mape(values) / mape(before[name]):.2f}" for name, values in after.items()]
+    return f"mean absolute error over that before: {', '.join(said)}"
 
 
 def families(lines) -> str:
@@ -191,7 +211,7 @@ def draw(lines) -> p9.ggplot:
 
     frame = off_by_family(lines)
     means = frame.groupby(["quantity", "family"], observed=True).error_percent.mean().reset_index()
-    goals = pd.DataFrame({"quantity": list(PANELS.values()), "goal": list(GOALS.values())})
+    goals = pd.DataFrame({"quantity": list(PANELS.values()), "goal": list(GOALS["h200"].values())})
     goals = goals.assign(quantity=pd.Categorical(goals.quantity, list(PANELS.values())), low=-goals.goal)
     count = len(frame) // len(PANELS)
     return (
@@ -218,22 +238,35 @@ def draw(lines) -> p9.ggplot:
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("-o", "--output", default=str(RESULTS / "prediction_h200.csv"))
-    options = parser.parse_args()
-    if options.table:
-        print(comparison(), table(), sep="\n\n")
-        return
-    lines = predictions()
+def write(board: str, path: Path) -> list:
+    """Write the result file of a board; returns its lines."""
+    lines = predictions(board)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    write_text(options.output, text.getvalue())
-    print(summary(lines))
-    print(families(lines))
+    write_text(path, text.getvalue())
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("boards", nargs="+", choices=list(GOALS))
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--before", metavar="CHECKOUT", help="also predict by the spec of another checkout")
+    parser.add_argument("--as-before", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for board in options.boards:
+        if options.table:
+            print(comparison(board), table(board), sep="\n\n")
+            continue
+        print(f"{board}: {summary(board, write(board, result(board, options.as_before)))}", flush=True)
+        if options.before:
+            path = {"PYTHONPATH": str(Path(options.before) / "workflow")}
+            command = [sys.executable, __file__, board, "--as-before"]
+            subprocess.run(command, env=os.environ | path, check=True)
+            print(ratios(board))
+        print(families(read(result(board, options.as_before))))
 
 
 if __name__ == "__main__":

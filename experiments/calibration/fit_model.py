@@ -27,7 +27,7 @@ import numpy as np
 
 from experiments.calibration.constants import label, values
 from experiments.calibration.fit import QUANTITIES, ROOFLINE, all_constants, fit, score_table
-from experiments.calibration.points import clear_of_cap_w, read_points
+from experiments.calibration.points import clear_of_cap_w, measured_board, read_points
 from experiments.calibration.top import top_constants
 from experiments.searches import probes, testbed
 from kernel_dvfs.errors import InputError
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--below-w", type=float, help="mean power of a capped point (default: cap - 20 W)")
     arguments = parser.parse_args()
     try:
-        spec = specs.resolve(arguments.gpu)
+        spec = measured_board(arguments.gpu)
         below_w = clear_of_cap_w(spec) if arguments.below_w is None else arguments.below_w
         points = read_points(arguments.table, spec, below_w)
         if arguments.probes and arguments.gpu not in PROBES:

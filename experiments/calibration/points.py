@@ -15,11 +15,21 @@ from os import PathLike
 from typing import Any
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Clock, Pair, check
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import launch_time_s
 from kernel_dvfs.profile.table import import_table
+
+# what the specimen of a public data set has of its own, where the spec is that of a board of the type
+_SPECIMENS = {"rtx_3080_ti": {"clocks": {"auto_core_mhz": 1958}}}
+
+
+def measured_board(gpu: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The spec of a simulated GPU as the very board of the data set that it was fitted to. overrides: as gpu.spec has
+    them. Raises InputError for an unknown GPU."""
+    return specs.resolve(gpu, specs.merge(_SPECIMENS.get(gpu, {}), overrides or {}))
 
 
 @dataclass(frozen=True, slots=True)

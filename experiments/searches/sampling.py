@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.gpu.governor import is_governed
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.point import Judged
 from kernel_dvfs.measurement.setup import Setup
@@ -30,7 +31,12 @@ class Truth:
     pairs: list[Pair]  # the baseline first
     time_s: np.ndarray  # (K, C) of one launch
     energy_j: np.ndarray  # (K, C) of one launch
-    auto_core_mhz: np.ndarray  # (K,) reached at the baseline, NaN where unknown
+    core_mhz: np.ndarray  # (K, C) reached, NaN where unknown
+
+    @property
+    def auto_core_mhz(self) -> np.ndarray:
+        """(K,) reached at the baseline."""
+        return self.core_mhz[:, 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +48,7 @@ class Noise:
 
     time_sd: np.ndarray  # (K, C) of one window
     power_sd: np.ndarray  # (K, C) of one window
-    offset_sd: float  # of a kernel at a pair in a session, as the spec's offset_sd
+    offset_sd: np.ndarray  # (K, C) of a session, as the spec's offset_sd
     locked_sd: float  # of all locked clocks against auto in a session, which no number of kernels averages out
     late_sd: float  # of a window's length, from late readings of the energy counter
     windows: int  # per measurement
@@ -63,7 +69,7 @@ class Campaign:
 def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
     """The truth of the kernels of a setup (simulated GPU) at `pairs`."""
     kernels = setup.targets["kernel"]
-    time_s, energy_j = np.stack([true_points(setup, name, pairs) for name in kernels], axis=1)
+    time_s, energy_j, core_mhz = np.stack([true_points(setup, name, pairs) for name in kernels], axis=1)
     return Truth(
         names=list(kernels),
         launches=np.array([about["launches_per_iteration"] for about in kernels.values()], dtype=float),
@@ -71,18 +77,15 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
         pairs=list(pairs),
         time_s=time_s,
         energy_j=energy_j,
-        auto_core_mhz=np.array([_exact(setup, name).point(BASELINE)["reached"]["core_mhz"] for name in kernels]),
+        core_mhz=core_mhz,
     )
 
 
 def true_points(setup: Setup, kernel: str, pairs: Sequence[Pair]) -> np.ndarray:
-    """(2, C): s and J of one launch of a kernel, measured without noise."""
-    exact = _exact(setup, kernel)
-    return np.array([per_launch(exact.point(pair)) for pair in pairs]).T
-
-
-def _exact(setup: Setup, kernel: str) -> Bench:
-    return Bench(setup, Target("kernel", kernel), exact=True)
+    """(3, C): s and J of one launch of a kernel, and the core clock reached, MHz, measured without noise."""
+    bench = Bench(setup, Target("kernel", kernel), exact=True)
+    points = [bench.point(pair) for pair in pairs]
+    return np.array([[*per_launch(point), point["reached"]["core_mhz"]] for point in points]).T
 
 
 def per_launch(point: Judged) -> tuple[float, float]:
@@ -90,18 +93,20 @@ def per_launch(point: Judged) -> tuple[float, float]:
     return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
 
 
-def noise_of(spec: Mapping[str, Any], measurement: Mapping[str, Any], time_s: np.ndarray) -> Noise:
-    """The noise of a spec's own tables, by the time of one launch.
+def noise_of(spec: Mapping[str, Any], measurement: Mapping[str, Any], known: Truth) -> Noise:
+    """The noise of a spec's own tables, by the time of one launch and by what chooses its clock.
 
-    measurement: the setup's windows and window_s. time_s: (K, C), the truth.
+    measurement: the setup's windows and window_s.
     """
     rows = spec["noise"]["window"]
-    size = np.searchsorted([row["below_s"] for row in rows[:-1]], time_s, side="right")
+    size = np.searchsorted([row["below_s"] for row in rows[:-1]], known.time_s, side="right")
     time_sd, energy_sd = (np.array([row[name] for row in rows])[size] for name in ("time_sd", "energy_sd"))
     # a reading is late by up to read_s at either end; the difference of two uniform draws has a variance of 1/6
     late_sd = spec["sensor"]["read_s"] / np.sqrt(6) / measurement["window_s"]
     power_sd = np.sqrt(np.maximum(energy_sd**2 - time_sd**2, 0))
-    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], 0.0, late_sd, measurement["windows"])
+    governed = [[is_governed(pair, core_mhz) for pair, core_mhz in zip(known.pairs, own)] for own in known.core_mhz]
+    offset_sd = np.where(governed, *(spec["noise"]["offset_sd"][state] for state in ("governed", "locked")))
+    return Noise(time_sd, power_sd, offset_sd, 0.0, late_sd, measurement["windows"])
 
 
 def high_noise(own: Noise, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
@@ -115,16 +120,16 @@ def _log_normal(sd: np.ndarray | float, z: np.ndarray) -> np.ndarray:
     return np.exp(sd * (z - sd / 2))
 
 
-def _offsets(noise: Noise, draw: np.random.Generator, pair: np.ndarray) -> np.ndarray:
-    """(2, G): factors of time and power of G cells at these pairs that one session does not average away."""
-    own = _log_normal(noise.offset_sd, draw.standard_normal((2, len(pair))))
+def _offsets(noise: Noise, draw: np.random.Generator, target: np.ndarray, pair: np.ndarray) -> np.ndarray:
+    """(2, G): factors of time and power of G cells that one session does not average away."""
+    own = _log_normal(noise.offset_sd[target, pair], draw.standard_normal((2, len(pair))))
     return own * np.where(pair > 0, _log_normal(noise.locked_sd, draw.standard_normal((2, 1))), 1)
 
 
 def measure(known: Truth, noise: Noise, draw: np.random.Generator, cell: np.ndarray, n: int = 1) -> Campaign:
     """One campaign that measures each of the cells (different ones) n times."""
     target, pair = np.divmod(cell, len(known.pairs))
-    offset = _offsets(noise, draw, pair)[:, :, None]
+    offset = _offsets(noise, draw, target, pair)[:, :, None]
     shape = (len(cell), n, noise.windows)
     time, energy = (values[target, pair, None] for values in (known.time_s, known.energy_j))
     time_factor = _log_normal(noise.time_sd[target, pair, None, None], draw.standard_normal(shape))

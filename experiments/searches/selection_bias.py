@@ -72,7 +72,7 @@ NOISES: dict[str, Callable[[Noise], Noise]] = {
     "spec": lambda own: own,
     "high": high_noise,  # time 1 %, power 2 % a measurement
     # a kernel at a pair differs by 1 % from session to session, all locked clocks against auto by 0.1 %
-    "sessions": lambda own: replace(own, offset_sd=0.01, locked_sd=0.001),
+    "sessions": lambda own: replace(own, offset_sd=np.full_like(own.offset_sd, 0.01), locked_sd=0.001),
 }
 CHEAP = {"energy_pj": {"tensor_bf16_flop": 1.0}}
 UPPER = {"core_mhz": [1050, 1260, 1470, 1680, 1890, 2100], "mem_mhz": [5001, 9251, 9501], "auto": True}
@@ -197,7 +197,7 @@ def ground_of(setting: Setting) -> tuple[Ground, Candidates]:
             pairs += [Pair(core, mem) for mem in mems for core in clocks if Pair(core, mem) not in planned.pairs]
         known = truth(setup, pairs)
         _, candidates = candidates_of(Context(setup, pairs[:count], AUTO_REPEATS, [0.0], "tied", None, {}))
-    noise = NOISES[setting.noise](noise_of(setup.gpu["spec"], setup.measurement, known.time_s))
+    noise = NOISES[setting.noise](noise_of(setup.gpu["spec"], setup.measurement, known))
     return Ground(known, noise, count, 3600 / usual_s(setup.measurement)), candidates
 
 
@@ -224,7 +224,7 @@ def table_truth(path: Path) -> tuple[Truth, Candidates]:
         pairs=[Pair(*map(clock_of, keys[place])) for place in order],
         time_s=bed.time_s[:, order],
         energy_j=bed.energy_j[:, order],
-        auto_core_mhz=np.full(len(names), np.nan),
+        core_mhz=np.full((len(names), len(order)), np.nan),
     )
     return known, candidates
 

@@ -156,6 +156,6 @@ def of_setup(
                         core[k, p] += share * point["reached"]["core_mhz"]
                         mem[k, p] += share * point["reached"]["mem_mhz"]
         if truth is None:
-            exact_time[k], exact_energy[k] = true_points(setup, names[0], pairs)
+            exact_time[k], exact_energy[k], _ = true_points(setup, names[0], pairs)
     seen = one_time, one_energy, time, energy, base_time, base_energy, core, mem
     return Testbed(candidates, *seen, exact_time, exact_energy)

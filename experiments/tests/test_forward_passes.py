@@ -80,12 +80,12 @@ def test_too_few_runs_and_an_unknown_gpu_are_refused():
         read_runs(FACTS, "V100")
 
 
-def test_the_default_tensor_energy_is_the_mean_of_all_ways_to_read_the_same_chip(capsys):
-    values = [pj for _, pj in tensor_fits(read_runs(FACTS, A10))]
-    assert len(values) == 8
+def test_the_default_tensor_energy_is_near_the_mean_of_the_readings_of_passes_that_keep_the_same_chip_busy(capsys):
+    values = [pj for words, pj in tensor_fits(read_runs(FACTS, A10)) if not words.startswith("57 runs")]
+    assert len(values) == 6
     shipped = specs.resolve("rtx_3080_ti")["energy_pj"]["tensor_bf16_flop"]
-    assert round(sum(values) / len(values), 1) == shipped
-    least, most = specs.tensor_energy_range_pj("rtx_3080_ti")
+    assert sum(values) / len(values) == pytest.approx(shipped, abs=0.03)
+    least, most = specs.range_of("rtx_3080_ti", "tensor_energy_pj")
     assert least < min(values) and max(values) < most
 
 

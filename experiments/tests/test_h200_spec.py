@@ -1,6 +1,8 @@
-"""The simulated H200 says what its energy probes give, and the documentation what the result files give."""
+"""The simulated H200 says what its energy probes give, the H100 what an H200 has, and the documentation what the result
+files give."""
 
 import csv
+import json
 
 import pytest
 
@@ -8,6 +10,7 @@ from experiments.benchmarks import gpu_prediction
 from experiments.calibration import calibrate_h200, count_instructions
 from experiments.calibration.probes import PROBES
 from kernel_dvfs.gpu import spec as specs
+from kernel_dvfs.measurement.real import calibration
 
 
 def leaves(tree, path=()):
@@ -57,22 +60,50 @@ def test_the_report_of_the_calibration_is_the_one_committed():
     assert committed[committed.index("spec") : committed.index("spec") + 20] == made[made.index("spec") :][:20]
 
 
-def test_predictions_are_those_of_the_spec():
-    for made, committed in zip(
-        gpu_prediction.predictions(), gpu_prediction.read(gpu_prediction.RESULTS / "prediction_h200.csv"), strict=True
-    ):
+BOARDS = pytest.mark.parametrize("board", gpu_prediction.GOALS)
+
+
+@BOARDS
+def test_predictions_are_those_of_the_spec_and_meet_their_goals(board):
+    predicted = gpu_prediction.predictions(board)
+    for made, committed in zip(predicted, gpu_prediction.read(gpu_prediction.result(board)), strict=True):
         assert made["kernel"] == committed["kernel"]
         for name in gpu_prediction.QUANTITIES:
             assert float(made[f"predicted_{name}"]) == pytest.approx(float(committed[f"predicted_{name}"]), rel=1e-4)
             assert made[f"measured_{name}"] == committed[f"measured_{name}"]
+    off = gpu_prediction.errors(predicted)._asdict()
+    assert all(gpu_prediction.mape(values) <= gpu_prediction.GOALS[board][name] for name, values in off.items())
 
 
-def test_before_and_after_are_compared_with_the_same_measurements():
-    before, after = (
-        gpu_prediction.read(gpu_prediction.RESULTS / f"prediction_h200{name}.csv") for name in ("_before", "")
-    )
+@BOARDS
+def test_before_and_after_are_compared_with_the_same_measurements(board):
+    before, after = (gpu_prediction.read(gpu_prediction.result(board, which)) for which in (True, False))
     for name in ("kernel", *(f"measured_{name}" for name in gpu_prediction.QUANTITIES)):
         assert [line[name] for line in before] == [line[name] for line in after]
+
+
+def test_the_h100_is_held_to_what_was_measured_on_one(measured):
+    """Nothing of the H100's spec was fitted to these rows: they judge it."""
+    with open(measured("h100/gpt3_xl_auto_h100.csv"), encoding="utf-8") as file:
+        rows = {row["id"]: row for row in csv.DictReader(file) if row["study"] == "kernel"}
+    lines = gpu_prediction.read(gpu_prediction.RESULTS / "auto_only_h100.csv")
+    assert {line["kernel"] for line in lines} == set(rows)
+    for line in lines:
+        for name, source in (("time_us", "time_us"), ("energy_mj", "energy_mj"), ("sm_mhz", "core_mhz")):
+            assert float(line[name]) == pytest.approx(float(rows[line["kernel"]][source]), rel=1e-3), line["kernel"]
+
+
+def test_two_probes_of_memory_halve_the_error_of_energy_on_another_board(root):
+    """`kernel-dvfs calibrate` on one H100, and the kernels that were measured on another."""
+    content = json.loads((gpu_prediction.RESULTS / "calibrate_h100.json").read_text())
+    probes = {kind: calibration.Probe(**probe) for kind, probe in content["probes"].items()}
+    found = calibration.overrides(specs.resolve("h100_sxm"), probes)
+    plain, own = (gpu_prediction.errors(gpu_prediction.predictions("h100", each)) for each in ({}, found))
+    assert gpu_prediction.mape(own.energy) < 0.55 * gpu_prediction.mape(plain.energy)
+    assert gpu_prediction.mape(own.time) < gpu_prediction.mape(plain.time)
+    said = ", ".join(f"{name} {gpu_prediction.mape(off):.1f} %" for name, off in own._asdict().items())
+    page = (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
+    assert said in page and f"{found['energy_pj']['dram_byte']:g} pJ" in page
 
 
 @pytest.mark.parametrize("script", [gpu_prediction, calibrate_h200])
@@ -83,7 +114,7 @@ def test_the_documented_tables_are_those_of_the_result_files(root, script):
 
 
 def test_the_figure_of_predictions_shows_every_kernels_error_by_family(cut_off):
-    lines = gpu_prediction.read(gpu_prediction.RESULTS / "prediction_h200.csv")
+    lines = gpu_prediction.read(gpu_prediction.result("h200"))
     frame = gpu_prediction.off_by_family(lines)
     for name, values in gpu_prediction.errors(lines)._asdict().items():
         shown = frame[frame.quantity == gpu_prediction.PANELS[name]].error_percent
@@ -96,8 +127,12 @@ def test_the_figure_of_predictions_shows_every_kernels_error_by_family(cut_off):
     assert cut_off(plot) == []
 
 
-def test_the_documented_summary_is_that_of_the_result_files(root):
-    assert gpu_prediction.comparison() in (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
+@BOARDS
+def test_the_documented_summary_is_that_of_the_result_files(root, board):
+    page = (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
+    assert gpu_prediction.comparison(board) in page
+    for name, values in gpu_prediction.errors(gpu_prediction.read(gpu_prediction.result(board)))._asdict().items():
+        assert f"{name} {gpu_prediction.mape(values):.1f} % (goal {gpu_prediction.GOALS[board][name]:g} %" in page
 
 
 def test_the_probes_of_the_file_are_those_that_the_benchmark_runs(root):

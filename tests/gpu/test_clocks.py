@@ -75,10 +75,12 @@ def test_highest_requests_land_where_a_cool_board_allows(ti):
     assert clocks.reached_core_mhz(ti, Pair(210, 9251), 100) == 243
     assert clocks.reached_core_mhz(ti, Pair(1470, 9251), 100) == 1470
     assert clocks.reached_core_mhz(ti, BASELINE, 100) == ti["auto_core_mhz"]
-    assert 1940 < ti["auto_core_mhz"] <= clocks.top_core_mhz(ti) < 1970
+    assert 1900 <= ti["auto_core_mhz"] <= clocks.top_core_mhz(ti) < 1970
 
 
-def test_the_top_clock_falls_with_power_and_what_is_below_it_does_not(ti):
+def test_the_top_clock_falls_with_power_and_what_is_below_it_does_not():
+    # the specimen of the public data set
+    ti = resolve("rtx_3080_ti", {"clocks": {"auto_core_mhz": 1958}})["clocks"]
     warm, hot = (clocks.reached_core_mhz(ti, Pair(2100, 9251), power_w) for power_w in (210, 320))
     assert clocks.top_core_mhz(ti) > warm > hot
     # 1950 MHz up to 210 W, 1885 to 1905 at the cap: gpu-model section 13

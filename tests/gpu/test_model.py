@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, top_core_mhz
-from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs.gpu.governor import is_governed, settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, clock_share, parameters
 from kernel_dvfs.gpu.model import advance_c, launch_time_s, relative_bandwidth, relative_voltage, static_w
 from kernel_dvfs.gpu.spec import resolve
@@ -63,20 +63,63 @@ def test_an_idle_3080_ti_draws_the_measured_floor_of_each_memory_clock():
 def test_a_dense_gemm_hits_the_cap_and_its_clock_falls_below_the_request():
     state = at(GEMM, 1890, 9251)
     assert state.capped and 1500 < state.core_mhz < 1750
-    below, above = (TI["clocks"]["core_mhz"]["lowest"] + 15 * ((state.core_mhz - 210) // 15 + up) for up in (0, 1))
-    assert not at(GEMM, int(below), 9251).capped and at(GEMM, int(above), 9251).capped
+    assert not at(GEMM, 1530, 9251).capped and at(GEMM, 1695, 9251).capped
 
 
-def test_a_capped_board_alternates_between_neighbouring_clocks_so_that_its_mean_power_is_the_cap():
+def kept(kernel, spec=TI):
+    """The highest whole clock, MHz, that keeps the cap by itself."""
+    low, high = 210, 1890
+    while high - low > 1:
+        middle = (low + high) // 2
+        uncapped = spec | {"governor": spec["governor"] | {"cap_w": 1000}}
+        low, high = (low, middle) if at(kernel, middle, 9251, uncapped).power_w > 340 else (middle, high)
+    return low
+
+
+def test_a_capped_board_hunts_about_the_clock_that_keeps_the_cap_so_that_its_mean_power_is_the_cap():
     state = at(GEMM, 1890, 9251)
     assert state.power_w == pytest.approx(TI["governor"]["cap_w"], rel=1e-12)
-    lower, upper = (int(210 + 15 * ((state.core_mhz - 210) // 15 + up)) for up in (0, 1))
     uncapped = resolve("rtx_3080_ti", {"governor": {"cap_w": 1000}})
-    low, high = at(GEMM, lower, 9251), at(GEMM, upper, 9251, uncapped)
+    low, high = (at(GEMM, kept(GEMM) + apart, 9251, uncapped) for apart in (-60, 60))
     share = (state.power_w - low.power_w) / (high.power_w - low.power_w)
-    assert 0 < share < 1
-    assert state.core_mhz == pytest.approx(low.core_mhz + share * (high.core_mhz - low.core_mhz))
-    assert 1 / state.time_s == pytest.approx(share / high.time_s + (1 - share) / low.time_s), "work adds up over time"
+    assert 0.3 < share < 0.5, "power rises faster than the clock"
+    assert state.core_mhz == pytest.approx(low.core_mhz + share * (high.core_mhz - low.core_mhz), abs=1)
+    assert 1 / state.time_s == pytest.approx(share / high.time_s + (1 - share) / low.time_s, rel=1e-3)
+
+
+def test_hunting_costs_time_and_a_request_that_keeps_the_cap_by_itself_does_not_pay_it():
+    steady = resolve("rtx_3080_ti", {"governor": {"hunting_mhz": 0}})
+    hunts, holds, asked = at(GEMM, 1890, 9251), at(GEMM, 1890, 9251, steady), at(GEMM, kept(GEMM), 9251)
+    assert hunts.time_s > 1.001 * holds.time_s and not asked.capped
+    assert asked.time_s == pytest.approx(holds.time_s, rel=1e-3)
+    # no clock above the one asked for: a request just above the one that keeps the cap is seldom left
+    near = at(GEMM, kept(GEMM) + 3, 9251)
+    assert near.capped and near.core_mhz > kept(GEMM) - 3
+
+
+def test_what_hunting_costs_grows_with_the_square_of_how_far_it_goes():
+    # from nothing to the mean of two requests each so far away: the curvature of time over power
+    cost = {}
+    for far_mhz in (40, 80, 120):
+        spec = resolve("rtx_3080_ti", {"governor": {"hunting_mhz": far_mhz}})
+        steady = resolve("rtx_3080_ti", {"governor": {"hunting_mhz": 0}})
+        cost[far_mhz] = at(GEMM, 1890, 9251, spec).time_s / at(GEMM, 1890, 9251, steady).time_s - 1
+    assert cost[80] / cost[40] == pytest.approx(4, rel=0.15) and cost[120] / cost[40] == pytest.approx(9, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("pair", "reached_mhz", "expected"),
+    [
+        (BASELINE, 1700.0, True),
+        (Pair(AUTO, 5001), 1930.0, True),
+        (Pair(2100, 9251), 1934.0, True),  # more than a board sustains
+        (Pair(1890, AUTO), 1890.0, False),
+        (Pair(1890, 9251), 1889.0, True),  # held by the cap
+        (Pair(210, 9251), 243.0, False),
+    ],
+)
+def test_a_clock_is_the_governors_where_no_lock_is_or_where_it_is_not_reached(pair, reached_mhz, expected):
+    assert is_governed(pair, reached_mhz) is expected
 
 
 def test_time_at_the_cap_moves_smoothly_with_the_work():
@@ -143,15 +186,16 @@ def test_a_gemm_saves_power_and_loses_no_time_at_a_lower_memory_clock():
 def test_auto_is_the_top_under_the_governor():
     top_mhz = TI["clocks"]["auto_core_mhz"]
     assert settle(TI, [(STREAM, 1)], BASELINE, WARM_C).core_mhz <= top_mhz
-    tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
-    assert settle(TI, [(tiny, 1)], BASELINE, WARM_C).core_mhz == top_mhz
-    assert settle(TI, [(tiny, 1)], Pair(AUTO, 810), WARM_C).mem_mhz == 810
+    cool = Kernel(1e-9, 1e-9, 5e-5, 3, 0.0, 0.0)
+    assert settle(TI, [(cool, 1)], BASELINE, WARM_C).core_mhz == top_mhz
+    assert settle(TI, [(cool, 1)], Pair(AUTO, 810), WARM_C).mem_mhz == 810
 
 
-def test_the_light_load_and_extra_power_effects_of_auto_can_be_switched_on():
+def test_the_light_load_and_extra_power_effects_of_auto_can_be_switched_off():
     tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
+    none = resolve("rtx_3080_ti", {"governor": {"auto_light_load_core_mhz": None, "auto_extra_power": 0}})
     spec = resolve("rtx_3080_ti", {"governor": {"auto_light_load_core_mhz": 1650, "auto_extra_power": 0.05}})
-    plain, odd = settle(TI, [(tiny, 1)], BASELINE, WARM_C), settle(spec, [(tiny, 1)], BASELINE, WARM_C)
+    plain, odd = settle(none, [(tiny, 1)], BASELINE, WARM_C), settle(spec, [(tiny, 1)], BASELINE, WARM_C)
     assert odd.core_mhz == 1650
     locked = settle(spec, [(tiny, 1)], Pair(1650, 9251), WARM_C)
     assert odd.power_w == pytest.approx(1.05 * locked.power_w)

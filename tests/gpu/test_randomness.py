@@ -30,8 +30,9 @@ def test_draws_are_uniform_and_normal():
 
 
 def scatter(launch_s, field):
-    noise = TI["noise"] | {"offset_sd": 0.0}
-    got = [factors(noise, 1, Key("sweep", "w", "kernel/k", 0), PAIR, number, launch_s)[field] for number in range(1500)]
+    noise = TI["noise"] | {"offset_sd": {"governed": 0.3, "locked": 0.0}}
+    key = Key("sweep", "w", "kernel/k", 0)
+    got = [factors(noise, 1, key, PAIR, number, launch_s, is_governed=False)[field] for number in range(1500)]
     return statistics.pstdev(got)
 
 
@@ -47,23 +48,26 @@ def test_energy_scatters_as_measured():
         assert abs(scatter(launch_s, 1) / expected - 1) < 0.1
 
 
-def test_an_offset_stays_through_a_campaign_and_changes_with_the_next():
-    noise = {"window": [{"below_s": None, "time_sd": 0.0, "energy_sd": 0.0}], "offset_sd": 0.003}
+@pytest.mark.parametrize(("is_governed", "sd"), [(True, 0.007), (False, 0.003)])
+def test_an_offset_stays_through_a_campaign_and_changes_with_the_next(is_governed, sd):
+    offsets = {"governed": 0.007, "locked": 0.003}
+    noise = {"window": [{"below_s": None, "time_sd": 0.0, "energy_sd": 0.0}], "offset_sd": offsets}
 
     def offset(campaign, repeat, pair=PAIR):
-        return factors(noise, 1, Key(campaign, "w", "kernel/k", repeat), pair, 0, 1e-3)[0]
+        return factors(noise, 1, Key(campaign, "w", "kernel/k", repeat), pair, 0, 1e-3, is_governed)[0]
 
     assert offset("sweep", 0) == offset("sweep", 7)
     assert offset("sweep", 0) != offset("fresh-0", 0) != offset("fresh-1", 0)
     assert offset("sweep", 0) != offset("sweep", 0, (1470, 5001))
     spread = statistics.pstdev(offset(f"fresh-{i}", 0) for i in range(1500))
-    assert abs(spread / 0.003 - 1) < 0.1
+    assert abs(spread / sd - 1) < 0.1
 
 
 def test_noise_has_no_bias_however_large_it_is():
     """So that the truth, a run without noise, is what measurements average to."""
-    noise = {"window": [{"below_s": None, "time_sd": 0.2, "energy_sd": 0.3}], "offset_sd": 0.1}
-    got = [factors(noise, 1, Key(f"c{number}", "w", "kernel/k", 0), PAIR, 0, 1e-3) for number in range(20000)]
+    noise = {"window": [{"below_s": None, "time_sd": 0.2, "energy_sd": 0.3}]}
+    noise["offset_sd"] = {"governed": 0.1, "locked": 0.1}
+    got = [factors(noise, 1, Key(f"c{number}", "w", "kernel/k", 0), PAIR, 0, 1e-3, False) for number in range(20000)]
     time, power = (statistics.mean(each) for each in zip(*got, strict=True))
     assert abs(time - 1) < 0.007 and abs(power - 1) < 0.007
 

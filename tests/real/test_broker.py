@@ -115,6 +115,37 @@ def test_nobody_can_start_processes_of_root_without_end(brokered):
     assert made.comes_to(lambda: "allowed" in asked(made, {"do": "hello"})[0], 20), "and then goes on"
 
 
+@pytest.mark.parametrize("says", ["nothing", "a byte now and then"])
+def test_a_client_that_does_not_say_what_it_wants_is_let_go(brokered, says):
+    made = brokered()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+        client.settimeout(0.2)
+
+        def is_let_go():
+            try:
+                if says != "nothing":
+                    client.sendall(b" ")
+                return client.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        assert made.comes_to(is_let_go, 60)
+    assert made.boards.get("sets") == "0"
+
+
+def test_a_client_that_has_its_gpu_may_be_silent_for_as_long_as_it_likes(brokered):
+    made = brokered()
+    first = script(made, "sys.stdin.readline()", through="broker")
+    assert first.stdout.readline() == "locked\n"
+    time.sleep(11.0)
+    assert made.boards.locks == ("345-900", "2201-2201")
+    first.communicate("\n", timeout=60)
+    assert freed(made)
+
+
 def test_each_gpu_has_a_client_of_its_own(brokered):
     made = brokered(profiles="h200,h200")
     first = script(made, "sys.stdin.readline()", through="broker")

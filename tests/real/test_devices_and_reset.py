@@ -1,6 +1,8 @@
 """What `devices` tells and `reset` does: both for people, and for a batch system's epilog."""
 
+import fcntl
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,8 +26,8 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
         "energy counter: moves every ",
         "permission to lock clocks: ",
         "config.yaml with clocks: ",
-        "48 targets x 30 clock pairs, at least 75.7 h (conditioning 46 min, sweep 3.3 h, race and walk 20.7 h, locking "
-        "14 min, validation 15.7 h, other sizes 35.0 h), until",
+        "48 targets x 30 clock pairs, at least 79.6 h (conditioning 46 min, sweep 3.3 h, race and walk 20.7 h, locking "
+        "14 min, validation 19.6 h, other sizes 35.0 h), until",
         "config.yaml with clocks: auto-only: 48 targets x 1 clock pair, at least 13 min (conditioning 3 min, ",
         "1: Simulated RTX 3080 Ti on a fake NVML",
         "simulated GPUs, no hardware needed: gpu: a100_pcie, gpu: a100_sxm",
@@ -167,6 +169,59 @@ def test_an_epilog_survives_whatever_users_leave_in_the_folder_of_leases(lab):
     made.lease.touch()
     done = made.command("reset", "--stale")
     assert done.returncode == 0 and "is not stale: left alone" in done.stdout
+
+
+LOCK_ALL = """
+from kernel_dvfs.gpu.nvml.board import Board, uuids
+from kernel_dvfs.gpu.nvml.library import Library
+with Library() as nvml:
+    for uuid in uuids(nvml): Board(nvml, uuid).lock_core(345, 900)
+"""
+
+
+@pytest.mark.parametrize("left", ["nothing", "emptied", "replaced", "a fifo", "a folder", "a link", "held"])
+def test_after_a_job_its_gpus_are_reset_whatever_it_has_left_in_the_place_of_its_lease(lab, left):
+    made = lab(time="real")
+    assert made.python(LOCK_ALL).returncode == 0 and made.boards.locks[0] == "345-900"
+    held = None
+    if left == "emptied":
+        made.lease.touch()
+    elif left == "replaced":
+        made.lease.write_text("{}")
+    elif left == "a fifo":
+        os.mkfifo(made.lease)
+    elif left == "a folder":
+        made.lease.mkdir()
+    elif left == "a link":
+        made.lease.symlink_to("/etc/passwd")
+    elif left == "held":
+        held = made.lease.open("w")
+        fcntl.flock(held, fcntl.LOCK_EX)
+    done = made.command("reset", "--all", "--after-job")
+    assert done.returncode == 0 and not done.stderr and "both locks reset" in done.stdout, done.stderr
+    assert made.boards.locks == ("none", "none")
+    if held:
+        held.close()
+
+
+def test_after_a_job_of_slurm_the_gpus_of_others_are_left_alone(lab):
+    made = lab("h200,h200,h200", time="real")
+    assert made.python(LOCK_ALL).returncode == 0
+
+    def locked():
+        return [made.boards.get("core_lock", number) != "none" for number in range(3)]
+
+    reset = ("reset", "--all", "--after-job")
+    for gpus, still in (({}, [True] * 3), ({"SLURM_JOB_GPUS": "2,0"}, [False, True, False])):
+        done = made.command(*reset, SLURM_JOB_ID="7", **gpus)
+        assert done.returncode == 0 and locked() == still, done.stderr
+    for gpus in ("3", "-1", "1,x", "1" * 30):
+        done = made.command(*reset, SLURM_JOB_ID="7", SLURM_JOB_GPUS=gpus)
+        assert done.returncode == 2 and "SLURM_JOB_GPUS names" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert locked() == [False, True, False], "all or none"
+    for words in (("reset", "--after-job"), (*reset, "--stale")):
+        done = made.command(*words)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
 def test_reset_and_apply_leave_the_clocks_of_the_site(lab):

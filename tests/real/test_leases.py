@@ -67,6 +67,39 @@ def test_a_lease_without_its_lock_is_stale_and_says_whose_it_was(folder):
     second.release()
 
 
+FORGED = ["\x1b[2J\x1b[31mroot", "u\nGPU GPU-1: both locks reset", "\u202eroot", "\x9b2J", "u" * 1001]
+
+
+@pytest.mark.parametrize("field", ["user", "host", "since_utc", "boot_id", "requested", "uuid", "surp\x1brise"])
+@pytest.mark.parametrize("text", FORGED)
+def test_nothing_that_a_user_writes_into_a_lease_reaches_a_terminal_but_plain_lines(folder, field, text):
+    first = Lease("GPU-1")
+    first.take()
+    first.write("1500-2201")
+    first.close()
+    content = json.loads(Path(first.path).read_text()) | {field: text}
+    Path(first.path).write_text(json.dumps(content))
+    with pytest.raises(InputError) as refused:
+        lease_module.parse(Path(first.path).read_text())
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 300
+    second = Lease("GPU-1")
+    second.take()
+    assert second.stale.owner == "a run whose lease cannot be read" and not second.stale.rebooted
+    with pytest.raises(Held) as held:
+        Lease("GPU-1").take()
+    assert str(held.value).isprintable()
+    second.release()
+
+
+def test_what_a_lease_says_of_a_failure_is_a_line_however_the_failure_was_told(folder):
+    lease = Lease("GPU-1")
+    lease.take()
+    lease.write("clocks that could not be restored: a tool said\n\x1b[31mno" + 2000 * "!")
+    requested = lease_module.parse(Path(lease.path).read_text())["requested"]
+    assert requested.startswith("clocks that could not be restored: a tool said  [31mno!!") and len(requested) == 1000
+    lease.release()
+
+
 def test_a_run_that_sets_no_clocks_leaves_nothing_to_restore(folder):
     first = Lease("GPU-1")
     first.take()

@@ -107,6 +107,16 @@ def test_the_checksum_tells_shapes_and_order_apart_and_nothing_else():
         (lambda content: content.update(checksum="x"), "checksum is 'x', expected 12 hex digits"),
         (lambda content: content.update(name="a/b"), "name is 'a/b', expected letters, digits and hyphens"),
         (lambda content: content.update(schema="other"), "not a kernel-dvfs/step/1 file"),
+        *(
+            (
+                lambda content, section=section: (
+                    content["sections"].__setitem__(0, section),
+                    [each.update(section=section) for each in content["targets"] if each["section"] == "forward"],
+                ),
+                "expected a name of lower-case letters, digits and underscores",
+            )
+            for section in ("../../..", "a/b", "a\nb", "a\n", "$(reboot)", "a" * 61, "", ".", "_", "\u0661", "\x1b[2J")
+        ),
         (lambda content: content.update(surprise=1), "surprise is no field of it; expected name, source"),
         (
             lambda content: (

@@ -90,15 +90,15 @@ def test_a_forecast_holds_each_kernel_to_what_is_known_of_it(step, h200):
     workload = forecast_of_step(step, "step-x", h200)
     by_name = {target.id: target for target in step.targets}
     for name, about in workload.kernels.items():
-        _, tensor_flop, _, _, byte, time_factor, energy_factor = about["work"]
+        _, tensor_flop, _, _, byte, share, time_factor, energy_factor = about["work"]
         assert (tensor_flop, byte) == (by_name[name].flop or 0, by_name[name].byte or 0)
-        assert time_factor > 0
+        assert time_factor > 0 and share == 1
         # no study has measured a power: the model's own, or what the cap leaves
         assert energy_factor == pytest.approx(1) or (tensor_flop and energy_factor < 1)
     first = step.targets[0]
     measured = replace(first, auto_time_us=130.0, auto_energy_mj=85.0, auto_core_mhz=1700.0)
     held = forecast_of_step(replace(step, targets=(measured, *step.targets[1:])), "step-x", h200)
-    assert held.kernels[first.id]["work"][6] != 1
+    assert held.kernels[first.id]["work"][7] != 1
 
 
 @pytest.mark.parametrize(

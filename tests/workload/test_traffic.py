@@ -7,7 +7,7 @@ import pytest
 
 from kernel_dvfs.workload.formulas import Gemm, gemm
 from kernel_dvfs.workload.rows import kernel_rows
-from kernel_dvfs.workload.traffic import Cache, gemm_byte, gemm_bytes
+from kernel_dvfs.workload.traffic import Cache, dense_products, gemm_byte, gemm_bytes, wave_share
 
 QKV = Gemm(1, 40960, 6144, 2048, "TN", True, 0)
 GA102 = Cache(6e6, 80)
@@ -103,3 +103,25 @@ def test_no_product_measured_on_an_h200_moves_more_than_its_dram_can(root):
     rates = {row.id: gemm_byte(row.gemm, Cache(25e6, 132)) / time_s[row.id] for row in products}
     assert len(rates) == 21 and max(rates.values()) < 4800e9
     assert max(rates.values()) > 0.85 * 4800e9, "or it would bound nothing"
+
+
+@pytest.mark.parametrize(
+    ("g", "share"),
+    [
+        (Gemm(1, 10240, 10240, 64, "NN", False, 0), 1.0),  # 3,200 tiles: 40 waves
+        (Gemm(1, 2048, 2048, 64, "NN", False, 0), 128 / 160),  # two waves
+        (Gemm(5, 512, 256, 64, "NN", False, 0), 20 / 80),  # five products of four tiles fill one wave together
+        (Gemm(1, 257, 128, 64, "NN", False, 0), 257 / 256 / 80),  # of the second tile one row in 256 is needed
+    ],
+)
+def test_a_product_takes_whole_waves_of_tiles(g, share):
+    assert wave_share(g, 80, (256, 128)) == pytest.approx(share)
+
+
+def test_dense_products_fill_their_waves_where_the_tile_is_known_and_count_as_full_elsewhere():
+    rows = kernel_rows()
+    spec = {"sm_count": 80, "memory": {"l2_mb": 6}, "rates": {"gemm_tile": [256, 128]}}
+    known, unknown = dense_products(rows, spec), dense_products(rows, spec | {"rates": {}})
+    assert {name: byte for name, (byte, _) in known.items()} == {name: byte for name, (byte, _) in unknown.items()}
+    assert known["forward_qkv_gemm"][1] == 1 and known["backward_attproj_dweight_gemm"][1] == pytest.approx(0.8)
+    assert {share for _, share in unknown.values()} == {1.0} and len(known) == 15

@@ -47,6 +47,7 @@ _LOOK_EVERY_S = 1.0
 _LONGEST = 1 << 12  # bytes of a request
 _PATIENCE_S = 3.0  # with who is just about to give a GPU back
 _MOST = 64  # clients at a time
+_FIRST_S = 10.0  # for a client to say what it wants: until then it costs a process and has no GPU
 _INVALID = 2  # NVML's code for an argument that is not possible
 
 
@@ -331,7 +332,7 @@ class _Client:
         with contextlib.suppress(OSError, AttributeError):
             self._watched.append(os.pidfd_open(self._pid))
         who = f"{_name(self.uid)}, process {self._pid}"
-        request = self._request()
+        request = self._request(_FIRST_S)
         if request.get("do") == "hello":
             self._tell(allowed=_name(self.uid))
         if request.get("do") != "take":
@@ -377,10 +378,14 @@ class _Client:
             return
         self._tell()
 
-    def _request(self) -> dict[str, Any]:
-        """The next request; {} where the client is gone, or says what is none."""
+    def _request(self, patience_s: float | None = None) -> dict[str, Any]:
+        """The next request; {} where the client is gone, says what is none, or has not ended it in `patience_s`."""
+        end_s = None if patience_s is None else time.monotonic() + patience_s
         while b"\n" not in self._unread:
-            ready = select.select(self._watched, [], [])[0]
+            left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+            ready = select.select(self._watched, [], [], left_s)[0]
+            if not ready:
+                return {}
             try:
                 part = self._connection.recv(_LONGEST) if self._connection.fileno() in ready else b""
             except OSError:  # reset by a client that died with answers unread

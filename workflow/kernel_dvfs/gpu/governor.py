@@ -2,9 +2,10 @@
 
 A request sets the voltage (gpu.model.relative_voltage) and the highest clock that it allows. Where the top of the
 curve falls with power (gpu.clocks.reached_core_mhz), the clock falls and the voltage stays: asking for a lower clock
-saves V^2, being held to it by power does not. Where power would exceed the cap, the board alternates between the two
-neighbouring requests of its grid, one above the cap and one below, so that its mean power is the cap; what is returned
-is that mean.
+saves V^2, being held to it by power does not. Where power would exceed the cap, the governor hunts: the board
+alternates between a request above the one that would just keep the cap and one below it, each about `hunting_mhz` away
+(at least between neighbours of its grid), so that its mean power is the cap; what is returned is that mean. Power rises
+faster than the clock, so hunting costs time: a request that keeps the cap by itself is faster than being held to it.
 
 Time depends on the clock and power on time, so both are solved together. A load is a list of (Kernel, launches) run
 back to back; the power controller is slower than most kernels, so it is the load's mean power that counts (inferred: a
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Clock
     from kernel_dvfs.gpu.kernel import Kernel
 
-_CLOSE_MHZ = 0.01  # how exactly a clock that falls with power is found
+_CLOSE_MHZ = 0.01  # how exactly a clock that follows from power is found
 _STEPS = 20  # at most, towards it
 
 
@@ -38,6 +39,11 @@ class State(NamedTuple):
     time_s: float  # of one run of the load, mean
     power_w: float  # mean power of the board
     capped: bool  # whether the power cap is what holds the core clock down
+
+
+def is_governed(pair: tuple[Clock, Clock], core_mhz: float) -> bool:
+    """Whether the governor, not a lock, chose the core clock that a request reached, MHz."""
+    return isinstance(pair[0], str) or core_mhz < pair[0] - _CLOSE_MHZ
 
 
 class Running:
@@ -93,22 +99,25 @@ def settle(
 
 def _at_the_cap(running: Running, asked: float, highest: float) -> State:
     """The state of a load that would exceed the cap; highest: the core clock that a board at the cap reaches."""
-    cap_w, grid = running.spec["governor"]["cap_w"], running.spec["clocks"]["core_mhz"]
+    governor, grid = running.spec["governor"], running.spec["clocks"]["core_mhz"]
+    cap_w, lowest = governor["cap_w"], grid["lowest"]
 
-    def at(number: int) -> tuple[float, float, float]:
-        below = min(grid["lowest"] + number * grid["step"], asked)
-        core_mhz = min(below, highest)
-        return core_mhz, *running.at(below, core_mhz)
+    def at(request: float) -> tuple[float, float, float]:
+        core_mhz = min(request, highest)
+        return core_mhz, *running.at(request, core_mhz)
 
     # power rises with the clock, so halve the grid below: `low` keeps the cap (or is the lowest), `high` does not
-    low, high = 0, max(1, math.ceil((asked - grid["lowest"]) / grid["step"]))
+    low, high = 0, max(1, math.ceil((asked - lowest) / grid["step"]))
     while high - low > 1:
         middle = (low + high) // 2
-        if at(middle)[2] > cap_w:
+        if at(min(lowest + middle * grid["step"], asked))[2] > cap_w:
             high = middle
         else:
             low = middle
-    (low_mhz, low_s, low_w), (high_mhz, high_s, high_w) = at(low), at(high)
+    beyond_mhz = max(0, governor.get("hunting_mhz", 0) - grid["step"] / 2)
+    below = max(lowest + low * grid["step"] - beyond_mhz, min(lowest, asked))
+    above = min(lowest + high * grid["step"] + beyond_mhz, asked)
+    (low_mhz, low_s, low_w), (high_mhz, high_s, high_w) = at(below), at(above)
     share = (cap_w - low_w) / (high_w - low_w) if low_w < cap_w < high_w else 0.0  # of the time, in the upper state
     time_s = 1 / (share / high_s + (1 - share) / low_s)
     power_w = low_w + share * (high_w - low_w)

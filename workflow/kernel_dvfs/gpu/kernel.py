@@ -21,6 +21,8 @@ class Work(NamedTuple):
     fp32_flop: float  # other floating-point operations
     sfu_op: float  # special-function operations
     byte: float  # DRAM traffic, read and written
+    # share of the tensor cores that have a tile to compute: a matrix product's last wave is seldom full
+    tensor_share: float = 1.0
     # of a kernel that is held to a measurement (gpu.forecast): factors of the time and the energy that physics give it
     time_factor: float = 1.0
     energy_factor: float = 1.0
@@ -54,7 +56,8 @@ def parameters(spec: dict[str, Any], work: Work) -> Kernel:
     rates, energy = spec["rates"], spec["energy_pj"]
     # streaming through the SMs: bytes that a family moves per clock of one SM
     sm_cycles = work.byte / family["sm_byte_per_clock"]
-    tensor_flop_per_s = rates["tensor_bf16_tflop_per_s_per_ghz"] * 1e12 * family["tensor_efficiency"]
+    efficiency = family["tensor_efficiency"] * work.tensor_share
+    tensor_flop_per_s = rates["tensor_bf16_tflop_per_s_per_ghz"] * 1e12 * efficiency
     core_s_ghz = max(
         work.tensor_flop / (tensor_flop_per_s * clock_share(spec, work)),
         work.fp32_flop / (rates["fp32_tflop_per_s_per_ghz"] * 1e12),

@@ -74,12 +74,19 @@ class Reading(NamedTuple):
 
 
 def factors(
-    noise: dict[str, Any], seed: int, key: Key, pair: tuple[Clock, Clock], window: int, launch_s: float
+    noise: dict[str, Any],
+    seed: int,
+    key: Key,
+    pair: tuple[Clock, Clock],
+    window: int,
+    launch_s: float,
+    is_governed: bool,
 ) -> tuple[float, float]:
     """(time factor, power factor) of one window; launch_s: seconds of one launch, which sets their spread.
 
     Standard deviations come from the repeats of a published RTX 3080 Ti data set. The offset (per campaign, target
-    and clock pair) is an assumption that makes selection bias real, as it is on hardware. noise: the spec's group.
+    and clock pair) makes selection bias real, as it is on hardware; it is larger where the governor chooses the clock
+    than where a lock does (is_governed). noise: the spec's group.
     """
     time_sd, energy_sd = window_sd(noise["window"], launch_s)
     # energy = power x time: the rest of the energy's scatter is the power's
@@ -88,7 +95,7 @@ def factors(
     draw = (*campaign, key.repeat, window)
     time, power = normals(*draw, "noise")
     time_offset, power_offset = normals(*campaign, "offset")
-    offset_sd = noise["offset_sd"]
+    offset_sd = noise["offset_sd"]["governed" if is_governed else "locked"]
     return (
         _log_normal(time_sd, time) * _log_normal(offset_sd, time_offset),
         _log_normal(power_sd, power) * _log_normal(offset_sd, power_offset),

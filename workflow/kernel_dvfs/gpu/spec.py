@@ -1,8 +1,12 @@
 """Read a GPU's spec file: every figure with its source, checked, and stripped to plain numbers for the model.
 
+A file may name another, `base: h200_sxm`: it then has all figures of that one, with their sources and notes, and
+replaces those that it says itself.
+
 Used when a study is set up, never in a measurement job (those read the resolved JSON).
 """
 
+import re
 from copy import deepcopy
 from functools import cache
 from importlib.resources import files
@@ -16,7 +20,13 @@ from kernel_dvfs.gpu.kernel import BACKWARD
 SOURCES = ("measured", "published", "inferred", "assumed")
 _FOLDER = files("kernel_dvfs.gpu") / "specs"
 _FAMILIES = "families"
-_RANGES = ("tensor_energy_range_pj", "auto_core_range_mhz")
+# of use to the headline's map: what each figure may be on a board of the type
+_RANGES = {
+    "tensor_energy_pj": "tensor_energy_range_pj",
+    "auto_core_mhz": "auto_core_range_mhz",
+    "overlap": "overlap_range",
+    "auto_extra_power": "auto_extra_power_range",
+}
 _SERVING = "serving"
 
 # no figure of a board lies outside of these, in the unit that its name has
@@ -93,7 +103,10 @@ SCHEMA = _group(
                 "tensor_bf16_tflop_per_s_per_ghz": _POSITIVE,
                 "fp32_tflop_per_s_per_ghz": _POSITIVE,
                 "sfu_top_per_s_per_ghz": _POSITIVE,
-            }
+            },
+            # rows and columns of the result that an SM computes at a time: a dense product takes whole waves of them.
+            # None: its family's efficiency holds for products of any size
+            {"gemm_tile": {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}},
         ),
         "memory": _group(
             {
@@ -133,7 +146,9 @@ SCHEMA = _group(
                 "auto_light_load_core_mhz": {"type": ["integer", "null"], "minimum": 1},
                 "auto_light_load_below_us": _NOT_NEGATIVE,
                 "auto_extra_power": _NOT_NEGATIVE,
-            }
+            },
+            # how far from the clock that keeps the cap a board alternates at it; 0 where it is not known
+            {"hunting_mhz": _NOT_NEGATIVE},
         ),
         "thermal": _group(
             {
@@ -158,7 +173,8 @@ SCHEMA = _group(
                         }
                     ),
                 },
-                "offset_sd": _SHARE,
+                # of a session at a pair: where the governor chooses the core clock, and where a lock does
+                "offset_sd": _group({"governed": _SHARE, "locked": _SHARE}),
             }
         ),
         "switching": _group({"core": _LATENCY, "mem": _LATENCY}),
@@ -166,6 +182,8 @@ SCHEMA = _group(
     },
     {
         "auto_core_range_mhz": {"type": "array", "items": _MHZ, "minItems": 2, "maxItems": 2},
+        "overlap_range": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
+        "auto_extra_power_range": {"type": "array", "items": _NOT_NEGATIVE, "minItems": 2, "maxItems": 2},
         # what several GPUs that serve one model need besides
         "interconnect": _group(
             {"gb_per_s": _POSITIVE, "latency_us": _by_number(_NOT_NEGATIVE), "byte_pj": _NOT_NEGATIVE}
@@ -180,6 +198,18 @@ def names() -> list[str]:
     """The simulated GPUs that can be configured by name."""
     found = (entry.name for entry in _FOLDER.iterdir())
     return sorted(name[:-5] for name in found if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
+
+
+def of_board(board: str) -> str | None:
+    """The simulated GPU of the type of a real one, by the name that its driver gives: "NVIDIA H100 80GB HBM3". One that
+    names no form is taken for an SXM board. None where there is none."""
+    words = set(re.findall(r"[a-z0-9]+", board.lower()))
+    form = "pcie" if "pcie" in words else "sxm"
+    for name in names():
+        own = set(_read(name)["name"].lower().split())
+        if own - {"pcie", "sxm"} <= words and not own & {"pcie", "sxm"} - {form}:
+            return name
+    return None
 
 
 def _strip(node: Any, where: str) -> Any:
@@ -202,18 +232,35 @@ def _keys_as_text(value: Any) -> Any:
 
 
 @cache
-def _read(name: str) -> dict[str, Any]:
+def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The tree of a spec's file, over that of its base. heirs: the specs that rest on this one, the first one first."""
     try:
-        return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text("utf-8"))
+        tree = yaml.safe_load((_FOLDER / f"{name}.yaml").read_text("utf-8"))
     except yaml.YAMLError as error:
         raise InputError(f"GPU spec {name}.yaml: {error}") from None
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    if base not in names():
+        raise InputError(f"GPU spec {name}.yaml: base '{base}': no such spec{meant(base, names())}; {_allowed()}")
+    road = (*heirs, name)
+    if base in road:
+        raise InputError(
+            f"GPU spec {road[0]}.yaml: {' -> '.join((*road, base))}: base leads in a circle; leave one out"
+        )
+    return merge(_read(base, road), tree)
+
+
+def _allowed() -> str:
+    return f"allowed: {', '.join(names())}"
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """A tree with the values of `base`, replaced by those that `over` has at the same place."""
+    """A tree with the values of `base`, replaced by those that `over` has at the same place; a figure with its source,
+    {value, source, note}, is replaced as a whole."""
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        both = isinstance(value, dict) and isinstance(base.get(key), dict) and "value" not in value
         merged[key] = merge(base[key], value) if both else value
     return merged
 
@@ -221,27 +268,26 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
     """The plain spec of a simulated GPU, families merged in, all keys text, fit for JSON; laid out as SCHEMA says.
 
-    overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}.
+    overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}; as in
+    a spec, families.default holds for every family that has no figure of its own there.
     Raises InputError for an unknown name, a malformed spec or an override the schema refuses.
     """
     if name not in names():
         raise InputError(
-            f"gpu '{name}': no such simulated GPU{meant(name, names())}; allowed: {', '.join(names())}; nvml for a GPU "
-            "of this machine; {kind: table, path: mine.csv} for measurements"
+            f"gpu '{name}': no such simulated GPU{meant(name, names())}; {_allowed()}; nvml for a GPU of this machine; "
+            "{kind: table, path: mine.csv} for measurements"
         )
-    if overrides:
-        return _checked(name, merge(_merged(name), _keys_as_text(overrides)))
-    return deepcopy(_shipped(name))
+    return _checked(name, _merged(name, overrides)) if overrides else deepcopy(_shipped(name))
 
 
 @cache
 def _shipped(name: str) -> dict[str, Any]:
     """A spec as it is in its file; checking it takes longer than most that is done with it."""
-    return _checked(name, _merged(name))
+    return _checked(name, _merged(name, {}))
 
 
-def _merged(name: str) -> dict[str, Any]:
-    spec = _strip(_read(name), name)
+def _merged(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    spec = merge(_strip(_read(name), name), _keys_as_text(overrides))
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")
     own = spec.get("families", {})
@@ -253,7 +299,8 @@ def _merged(name: str) -> dict[str, Any]:
         for family in own
         if (forward := family.removesuffix(BACKWARD)) != family and family not in shared and forward in shared
     }
-    return spec | {"families": {family: values | own.get(family, {}) for family, values in shared.items()}}
+    unknown = {family: figures for family, figures in own.items() if family not in shared and family != "default"}
+    return spec | {"families": unknown | {family: values | own.get(family, {}) for family, values in shared.items()}}
 
 
 def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -265,14 +312,14 @@ def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
     # of use to one study, not to the model: no reason to measure again
-    return {key: value for key, value in spec.items() if key not in (*_RANGES, _SERVING)}
+    return {key: value for key, value in spec.items() if key not in (*_RANGES.values(), _SERVING)}
 
 
 def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
     """As resolve, with its families as inference serving's kernels have them, which may have half_filled_tokens and
     tile_rows besides. overrides: also of `serving`, by family. Raises InputError, as resolve."""
     spec = resolve(name, overrides)
-    own = merge(_strip(_read(name).get(_SERVING, {}), name), _keys_as_text(overrides or {}).get(_SERVING, {}))
+    own = _merged(name, overrides or {}).get(_SERVING, {})
     families = merge(spec["families"], own)
     for family, figures in families.items():
         missing = set(_FAMILY["required"]) - set(figures)
@@ -281,15 +328,13 @@ def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]
     return spec | {"families": families}
 
 
-def tensor_energy_range_pj(name: str) -> list[float]:
-    """[least, most] that a tensor-core FLOP may take, pJ at V0, by the spec."""
-    return _strip(_read(name)["tensor_energy_range_pj"], name)
-
-
-def auto_core_range_mhz(name: str) -> list[int] | None:
-    """[lowest, highest] that the top core clock at auto may be on another board, MHz; None where the spec is silent."""
-    found = _read(name).get("auto_core_range_mhz")
-    return found and _strip(found, name)
+def range_of(name: str, figure: str) -> list[float]:
+    """[least, most] that a figure may be on another board of the type, by the spec; [] where it is silent. figure:
+    tensor_energy_pj (of a FLOP at V0, which every spec has), auto_core_mhz, overlap (the model's exponent) or
+    auto_extra_power."""
+    key = _RANGES[figure]
+    found: list[float] = _strip(_read(name)[key], name) if key in _read(name) else []
+    return found
 
 
 def _check_clocks(name: str, spec: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu import clocks
 from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP
-from kernel_dvfs.gpu.governor import State, settle
+from kernel_dvfs.gpu.governor import State, is_governed, settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import advance_c, static_w
 from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Load = list[tuple[Kernel, int]]
 
 # raise this when the model changes: it is part of every setup, so that old records are measured again
-MODEL = "kernel-dvfs simulated GPU 2"
+MODEL = "kernel-dvfs simulated GPU 3"
 
 
 class SimulatedGpu:
@@ -126,7 +126,9 @@ class SimulatedGpu:
         if not self.exact:
             launch_s = state.time_s / launches_per_run
             point = Key(*key)
-            time_factor, power_factor = factors(self.spec["noise"], self.seed, point, self.pair, number, launch_s)
+            governed = is_governed(self.pair, state.core_mhz)
+            noise = self.spec["noise"]
+            time_factor, power_factor = factors(noise, self.seed, point, self.pair, number, launch_s, governed)
         time_s = state.time_s * time_factor
         power_w = state.power_w * power_factor
         if self.exact:

@@ -1,5 +1,8 @@
 """The strict saving over what nobody has measured: tensor-core energy, traffic of dense products, top clock at auto.
 
+Two more figures are less in doubt, the exponent of the time model (overlap) and what auto draws beyond the same clock
+locked: they vary alone, and together at the corners of the box of the others.
+
 On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes, also
 between the clocks of the grid, as a race finds them. A kernel that does not depend on what varies is computed once.
 """
@@ -19,6 +22,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, clock_of, key_of, supported_core_mhz
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
+from kernel_dvfs.layout import HEADLINE_ENDS as ENDS
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
 from kernel_dvfs.search.candidates import Context
@@ -37,36 +41,38 @@ Spec = dict[str, Any]
 def headline_map(
     setup: Setup, pairs: Sequence[Pair], axes: Mapping[str, Sequence[float]], ties: str
 ) -> list[dict[str, float | bool]]:
-    """One row a point of the box of AXES, the setup's own values among those of each axis.
+    """One row a point of the box of AXES, the setup's own values among those of each axis, and of what ENDS add to it.
 
-    pairs: of the grid, the baseline among them. ties: tied or untied. Columns: AXES (pJ/FLOP at V0; DRAM bytes of the
-    dense products over "each operand once"; MHz), is_default (the setup as it is) and changes of the strict choice
-    against auto, percent, of kernels and of passes. Raises InputError for a GPU that is not simulated, or an axis that
-    is unknown, missing or empty.
+    pairs: of the grid, the baseline among them. axes: of AXES all, of ENDS any. ties: tied or untied. Columns: AXES
+    (pJ/FLOP at V0; DRAM bytes of the dense products over "each operand once"; MHz), ENDS (exponent; share of power),
+    is_default (the setup as it is) and changes of the strict choice against auto, percent, of kernels and of passes.
+    Raises InputError for a GPU that is not simulated, or an axis that is unknown, missing or empty.
     """
     if setup.gpu["kind"] != "simulated":
         raise InputError(f"gpu kind '{setup.gpu['kind']}' has no known truth; take a simulated GPU")
-    wrong = [name for name in {*AXES, *axes} if not axes.get(name) or name not in AXES]
+    wrong = [name for name in {*AXES, *axes} if not axes.get(name) or name not in AXES + ENDS]
     if wrong:
         raise InputError(f"axes {', '.join(sorted(wrong))}: expected {', '.join(AXES)}, each with a list of numbers")
     spec = setup.gpu["spec"]
     for pair in pairs:
         check(spec["clocks"], pair)
     rows = _rows(setup, spec)
-    truths: dict[float, _Truth] = {}
+    truths: dict[tuple[float, float], _Truth] = {}
 
     own = (
         spec["energy_pj"]["tensor_bf16_flop"],
         round(_multiple(rows, dense_gemm_byte(rows, spec)), _DIGITS),
         spec["clocks"]["auto_core_mhz"],
+        spec["families"]["gemm"]["overlap"],
+        spec["governor"]["auto_extra_power"],
     )
     found = []
-    for point in product(*(sorted({*axes[name], value}) for name, value in zip(AXES, own))):
+    for point in _points(axes, own):
         is_default = point == own
         # the setup as it is, not to the digits that its traffic is written with
         moved = spec if is_default else _moved(spec, *point)
         loads = _Loads(setup, moved, dense_gemm_byte(rows, moved))
-        truth = truths.setdefault(point[-1], _Truth(moved, setup.measurement))
+        truth = truths.setdefault((point[2], point[4]), _Truth(moved, setup.measurement))
         changes = {
             "kernel": _of_kernels(setup, pairs, ties, loads, truth),
             "pass": _of_passes(setup, pairs, loads, truth),
@@ -76,8 +82,20 @@ def headline_map(
             for study, each in changes.items()
             for quantity, value in zip(("time", "energy"), each)
         }
-        found.append({**dict(zip(AXES, point)), "is_default": is_default, **named})
+        found.append({**dict(zip(AXES + ENDS, point)), "is_default": is_default, **named})
     return found
+
+
+def _points(axes: Mapping[str, Sequence[float]], own: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """The box of AXES with the own values of ENDS; each of these alone; and all of them at the corners of the box."""
+    lines = [sorted({*axes[name], value}) for name, value in zip(AXES, own)]
+    ends = [list(axes.get(name, ())) for name in ENDS]
+    found = [(*point, *own[len(AXES) :]) for point in product(*lines)]
+    for place, values in enumerate(ends, len(AXES)):
+        found += [(*own[:place], value, *own[place + 1 :]) for value in values]
+    if all(ends):
+        found += product(*({line[0], line[-1]} for line in lines), *ends)
+    return list(dict.fromkeys(found))
 
 
 class _Truth:
@@ -147,11 +165,22 @@ def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], tr
     return 100 * (answer.time / problem.baseline_time - 1), 100 * (answer.energy / problem.baseline_energy - 1)
 
 
-def _moved(spec: Spec, energy_pj: float, traffic: float, core_mhz: float) -> Spec:
+def _moved(spec: Spec, energy_pj: float, traffic: float, core_mhz: float, overlap: float, extra: float) -> Spec:
     clocks = spec["clocks"] | {"auto_core_mhz": core_mhz}
     memory = spec["memory"] | {"gemm_traffic": max(1, traffic)}
     energy = spec["energy_pj"] | {"tensor_bf16_flop": energy_pj}
-    return spec | {"clocks": clocks, "memory": memory, "energy_pj": energy}
+    governor = spec["governor"] | {"auto_extra_power": extra}
+    usual = spec["families"]["gemm"]["overlap"]  # a family with an exponent of its own keeps it
+    families = {
+        name: own | {"overlap": overlap} if own["overlap"] == usual else own for name, own in spec["families"].items()
+    }
+    return spec | {
+        "clocks": clocks,
+        "memory": memory,
+        "energy_pj": energy,
+        "governor": governor,
+        "families": families,
+    }
 
 
 def _rows(setup: Setup, spec: Spec) -> list[Row]:

@@ -52,6 +52,11 @@ class Search:
         return [each for found in self.rounds if found.stage != WALK for each in found.requests]
 
     @property
+    def searched(self) -> list[Request]:
+        """Those of a search in place of the sweep: neither race nor walk."""
+        return [each for found in self.rounds if found.stage == SEARCH for each in found.requests]
+
+    @property
     def walked(self) -> list[Request]:
         """Those of the walk."""
         return [each for found in self.rounds if found.stage == WALK for each in found.requests]

@@ -75,7 +75,7 @@ class Target:
     function: str  # the kernel's whole name, demangled; `memset`, `copy` or the node's kind for all else
     operation: str  # torch's operation that launches it (`aten::mm`); "" where no trace says so
     module: str  # the module that calls that operation (`GPT.Block.Linear`); "" where no trace says so
-    section: str  # one of the step's sections
+    section: Id  # one of the step's sections
     launches: Count  # in one step
     grid: Three  # blocks; zeros unless it is a kernel
     block: Three  # threads of a block; likewise
@@ -155,7 +155,7 @@ class Step:
     date_utc: str  # of the capture
     device: Device
     versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
-    sections: tuple[str, ...]  # in order of their first launch
+    sections: tuple[Id, ...]  # in order of their first launch; each is a pass, and so names files
     targets: Annotated[tuple[Target, ...], Is("at least one", bool)]  # in order of their first launch
     order: tuple[Count, ...]  # place in `targets` of each launch, in order
     nodes: tuple[Count, ...]  # place in `order` of the launch that each node of the graph belongs to, in order

@@ -1,4 +1,4 @@
-"""DRAM traffic of a matrix product from its tiles and the L2 cache: more than "each operand once".
+"""What tiles make of a matrix product: DRAM traffic of more than "each operand once", and waves that are not full.
 
 A product is computed in tiles, one an SM at a time: a *wave*. The tiles of a wave are neighbours (libraries order them
 so: CUTLASS, "Efficient GEMM in CUDA", threadblock rasterization), a block of the result about as high as wide. They
@@ -13,12 +13,14 @@ may find data again, each with the bytes that pass in between (its footprint):
 What is found again is min(1, L2 / footprint) of it: a cache that replaces lines without regard to their order keeps
 that share (inferred; a strict least-recently-used one would keep all or nothing). Strips run along the side that costs
 less. Limits: all fits in L2, and each operand is read once; no L2, and each tile reads its own (see tests).
+
+The last wave is seldom full, and takes as long as if it were: a product keeps a share of the tensor cores busy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,8 @@ from kernel_dvfs.workload.formulas import BF16, Gemm, gemm
 if TYPE_CHECKING:
     from kernel_dvfs.workload.rows import Row
 
+# rows and columns of the result that an SM computes at a time: the larger of two tiles of bf16 products on Ampere
+TILE = (256, 128)
 # slices of k that are on their way to an SM: the depth of a library's pipeline times its slice (inferred)
 _IN_FLIGHT = 3 * 64
 
@@ -37,7 +41,7 @@ class Cache:
 
     l2_byte: float  # what L2 keeps of data that all SMs read
     sm_count: int
-    tile: tuple[int, int] = (256, 128)  # rows and columns of the result that an SM computes at a time
+    tile: tuple[int, int] = TILE
 
 
 def gemm_byte(g: Gemm, cache: Cache, element_byte: int = BF16) -> float:
@@ -113,3 +117,24 @@ def dense_gemm_byte(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, float
     gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
     cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
     return gemm_bytes(gemms, cache, spec["memory"].get("gemm_traffic"))
+
+
+def wave_share(g: Gemm, sm_count: int, tile: Sequence[int]) -> float:
+    """Share of the SMs that have a tile to compute, over the whole waves of tiles that `g` takes; a tile at the edge of
+    the result counts by what of it is needed."""
+    rows, columns = tile
+    waves = math.ceil(g.count * math.ceil(g.m / rows) * math.ceil(g.n / columns) / sm_count)
+    return g.count * g.m * g.n / (waves * sm_count * rows * columns)
+
+
+def dense_products(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """{id: (DRAM bytes of a launch, share of the tensor cores in use)} of the products of `dense_gemm_byte`.
+
+    The share is 1 where the GPU's `rates.gemm_tile` is not known.
+    """
+    tile, gemms = spec["rates"].get("gemm_tile"), {row.id: row.gemm for row in rows}
+
+    def share(g: Gemm | None) -> float:
+        return wave_share(g, spec["sm_count"], tile) if g and tile else 1.0
+
+    return {name: (byte, share(gemms[name])) for name, byte in dense_gemm_byte(rows, spec).items()}

@@ -64,11 +64,11 @@ def of_model(
     options: Mapping[str, Any],
     sm_count: int,
     threads_per_sm: int,
-    byte: Callable[[list[Row]], dict[str, float]] | None = None,
+    products: Callable[[list[Row]], dict[str, tuple[float, float]]] | None = None,
 ) -> Workload:
     """The rows of a model of this project. options: those of OPTIONS; of the GPU it takes the two numbers that llm.c's
-    split of the bias gradients depends on. byte: DRAM traffic of rows that move more than their compulsory bytes.
-    Raises InputError on impossible options."""
+    split of the bias gradients depends on. products: (DRAM traffic, share of the tensor cores in use) of rows that move
+    more than their compulsory bytes (traffic.dense_products). Raises InputError on impossible options."""
     rows = kernel_rows(
         model=options["model"],
         batch=options["batch"],
@@ -79,18 +79,18 @@ def of_model(
         threads_per_sm=threads_per_sm,
         zipf_exponent=options["token_ids_zipf"],
     )
-    name, moved = name_of_model(options), byte(rows) if byte else {}
+    name, moved = name_of_model(options), products(rows) if products else {}
     return Workload(
         name=name,
         about={"name": name} | {key: options[key] for key in OPTIONS},
-        kernels={row.id: _about(row, moved.get(row.id, row.read_byte + row.write_byte)) for row in rows},
+        kernels={row.id: _about(row, moved.get(row.id, (row.read_byte + row.write_byte,))) for row in rows},
         passes=model_passes.passes(rows, options["pass_boundary"]),
     )
 
 
-def _about(row: Row, byte: float) -> dict[str, Any]:
+def _about(row: Row, moved: Sequence[float]) -> dict[str, Any]:
     return {
-        "work": [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, byte],
+        "work": [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, *moved],
         "row": row.number,
         "section": row.section,
         "name": row.name,

@@ -24,11 +24,11 @@ import stat
 import struct
 import time
 from contextlib import suppress
-from typing import NamedTuple, TypedDict, final
+from typing import Annotated, NamedTuple, TypeAlias, TypedDict, final
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
-from kernel_dvfs.shape import AtLeastOne, checked
+from kernel_dvfs.shape import AtLeastOne, Is, checked
 
 SCHEMA = "kernel-dvfs/lease/1"
 # names the folder of the leases
@@ -39,6 +39,12 @@ NO_CLOCKS = "no clocks, only measured"
 RESTORING = "clocks that it was to restore for a process that had died"
 _CLOSED = -1  # no file descriptor
 _REMEDY = "kernel-dvfs reset --stale removes it"
+_LONGEST = 1000  # characters; the longest of ours tells which calls failed
+# any user may write a lease, and root's terminal shows it: no escapes, no lines that look like another's
+Line: TypeAlias = Annotated[
+    str,
+    Is(f"a line of at most {_LONGEST} printable characters", lambda text: text.isprintable() and len(text) <= _LONGEST),
+]
 
 
 @final
@@ -46,14 +52,14 @@ class Content(TypedDict):
     """What a lease says of who holds it."""
 
     schema: str
-    uuid: str
+    uuid: Line
     pid: AtLeastOne
     process_start: AtLeastOne  # clock ticks since boot
-    boot_id: str
-    user: str
-    host: str
-    since_utc: str
-    requested: str  # of the clocks, in words
+    boot_id: Line
+    user: Line
+    host: Line
+    since_utc: Line
+    requested: Line  # of the clocks, in words
 
 
 class Held(InputError):
@@ -168,10 +174,10 @@ class Lease:
             "pid": os.getpid(),
             "process_start": process_start(os.getpid()),
             "boot_id": boot_id(),
-            "user": user(),
-            "host": socket.gethostname(),
+            "user": _line(user()),
+            "host": _line(socket.gethostname()),
             "since_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "requested": requested,
+            "requested": _line(requested),
         }
         self._hang_up()
         data = (json.dumps(content) + "\n").encode()
@@ -290,6 +296,11 @@ def process_start(pid: int) -> int:
 def user() -> str:
     """The name of the user who runs this, or the number where there is no name."""
     return _user_name(os.geteuid())
+
+
+def _line(text: str) -> str:
+    """A text as a Line."""
+    return "".join(each if each.isprintable() else " " for each in text)[:_LONGEST]
 
 
 def _user_name(uid: int) -> str:

@@ -147,6 +147,15 @@ class Loads(Protocol):
         ...
 
 
+class Probing(Loads, Protocol):
+    """What also has the probes of memory (native_loads.NativeLoads)."""
+
+    def probe(self, kind: str) -> tuple[Load, int]:
+        """The probe of a kind, dram_copy or dram_read, and the DRAM bytes of one run. Raises InputError where it does
+        not fit into memory."""
+        ...
+
+
 def record(is_step: bool = False) -> str:
     """The path of the build record of the library whose kernels run, or that runs those of a captured step."""
     return os.environ.get(HOOK) or (STEP if is_step else NATIVE)
@@ -184,6 +193,15 @@ def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> 
 
 def open_stamping(nvml: Library, uuid: str) -> Stamping:
     """The kernel that stamps, on the GPU `uuid`. Raises InputError as open_loads does."""
+    return _own(nvml, uuid)
+
+
+def open_probing(nvml: Library, uuid: str) -> Probing:
+    """The probes of memory, on the GPU `uuid`. Raises InputError as open_loads does."""
+    return _own(nvml, uuid)
+
+
+def _own(nvml: Library, uuid: str) -> Any:
     simulated = _simulated(nvml, uuid)
     if simulated:
         return simulated

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
 # memory that a stamper reads to keep DRAM busy, over the size of the L2 cache
 _FAR_ABOVE_CACHE = 16
+# working set of a probe of memory, twice in one that copies: far above any cache
+_PROBED_BYTE = 4 << 30
 # where tensors begin, session after session: so many places, an odd number of the 2 MB apart that a GPU maps at a time
 _PLACES, _PLACE_BYTE = 8, 7 << 21
 
@@ -107,6 +109,18 @@ class NativeLoads:
         except (self._cuda.OutOfMemory, self._cuda.ShapeError) as error:
             raise InputError(f"latency: {error}") from None
 
+    def probe(self, kind: str) -> tuple[NativeLoad, int]:
+        """A load that keeps the memory busy (loads.Probing); what was prepared before is forgotten."""
+        self._forget()
+        arena = self._cuda.Arena(self._device)
+        try:
+            made = self._cuda.EnergyProbe(arena, kind, byte=_PROBED_BYTE)
+        except self._cuda.OutOfMemory as error:
+            raise InputError(f"{kind}: {error}") from None
+        made.run(1)
+        work = made.info()
+        return NativeLoad(self._cuda, self._device, made, {kind: made}), work["read_byte"] + work["write_byte"]
+
     def _build(self, setup: Setup, target: Target, offset_byte: int) -> NativeLoad:
         if self._arena is None:
             self._arena = self._cuda.Arena(self._device, offset_byte=offset_byte)
@@ -167,9 +181,8 @@ class NativeLoad:
     def check(self) -> None:
         """Raise InputError where running it has changed what it computes. The rows of a pass are checked as kernels."""
         if self._plan and self._plan.checksum() != self._checksum:
-            raise InputError(
-                f"{self._plan.info()['shape']}: its results changed while it ran; the GPU cannot be trusted"
-            )
+            what = self._plan.info().get("shape", "probe")
+            raise InputError(f"{what}: its results changed while it ran; the GPU cannot be trusted")
 
 
 def _instance(info: dict[str, Any]) -> str:
