@@ -244,16 +244,22 @@ def results() -> str:
         ("`measurements/`", "one record a measurement"),
         ("`search.json`", "what was measured beyond the sweep, and the checksums of the records that it followed from"),
         ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
+        (
+            "`published.parquet`",
+            "the first measurement of each point of the sweep, alike: what is chosen as published",
+        ),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
-        (f"`schedules/{layout.STRICT}.json`", "the one that is validated and carried over"),
-        ("`schedules/frontier.json`", "the least energy at each tolerated slowdown"),
+        (f"`schedules/{layout.STRICT}.json`", "the strict one that is relied on, and validated"),
+        ("`schedules/published/`", "those chosen as published: from one sweep, no margin"),
+        (f"`schedules/{layout.published(layout.STRICT)}.json`", "its strict one, which is validated and carried over"),
+        (f"`schedules/{layout.published('frontier')}.json`", "the least energy at each tolerated slowdown"),
         ("`variants/<study>-<value>/`", "profile, schedule and fresh repeats at another batch, degree or energy"),
         ("`report.html`", "all of it as one page"),
     ]
     parts.append(_table(("file", "content"), rows))
     for kind in ("table", "figure"):
         parts.append(f"\n## {kind.capitalize()}s: `{kind}s/<name>.<format>` ({', '.join(FORMATS[kind])})\n\n")
-        rows = [(f"`{name}`", each.caption) for name, each in outputs("gpu").of(kind).items()]
+        rows = [(f"`{name}`", each.captioned) for name, each in outputs("gpu").of(kind).items()]
         parts.append(_table(("name", "content"), rows))
         for study in ("pipeline", "serving"):
             names = ", ".join(f"`{name}`" for name in outputs(study).of(kind))

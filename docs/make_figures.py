@@ -9,12 +9,16 @@ the code that drew it; tests/docs/test_figures_fresh.py compares both with what 
 
 Another picture is another entry of PICTURES: the files whose numbers it shows, the code that it is drawn by, and a
 function that writes it. `screenshot` is such a function for a page.
+
+What a page of docs/ says in numbers of the kept default study stands between `<!-- NAME -->` and `<!-- end of NAME -->`
+there, is an entry of PAGES, and is written anew whenever pictures are drawn.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import hashlib
 import json
 import shutil
@@ -87,7 +91,7 @@ def _about_pipeline(study: Path) -> dict:
 
 
 _OF_PIPELINE = ("frontier.csv", "plans/all-max.json", "plans/one-clock.json")
-_TABLES = ("claims", "deployable", "headline", "headline_band", "relaxed")
+_TABLES = ("claims", "deployable", "headline", "headline_band", "relaxed", "strategies", "validation")
 STUDIES = {
     "study": Kept(
         "default_study",
@@ -139,14 +143,15 @@ def _figure(name: str) -> Callable[[Path | None, Path], None]:
         def table(name: str) -> Any:
             return pd.read_csv(folder / f"{name}.csv")
 
+        output = OUTPUTS["figure", name]
         results = SimpleNamespace(
+            procedure=output.procedure,
             subject=about["subject"],
             workload={"name": about["workload"]},
             table=table,
             headline_map=table("headline_map"),
         )
-        output = OUTPUTS["figure", name]
-        _write(output.make(results), output.caption, about["subject"], path)
+        _write(output.make(results), output.captioned, about["subject"], path)
 
     return draw
 
@@ -161,7 +166,7 @@ def _pipeline(name: str) -> Callable[[Path | None, Path], None]:
         assert study is not None
         own = PipelineStudy(study)
         output = OUTPUTS["figure", name]
-        _write(output.make(own), output.caption, own.subject, path)
+        _write(output.make(own), output.captioned, own.subject, path)
 
     return draw
 
@@ -177,7 +182,7 @@ def _kernels_h200(_: Path | None, path: Path) -> None:
             raise CannotDraw("auto_only_h200.csv was refused")
         results = Results(folder)
         output = OUTPUTS["figure", "fig5_kernels"]
-        _write(output.make(results), output.caption, results.subject, path)
+        _write(output.make(results), output.captioned, results.subject, path)
 
 
 def _switching(_: Path | None, path: Path) -> None:
@@ -289,6 +294,96 @@ PICTURES: dict[str, Picture] = {
 }
 
 
+# --- what pages say in numbers ----------------------------------------------------------------------------------------
+
+_VERDICTS = {"holds": "hold", "differs": "differ", "not testable": "cannot be tested in one study of one GPU"}
+
+
+def _rows(name: str, key: str) -> dict[str, dict[str, str]]:
+    """A table of the kept default study, its rows by a column."""
+    path = RESULTS / STUDIES["study"].folder / f"{name}.csv"
+    if not path.is_file():
+        raise CannotDraw(f"{path.name} of the default study is not kept: --study DIR")
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row[key]: row for row in csv.DictReader(file)}
+
+
+def _percent(value: str) -> str:
+    """+0.57 %, and 0 without a sign."""
+    return f"{float(value):+.2f} %".replace("+0.00", "0.00").replace("-0.00", "0.00")
+
+
+def _markdown(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
+    return "\n".join("|" + "|".join(f" {cell} " for cell in row) + "|" for row in (head, ("---",) * len(head), *rows))
+
+
+def _answer() -> str:
+    """The paper's headline beside ours, and how many claims hold."""
+    again = _rows("validation", "quantity")
+    energy, time = (_percent(again[name]["fresh_change_percent"]) for name in ("energy", "time"))
+    near = _rows("headline", "schedule")["kernel-global-waste-slack0.6"]
+    relied = [_percent(near[f"fresh_{name}_change_percent"]) for name in ("energy", "time")]
+    verdicts = [row["verdict"] for row in _rows("claims", "number").values()]
+    counted = [f"{verdicts.count(each)} {words}" for each, words in _VERDICTS.items()]
+    return (
+        "**The answer**: the paper saves 14.6 % of energy at 0.6 % more time, measured again. The simulated "
+        f"RTX 3080 Ti, by the same procedure: {energy} energy at {time} time. By the procedure that "
+        f"this project relies on, at a limit of 0.6 % more time: {relied[0]} at {relied[1]}. "
+        f"Of the paper's {len(verdicts)} claims "
+        f"{', '.join(counted[:-1])} and {counted[-1]}."
+    )
+
+
+def _headlines() -> str:
+    """The headline figures: the paper's, ours as published, ours relied on."""
+    published, again = _rows("strategies", "schedule"), _rows("validation", "quantity")
+    relied = _rows("headline", "schedule")
+    rows = []
+    papers = {
+        ("kernel", "energy"): "-15.64 % claimed, -14.6 % measured again",
+        ("kernel", "time"): "+0.6 % measured again",
+        ("pass", "energy"): "about -2 %",
+        ("pass", "time"): "no loss",
+    }
+    for (level, quantity), paper in papers.items():
+        name = f"{level}-global-waste-slack"
+        claimed = _percent(published[f"{name}0"][f"{quantity}_change_percent"])
+        measured = _percent(again[quantity]["fresh_change_percent"]) if level == "kernel" else "not measured again"
+        ours = [relied.get(f"{name}{slack}") for slack in ("0", "0.6")]
+        shown = [_percent(row[f"fresh_{quantity}_change_percent"]) if row else "not measured again" for row in ours]
+        rows.append((f"clocks per {level}: {quantity}", paper, claimed, measured, *shown))
+    published_head = ("as published, claimed", "as published, measured again")
+    relied_head = ("relied on, no longer", "relied on, at most 0.6 % longer")
+    return _markdown(("change against auto", "the paper", *published_head, *relied_head), *rows)
+
+
+def _claims() -> str:
+    """All claims: the paper's value, ours, the verdict, and why where it does not hold."""
+    rows = []
+    for row in _rows("claims", "number").values():
+        cells = [row[name] for name in ("number", "claim", "paper", "ours", "verdict", "why")]
+        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in cells))
+    return _markdown(("", "claim", "the paper", "here, in brackets the rule", "verdict", "why"), *rows)
+
+
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "reproduce.md": {"answer": _answer, "headline": _headlines, "claims": _claims}
+}
+
+
+def written(name: str) -> str:
+    """The text of a page of docs/ with today's numbers. Raises CannotDraw where the page has no place for them."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    for part, make in PAGES[name].items():
+        begin, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->"
+        before, found, rest = text.partition(begin)
+        _old, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise CannotDraw(f"{name}: no {begin.strip()} and {end}")
+        text = before + begin + make() + "\n" + end + after
+    return text
+
+
 # --- digests ----------------------------------------------------------------------------------------------------------
 
 
@@ -345,7 +440,8 @@ def digests(picture: Picture) -> dict[str, str]:
 
 
 def stale() -> list[str]:
-    """A line for each picture that is missing, of nobody, or drawn from other results or by other code than is here."""
+    """A line for each picture that is missing, of nobody, or drawn from other results or by other code than is here,
+    and for each page whose numbers are of other results."""
     from PIL import Image
 
     lines = [f"{path.name}: not in PICTURES" for path in sorted(FOLDER.iterdir()) if path.stem not in PICTURES]
@@ -360,7 +456,8 @@ def stale() -> list[str]:
             if held.get(key) != now:
                 files = picture.inputs if key == INPUTS else picture.code
                 lines.append(f"{path.name}: drawn from other content of {', '.join(files)}")
-    return lines
+    pages = [name for name in PAGES if written(name) != (ROOT / "docs" / name).read_text("utf-8")]
+    return [*lines, *(f"{name}: its numbers are not those of the kept results" for name in pages)]
 
 
 def stamp(path: Path, picture: Picture) -> None:
@@ -421,7 +518,14 @@ def main() -> int:
             print(f"{name}: drawn")
         except CannotDraw as error:
             print(f"{name}: not drawn, {error}", file=sys.stderr)
-    left = stale()
+    try:
+        for name in PAGES:
+            text = written(name)
+            (ROOT / "docs" / name).write_text(text, "utf-8")
+        left = stale()
+    except CannotDraw as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print("\n".join(f"stale: {line}" for line in left), file=sys.stderr)
     return 1 if left else 0
 

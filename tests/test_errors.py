@@ -31,6 +31,9 @@ def test_a_gpu_that_is_nearly_known_is_named_and_the_other_ways_too():
     with pytest.raises(InputError, match=r"did you mean .rtx_3080_ti.*; nvml for a GPU of this machine; .kind: table"):
         resolve("rtx_3080ti")
     assert meant("entirely else", ["rtx_3080_ti"]) == ""
+    # a beginning is enough; what only shares letters is no help
+    assert meant("h200", ["rtx_3080_ti", "h200_sxm"]) == " (did you mean 'h200_sxm'?)"
+    assert meant("rtx3090", ["rtx_3080_ti", "rtx_a4000"]) == meant("slack", ["lock", "ties"]) == ""
 
 
 def test_a_package_that_is_missing_is_told_with_the_extra_that_brings_it():

@@ -173,6 +173,21 @@ def test_a_frontier_takes_no_question_of_a_schedule(stored, tmp_path, refused, w
     assert not (tmp_path / "f.json").exists()
 
 
-@pytest.mark.parametrize(("words", "missing"), [((), "scope"), (("--scope", "global"), "objective")])
-def test_a_schedule_needs_a_scope_and_an_objective(stored, tmp_path, refused, words, missing):
-    assert f"--{missing} is missing" in refused("choose", stored, *words, "-o", tmp_path / "s.json")
+def test_a_schedule_is_of_all_together_and_of_waste_unless_told_and_is_written_where_asked(stored, tmp_path, capsys):
+    assert main(["choose", str(stored)]) == 0
+    answered = capsys.readouterr()
+    assert "least energy, no slower; kernels, all together" in answered.out and "add -o schedule.json" in answered.err
+    assert main(["choose", str(stored), "-o", str(tmp_path / "s.json")]) == 0
+    assert capsys.readouterr().out == answered.out
+    told = json.loads((tmp_path / "s.json").read_text())
+    assert (told["granularity"], told["scope"], told["objective"], told["slack_percent"]) == (
+        "kernel",
+        "global",
+        "waste",
+        0,
+    )
+
+
+def test_what_is_no_answer_in_a_line_needs_a_file(stored, refused):
+    assert "-o is missing" in refused("choose", stored, "--frontier")
+    assert "-o is missing" in refused("choose", stored, "--sequence", "profile", "--switch-latency", "0")

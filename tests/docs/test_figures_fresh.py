@@ -1,4 +1,4 @@
-"""The pictures of the docs show the results that are kept here, as today's code draws them, and say so themselves."""
+"""The pictures and the pages of the docs show the results that are kept here, as today's code draws and writes them."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ def maker(script):
     return script("docs/make_figures.py")
 
 
-def test_no_picture_is_stale(maker):
+def test_no_picture_and_no_page_is_stale(maker):
     assert maker.stale() == [], "python docs/make_figures.py (its --help says what it needs)"
 
 
@@ -34,6 +34,7 @@ def drawn(maker, tmp_path, monkeypatch):
     monkeypatch.setattr(maker, "FOLDER", tmp_path / "figures")
     monkeypatch.setattr(maker, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(maker, "ROOT", tmp_path)
+    monkeypatch.setattr(maker, "PAGES", {})
     for folder in ("figures", "results"):
         (tmp_path / folder).mkdir()
     (tmp_path / "results/numbers.csv").write_text("1,2\n")
@@ -157,3 +158,57 @@ def test_a_plan_or_a_bound_that_is_drawn_but_not_kept_makes_the_kept_study_anoth
         (tmp_path / "mb12" / name).write_text("1")
         found.append(maker._about_pipeline(tmp_path)["drawn_sha256"])
     assert len(set(found)) == 4
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def page(maker, drawn, monkeypatch):
+    """docs/reproduce.md in that folder, with one place for numbers."""
+    path = drawn / "docs/reproduce.md"
+    path.parent.mkdir()
+    path.write_text("# Ours\n\n<!-- said -->\nold\n<!-- end of said -->\n\nBelow.\n")
+    monkeypatch.setattr(maker, "PAGES", {"reproduce.md": {"said": lambda: "| 1 |\n| 2 |"}})
+    return path
+
+
+def test_a_page_with_other_numbers_is_stale_until_it_is_written(maker, page, monkeypatch):
+    assert maker.stale() == ["reproduce.md: its numbers are not those of the kept results"]
+    monkeypatch.setattr(sys, "argv", ["make_figures.py", "one"])
+    assert maker.main() == 0 and maker.stale() == []
+    assert page.read_text() == "# Ours\n\n<!-- said -->\n| 1 |\n| 2 |\n<!-- end of said -->\n\nBelow.\n"
+
+
+def test_a_page_without_a_place_for_its_numbers_is_refused_in_a_line(maker, page, monkeypatch, capsys):
+    page.write_text("# Ours\n\n<!-- said -->\nold\n")
+    monkeypatch.setattr(sys, "argv", ["make_figures.py", "one"])
+    assert maker.main() == 2
+    assert capsys.readouterr().err == "error: reproduce.md: no <!-- said --> and <!-- end of said -->\n"
+
+
+def test_what_the_page_against_the_paper_says_is_what_was_kept(maker, drawn):
+    def keep(name, text):
+        path = drawn / f"results/default_study/{name}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    keep("validation", "quantity,fresh_change_percent\ntime,0.287\nenergy,-6.341\n")
+    fresh = "schedule,fresh_time_change_percent,fresh_energy_change_percent\n"
+    keep("headline", f"{fresh}kernel-global-waste-slack0,-0.081,-12.453\nkernel-global-waste-slack0.6,0.503,-14.7\n")
+    changes = "schedule,time_change_percent,energy_change_percent\n"
+    keep("strategies", f"{changes}kernel-global-waste-slack0,-0.001,-6.597\npass-global-waste-slack0,-0.158,-3.122\n")
+    keep("claims", "number,claim,paper,ours,verdict,why\n1,It | is,2,1 (< 2),holds,\n2,So,?,3,differs,a < b\n")
+    assert "-6.34 % energy at +0.29 % time" in maker._answer() and "-14.70 % at +0.50 %" in maker._answer()
+    assert "2 claims 1 hold, 1 differ and 0 cannot be tested" in maker._answer()
+    lines = maker._headlines().splitlines()
+    assert lines[2].endswith("| -6.60 % | -6.34 % | -12.45 % | -14.70 % |")
+    assert lines[3].endswith("| 0.00 % | +0.29 % | -0.08 % | +0.50 % |")
+    assert lines[4].endswith("| -3.12 % | not measured again | not measured again | not measured again |")
+    assert maker._claims().splitlines()[2:] == [
+        "| 1 | It \\| is | 2 | 1 (&lt; 2) | holds |  |",
+        "| 2 | So | ? | 3 | differs | a &lt; b |",
+    ]
+    (drawn / "results/default_study/claims.csv").unlink()
+    with pytest.raises(maker.CannotDraw, match=r"claims\.csv of the default study is not kept: --study DIR"):
+        maker._claims()

@@ -64,6 +64,8 @@ def folder(tmp_path_factory):
     about = {"gpu": {"name": BOARD, "uuid": "GPU-0", "driver": "580"}, "started_utc": "2026-11-22T10:00:00Z"}
     changes = [change | dict.fromkeys(latency_file.QUANTITIES, 0.01 * own) for own in (1, 2, 3)]
     (made / "latency.json").write_text(json.dumps(latency_file.content(about, changes)))
+    # what `kernel-dvfs calibrate` wrote of a real board
+    shutil.copy(ROOT / "experiments/results/calibrate_h100.yaml", made / "board.yaml")
     for name in ("stages.csv", "trace.csv"):
         (made / name).write_text("")
     return made
@@ -75,7 +77,7 @@ def test_snakemake_plans_it(folder, said_by, line, request):
         line = line.replace(own, given)
     targets, _, values = snakemake_words(shlex.split(line))
     settings = [word for word in shlex.split(line) if "=" in word and not word.startswith("-")]
-    if "gpu=" in line:
+    if "gpu=" in line or "board.yaml" in line:
         settings.append("grid={core_mhz: {step: 840}, mem_mhz: all, auto: true}")  # clocks that each GPU has
     environment = None
     if "gpu=nvml" in line:

@@ -98,7 +98,7 @@ def test_the_headline_is_the_one_printed(followed):
 
 
 def test_the_kernels_are_those_printed(followed):
-    made = table(followed[0], "kernel_clocks", "id")
+    made = table(followed[0], "chosen_clocks", "id")
     for number, name, mem, core, time, energy in rows_on_page("row"):
         own = made[name]
         assert (number, mem, core) == (own["row"], own["mem_mhz"], own["core_mhz"])

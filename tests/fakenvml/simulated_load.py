@@ -2,17 +2,19 @@
 
 Loaded by measurement.real.loads where its hook names a record of this file and NVML says that it is a fake. The board
 is told the power of the load at each of its clocks, and does the rest: limits, heat, energy. Time is the board's,
-virtual or not. FAKE_DEATH=how@seconds kills this process that long after its first kernel has begun.
+virtual or not. FAKE_DEATH=how@seconds kills this process that long after its first kernel has begun. FAKE_FIGURES:
+JSON, what of the board differs from the spec of its type.
 """
 
 import ctypes
+import json
 import os
 import signal
 from itertools import pairwise
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import parameters
+from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.gpu.nvml.board import Board
@@ -34,7 +36,7 @@ class SimulatedLoads:
         self._fake, self._uuid = nvml.shared_library, uuid.encode()
         board = Board(nvml, uuid)
         name = next(spec for part, spec in _SPECS.items() if part in board.name())
-        self.spec = gpu_spec.resolve(name)
+        self.spec = gpu_spec.resolve(name, json.loads(os.environ.get("FAKE_FIGURES", "{}")))
         listed = board.supported_mhz()
         self.mem_mhz = sorted(listed, reverse=True)
         self.core_mhz = listed[self.mem_mhz[0]]
@@ -70,6 +72,13 @@ class SimulatedLoads:
 
     def _kernels(self, setup, target):
         return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
+
+    def probe(self, kind):
+        # no more than the bytes: no instruction is counted of a probe
+        family = dict(self.spec["families"]["residual" if kind == "dram_copy" else "bias"], instruction_per_byte=0)
+        spec = self.spec | {"families": {"probe": family}}
+        byte = 16 << 30
+        return _Load(self, [(parameters(spec, Work("probe", 0, 0, 0, byte)), 1)], kind), byte
 
     def move(self):
         return True

@@ -1,6 +1,7 @@
 """The configuration: shipped values pass, everything impossible is one line that says what is allowed."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -30,6 +31,16 @@ def test_the_shipped_configuration_is_possible(config, root, tmp_path):
     study = plan(values, str(tmp_path))
     assert study.folder == f"{tmp_path}/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
     assert (len(study.kernels), study.passes, len(study.pairs)) == (46, ("forward", "backward"), 57)
+
+
+def test_the_papers_configuration_is_one_sweep_of_its_grid_and_no_margin(config, root, tmp_path):
+    values = config(**configuration.load(str(root / "config/paper.yaml")))
+    configuration.check(values, root / "workflow/schemas/config.schema.yaml")
+    study = plan(values, str(tmp_path))
+    assert not study.is_searched and study.limits_percent == [0] and len(study.schedules) == 18
+    assert {study.repeats_at(*pair) for pair in study.swept} == {1}
+    cores = sorted({pair.core_mhz for pair in study.swept} - {"auto"})
+    assert [high - low for low, high in pairwise(cores)] == [210] * (len(cores) - 1) and len(study.swept) == 57
 
 
 def test_every_key_is_commented_and_in_the_schema(root):
@@ -110,7 +121,7 @@ def test_a_budget_is_in_windows_or_in_hours_and_none_is_the_best_of_one_sweep(
 def test_what_sets_no_clocks_of_its_own_is_not_raced_and_walked(config, tmp_path, clocks, is_refined):
     study = plan(config(), str(tmp_path))
     real = replace(study, kind="nvml", options=study.options | {"clocks": clocks})
-    assert real.is_refined == is_refined and bool(real.walk_file("global", "waste", "")) == is_refined
+    assert real.is_refined == is_refined and bool(real.walk_file("", "global", "waste", "")) == is_refined
 
 
 def test_refine_needs_auto_measured_twice(config, root, tmp_path):

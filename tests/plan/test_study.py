@@ -73,11 +73,11 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
     assert set(study.variants) == {
         *(f"batch-{b}" for b in (20, 10, 5, 2, 1)),
         *(f"tp-{n}" for n in (2, 4, 8, 16)),
-        "tensor-energy-0.5",
-        "tensor-energy-2.2",
+        "tensor-energy-0.6",
+        "tensor-energy-1",
     }
     assert read(study.variants["batch-5"].setup.write()).workload["batch"] == 5
-    assert read(study.variants["tensor-energy-2.2"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 2.2
+    assert read(study.variants["tensor-energy-0.6"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 0.6
 
 
 def test_clocks_are_chosen_for_each_limit_the_strict_one_always_among_them(config, tmp_path):
@@ -96,11 +96,12 @@ def test_clocks_are_chosen_for_each_limit_the_strict_one_always_among_them(confi
 
 def test_only_global_waste_by_counts_is_chosen_by_a_walk_and_only_where_one_is_asked_for(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    assert study.walk_file("global", "waste", "") == [f"{study.folder}/search.json"]
+    assert study.walk_file("", "global", "waste", "") == [f"{study.folder}/search.json"]
     for other in (("local", "waste", ""), ("single", "waste", ""), ("global", "edp", ""), ("global", "waste", "-raw")):
-        assert study.walk_file(*other) == []
+        assert study.walk_file("", *other) == []
+    assert study.walk_file("published/", "global", "waste", "") == [], "as published there is no margin"
     unwalked = plan(config(refine={"windows": 0, "hours": None, "over_percent": 10}), str(tmp_path))
-    assert unwalked.walk_file("global", "waste", "") == []
+    assert unwalked.walk_file("", "global", "waste", "") == []
 
 
 def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_and_not_where_its_file_is_another(
@@ -115,9 +116,9 @@ def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_
         walks = {"kernel-slack0.6": shown | changed, "kernel-slack1": shown}
         rounds = [search_file.Round("walk", [], {})]
         search_file.write(study.search_file, search_file.Search("0" * 12, {}, rounds, {}, token, walks))
-        return study.walked("kernel", scope, "waste", slack, weights)
+        return study.walked("", "kernel", scope, "waste", slack, weights)
 
-    assert study.walked("kernel", "global", "waste", "-slack0.6", "") == "", "there is none yet"
+    assert study.walked("", "kernel", "global", "waste", "-slack0.6", "") == "", "there is none yet"
     known = digest()
     assert known == digest(token="another search") != digest(energy_percent=[-3.0, -4.5])
     assert digest("-slack1", passed=2) == known, "of equal walks"
@@ -134,7 +135,7 @@ def test_planning_writes_nothing(config, tmp_path):
 def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_have_to_be_measured(config, tmp_path):
     (tmp_path / "mine.csv").write_text("kernel,core_mhz,time_s,energy_j\n")
     study = plan(config(gpu={"kind": "table", "path": str(tmp_path / "mine.csv")}), str(tmp_path))
-    assert made("table", study) == {"kernel_clocks", "strategies", "relaxed"}
+    assert made("table", study) == {"kernel_clocks", "chosen_clocks", "strategies", "relaxed"}
     assert study.swept == () and study.headline == [] and not study.is_searched
 
 

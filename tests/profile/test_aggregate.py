@@ -142,6 +142,21 @@ def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys
 
 
 @pytest.mark.parametrize(
+    ("verdicts", "first"), [(("ok", "ok"), 0), (("disturbed", "ok"), 1), (("disturbed", "disturbed"), 0)]
+)
+def test_as_published_the_first_usable_measurement_of_a_point_stands_alone(setup_of, verdicts, first):
+    bench = Bench(setup_of(), Target("kernel", "forward_gelu"))
+    points = [
+        point_of(bench.point(BASELINE, repeat=repeat)) | {"verdict": each} for repeat, each in enumerate(verdicts)
+    ]
+    assert points[0]["summary"]["time_us"] != points[1]["summary"]["time_us"]
+    asked = [Request("kernel", "forward_gelu", *BASELINE, (0, 1))]
+    row = aggregate.columns(bench.setup, asked, 2, lambda target: lambda pair, repeat: points[repeat], is_first=True)
+    assert (row["n"], row["verdict"]) == ([1], [verdicts[first]])
+    assert row["time_s"] == pytest.approx([1e-6 * points[first]["summary"]["time_us"]], rel=1e-12)
+
+
+@pytest.mark.parametrize(
     ("verdicts", "n", "verdict"), [(("ok", "disturbed"), 1, "ok"), (("disturbed",) * 2, 2, "disturbed")]
 )
 def test_a_disturbed_repeat_is_left_out_unless_there_is_no_other(setup_of, verdicts, n, verdict):

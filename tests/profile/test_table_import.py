@@ -1,6 +1,7 @@
 """What a measured table says survives its way into a profile, whatever its units and file format."""
 
 import csv
+import re
 import statistics
 
 import pyarrow as pa
@@ -327,3 +328,53 @@ def test_a_hundred_thousand_rows_load_each_where_it_belongs(csv_table):
     assert imported.columns["is_baseline"] == [clock is None for clock in clocks] * 1000
     energies = [0.25, *((250 + i / 3) / 1e3 for i in range(99))]
     assert imported.columns["energy_j"] == energies * 1000
+
+
+PLAIN = "kernel,core_mhz,mem_mhz,time_ms,energy_mj\na,auto,auto,1.5,200.25\na,1200,5001,1.625,150.5\n"
+
+
+@pytest.mark.parametrize(
+    "as_people_have_it",
+    [
+        PLAIN.replace(",", ";").replace(".", ","),
+        PLAIN.replace(",", "\t"),
+        '\N{BYTE ORDER MARK}# measured on a Monday, with "care"\n\n' + PLAIN.replace("a,1200", "# again\na,1200"),
+        PLAIN.replace("kernel,core_mhz,mem_mhz,time_ms,energy_mj", "Kernel,Core (MHz),Mem MHz,Time [ms],Energy (mJ)"),
+        PLAIN.replace("1.625,150.5", "1.625 ms,150.5 mJ").replace("1200", "1200MHz"),
+    ],
+    ids=["semicolons and decimal commas", "tabs", "comments", "headings", "units in cells"],
+)
+def test_a_csv_as_people_have_it_says_the_same(tmp_path, as_people_have_it):
+    for name, text in (("plain", PLAIN), ("theirs", as_people_have_it)):
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    plain, theirs = (import_table(tmp_path / f"{name}.csv") for name in ("plain", "theirs"))
+    assert theirs.columns == plain.columns and plain.columns["time_s"] == [0.0015, 0.001625]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (PLAIN.replace("1.625", "1.625 us"), "column time_ms: '1.625 us' is not a number"),
+        (PLAIN.replace("150.5", "150.5 MJ"), "column energy_mj: '150.5 MJ' is not a number"),
+        (PLAIN.replace("energy_mj", "Energy (MJ)"), "missing: energy per launch"),
+        (PLAIN.replace(",", ";").replace("1.625", "1.234,5"), "column time_ms: '1.234,5' is not a number"),
+        (PLAIN.replace(",", ";").replace("1.625", "1,625"), "column time_ms: '1,625' is not a number"),
+    ],
+    ids=["another unit", "mega is not milli", "mega in the heading", "thousands", "points and commas"],
+)
+def test_what_may_mean_something_else_is_refused(tmp_path, given, named):
+    (tmp_path / "t.csv").write_text(given)
+    with pytest.raises(InputError, match=re.escape(named)):
+        import_table(tmp_path / "t.csv")
+
+
+def test_a_memory_clock_that_all_rows_have_is_no_choice(tmp_path):
+    (tmp_path / "t.csv").write_text(PLAIN.replace("auto,auto", "auto,5001"))
+    columns = import_table(tmp_path / "t.csv").columns
+    assert columns["is_baseline"] == [True, False]
+    assert (columns["core_mhz"], columns["mem_mhz"]) == ([None, 1200.0], [None, 5001.0])
+    assert columns["reached_mem_mhz"] == [5001.0, None]
+    # with a second one it is a lock, and no row is auto
+    (tmp_path / "t.csv").write_text(PLAIN.replace("auto,auto", "auto,9251"))
+    with pytest.raises(InputError, match="kernel a has no baseline row"):
+        import_table(tmp_path / "t.csv")

@@ -2,20 +2,20 @@
 where numbers are."""
 
 import json
-from math import inf, nan
+from math import inf, nan, sqrt
 
 import numpy as np
 import pandas as pd
 import pytest
-from whole_schedule import whole_schedule, whole_walk
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.layout import PASS_STRICT, SCHEDULE, STRICT
+from kernel_dvfs.layout import PASS_STRICT, PUBLISHED, SCHEDULE, STRICT, fresh_repeats, published
 from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report.claims.chosen import SLACKS_PERCENT, bend, longest_plateau, walk
-from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, UNMEASURED, Number
+from kernel_dvfs.report.claims.chosen import PAPER_AUTO, bend, chance, longest_plateau, walk
+from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, Number
 from kernel_dvfs.report.claims.elsewhere import change_error, is_outlier
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables import OUTPUTS, all_claims, claims
@@ -37,6 +37,7 @@ class Study:
         self.targets = {"kernel": {}, "pass": {}}
         self.points = {}
         self.strategies = {}
+        self.model = "gpt3-xl"
 
     def kernel(self, name, points, launches=1, kind="gemm"):
         row = len(self.targets["kernel"]) + 1
@@ -64,13 +65,13 @@ class Study:
                     | {"reached_core_mhz": core_ran, "reached_mem_mhz": mem_ran}
                     | {"time_s": time_s, "energy_j": energy_j}
                 )
-        workload = {"name": WORKLOAD, "batch": 40, "tensor_parallel": 1}
+        workload = {"name": WORKLOAD, "model": self.model, "batch": 40, "tensor_parallel": 1}
         gpu = self.gpu | {"spec": self.spec or resolve("rtx_3080_ti")}
         path = setup.store(str(self.folder / "setup"), gpu, workload, self.targets, {"seed": 1})
         self.setup = setup.read(path)
         workload |= {"setup": self.setup.digest, "kernels": self.targets["kernel"]}
         columns = {name: [row[name] for row in rows] for name in COLUMNS}
-        write_profile(self.folder / "profile.parquet", columns, self.gpu, workload, ["core_mhz", "mem_mhz"])
+        write_profile(self.folder / "published.parquet", columns, self.gpu, workload, ["core_mhz", "mem_mhz"])
         return self
 
     def schedule(self, name, time=0.0, energy=-5.0, targets=None, **more):
@@ -84,7 +85,9 @@ class Study:
         about = {"schema": SCHEDULE, "ties": "tied", "workload": {"setup": self.setup.digest}}
         self.strategies[name] = asked | {"schedule": name}
         self.table("strategies", *self.strategies.values())
-        return self.file(f"schedules/{name}.json", json.dumps(whole_schedule() | about | asked | found | more))
+        return self.file(
+            f"schedules/{published(name)}.json", json.dumps(whole_schedule() | about | asked | found | more)
+        )
 
     def table(self, name, *rows):
         return self.file(f"tables/{name}.csv", pd.DataFrame(rows).to_csv(index=False))
@@ -106,7 +109,7 @@ class Study:
                 auto, best = _point(t0, e0), _point(t1, e1)
                 about = {"target": target, "repeat": repeat, "session": f"fresh-{repeat}"}
                 comparisons.append(about | {"points": [auto, best, best, auto]})
-            path = self.folder / f"measurements/validation/repeat-{repeat}.json"
+            path = self.folder / fresh_repeats(published(STRICT), repeats)[repeat]
             path.parent.mkdir(parents=True, exist_ok=True)
             record.write_comparison(str(path), self.setup, DEVICE, STRICT, comparisons)
         return self
@@ -119,7 +122,7 @@ class Study:
 
     def row(self, number):
         """The claim's row of the table."""
-        return all_claims()[number - 1].row(Results(self.folder))
+        return all_claims()[number - 1].row(Results(self.folder, PUBLISHED))
 
     def verdict(self, number):
         return self.row(number)["verdict"]
@@ -194,19 +197,19 @@ def strategies(study, found):
 
 
 @pytest.mark.parametrize(
-    ("rule", "kept", "partly", "broken"),
+    ("rule", "kept", "broken"),
     [
-        ({">": 0.5}, [0.6, inf], [(0.5, 0.6)], [0.5, nan]),
-        ({">=": 0.5}, [0.5, (0.5, 0.6)], [(0.4, 0.5)], [0.4]),
-        ({"<": 0.5}, [0.4], [], [0.5]),
-        ({"<=": 0.5}, [0.5], [], [0.6, inf, nan]),
-        ({"=": 1}, [1], [], [0, 2]),
-        ({">=": 4, "<=": 8}, [4, 8, (5, 7)], [(3, 7), (5, 9), (3, 9)], [3, 9, (1, 3), (9, 12)]),
-        ({}, [3, nan, (1, 2)], [], []),
+        ({">": 0.5}, [0.6, inf], [0.5, nan]),
+        ({">=": 0.5}, [0.5], [0.4]),
+        ({"<": 0.5}, [0.4], [0.5]),
+        ({"<=": 0.5}, [0.5], [0.6, inf, nan]),
+        ({"=": 1}, [1], [0, 2]),
+        ({">=": 4, "<=": 8}, [4, 8], [3, 9]),
+        ({}, [3, nan, (1, 2)], []),
     ],
 )
-def test_a_rule_is_kept_broken_or_of_a_band_kept_in_part(rule, kept, partly, broken):
-    for values, expected in ((kept, True), (partly, None), (broken, False)):
+def test_a_rule_is_kept_or_broken(rule, kept, broken):
+    for values, expected in ((kept, True), (broken, False)):
         assert [Number("x", value, rule=rule).kept for value in values] == [expected] * len(values)
 
 
@@ -225,18 +228,18 @@ def test_a_number_says_its_unit_and_its_rule(number, text):
     assert str(number) == text
 
 
-def test_there_are_29_claims_in_order():
-    assert [each.number for each in all_claims()] == list(range(1, 30))
+def test_there_are_30_claims_in_order():
+    assert [each.number for each in all_claims()] == list(range(1, 31))
 
 
 def test_an_almost_empty_study_tests_almost_nothing_and_says_what_would(study, tmp_path):
     made = study(kind="nvml").kernel("a", {AUTO: (1.0, 1.0), (2100, 9251): (1.0, 1.0)}).profile()
-    frame = claims(Results(made.schedule(STRICT).folder))
+    frame = claims(Results(made.schedule(STRICT).folder, PUBLISHED))
     assert list(frame.columns) == ["number", "claim", "source", "paper", "ours", "verdict", "why"]
     assert (frame.map(lambda cell: str(cell).strip() != "")).drop(columns="why").all(axis=None)
     assert ((frame.why == "") == (frame.verdict == HOLDS)).all()
     missing = frame[frame.verdict == NOT_TESTABLE]
-    assert {1, 2, 3, 5, 8, 13, 14, 20, 21, 22, 24, 26, 27, 28, 29} <= set(missing.number)
+    assert {1, 2, 3, 5, 8, 13, 14, 20, 21, 22, 24, 26, 27, 28, 29, 30} <= set(missing.number)
     assert missing.why.str.contains("run |use |measure |configure |widen |have it ").all()
     write_table(frame, tmp_path, "claims", OUTPUTS["table", "claims"].caption, "nothing")
     again = pd.read_csv(tmp_path / "tables/claims.csv", keep_default_na=False)
@@ -250,7 +253,7 @@ def test_what_differs_is_named_with_its_cause(study):
 
 
 def test_a_broken_file_is_an_error_and_not_a_verdict(study):
-    made = two_passes(study).file(f"schedules/{PASS_STRICT}.json", '{"granularity": "pass"')
+    made = two_passes(study).file(f"schedules/{published(PASS_STRICT)}.json", '{"granularity": "pass"')
     with pytest.raises(InputError, match="pass-global-waste"):
         made.verdict(1)
 
@@ -268,23 +271,37 @@ def test_passes_save_about_two_percent_or_not(study, time, energy, verdict):
     made = two_passes(study, lower, lower)
     made.schedule(PASS_STRICT, time, energy, dict.fromkeys(("forward", "backward"), (1470, 9251)))
     assert made.verdict(1) == verdict
-    # where it was measured again, what it claimed is not asked
+    # what is relied on is not what the paper did
     names = ("schedule", "fresh_time_change_percent", "fresh_energy_change_percent")
-    made.table("headline", dict(zip(names, (STRICT, 5, 5))), dict(zip(names, (PASS_STRICT, time, energy))))
-    assert made.schedule(PASS_STRICT, 9, -9, dict.fromkeys(("forward", "backward"), (1470, 9251))).verdict(1) == verdict
+    assert made.table("headline", dict(zip(names, (PASS_STRICT, 9, -9)))).verdict(1) == verdict
 
 
-def test_a_saving_at_the_clocks_of_auto_is_scatter(study):
-    twin = {("auto", 9251): (0.99, 99.0)}
-    made = two_passes(study, twin, twin)
-    made.schedule(PASS_STRICT, -1.0, -2.0, dict.fromkeys(("forward", "backward"), ("auto", 9251)))
-    assert made.row(1)["why"] == "passes at other clocks than auto's: not >= 1"
+def test_a_request_below_autos_top_clock_lowers_the_voltage_though_a_hot_load_at_auto_runs_no_faster(study):
+    def judged_beside_a_load_that_runs(auto_core_mhz):
+        pair = {AUTO: (1.0, 100.0), (1680, 9251): (0.99, 98.0, 1650, 9251)}
+        made = study().a_pass("forward", pair).a_pass("backward", pair)
+        made.kernel("cool", {AUTO: (1.0, 100.0, auto_core_mhz, 9251)}).profile()
+        chosen = dict.fromkeys(("forward", "backward"), (1680, 9251))
+        return made.schedule(STRICT).schedule(PASS_STRICT, -1.0, -2.0, chosen).verdict(1)
+
+    assert judged_beside_a_load_that_runs(1650) == DIFFERS
+    assert judged_beside_a_load_that_runs(1695) == HOLDS
+
+
+@judged("core ran", holds=[(1635, 1635), (1470, 1470)], differs=[("auto", 1649), (1655, 1655), (2100, 1640)])
+def test_a_saving_at_the_clocks_of_auto_is_scatter_and_one_a_step_below_is_not(study, core, ran, verdict):
+    pair = {(core, 9251): (0.99, 98.0, ran, 9251)}
+    made = two_passes(study, pair, pair)
+    made.schedule(PASS_STRICT, -1.0, -2.0, dict.fromkeys(("forward", "backward"), (core, 9251)))
+    row = made.row(1)
+    assert row["verdict"] == verdict
+    assert row["why"].partition(":")[0] == ("" if verdict == HOLDS else "passes at a lower clock than auto's")
 
 
 @judged(
     "time energy",
-    holds=[(0.7, -16.59), (0.7, -12.61), (1.09, -14), (0.11, -14)],
-    differs=[(0.7, -16.61), (0.7, -12.59), (1.11, -14), (0.09, -14)],
+    holds=[(0.7, -16.59), (0.7, -12.61), (1.09, -14), (0.09, -14), (-3, -14)],
+    differs=[(0.7, -16.61), (0.7, -12.59), (1.11, -14)],
 )
 def test_the_validated_headline(study, time, energy, verdict):
     assert two_passes(study).validation(time, energy).verdict(8) == verdict
@@ -299,84 +316,64 @@ def test_the_claimed_headline(study, time, energy, verdict):
     assert two_passes(study).schedule(STRICT, time, energy).verdict(9) == verdict
 
 
-def banded(made, low, high):
-    """A study whose headline may lie between two changes, percent, for kernels and for passes."""
-    ends = {"low_energy_change_percent": low, "high_energy_change_percent": high}
-    alone = {"low_energy_change_percent": -50.0, "high_energy_change_percent": 50.0}
-    return made.table(
-        "headline_band",
-        *({"level": level, "varied": "tensor-core energy"} | alone for level in ("kernel", "pass")),
-        *({"level": level, "varied": "all together"} | ends for level in ("kernel", "pass")),
-    )
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdicts"),
-    [
-        (-15.5, -14.0, (DIFFERS, HOLDS, HOLDS)),
-        (-16.7, -14.0, (DIFFERS, UNMEASURED, HOLDS)),
-        (-18.0, -4.0, (DIFFERS, UNMEASURED, UNMEASURED)),
-        (-13.0, -4.0, (DIFFERS, UNMEASURED, DIFFERS)),
-        (-12.5, -4.0, (DIFFERS, DIFFERS, DIFFERS)),
-        (-30.0, -20.0, (DIFFERS, DIFFERS, DIFFERS)),
-        (-3.0, 0.0, (UNMEASURED, DIFFERS, DIFFERS)),
-        (-2.4, -1.6, (HOLDS, DIFFERS, DIFFERS)),
-    ],
-)
-def test_a_headline_is_judged_by_its_band_whatever_the_study_itself_found(study, low, high, verdicts):
-    made = banded(two_passes(study).schedule(STRICT, 0.9, -7.0).validation(-0.3, -7.0), low, high)
-    assert tuple(made.verdict(number) for number in (1, 8, 9)) == verdicts
-
-
-def test_a_band_does_not_excuse_more_lost_time_than_the_paper_has(study):
-    made = banded(two_passes(study), -15.0, -14.0)
-    assert made.validation(1.09, -14.6).verdict(8) == HOLDS
-    assert made.validation(1.11, -14.6).row(8)["why"] == "time, validated: not <= 1.1"
-
-
-def test_what_a_band_keeps_in_part_is_said(study):
-    row = banded(two_passes(study).validation(0.0, -7.0), -15.0, -4.0).row(8)
-    assert "; energy over what nobody has measured, without noise -15.00 to -4.00 % (-16.6 to -12.6);" in row["ours"]
-    assert row["why"] == "energy over what nobody has measured, without noise: only in part -16.6 to -12.6"
-
-
 # --- pass level: 2 to 7 ---
 
 
+# the forward pass has 100 of 317 J: a gain of 7.925 % is 2.5 % of both, and a third of the paper's is 2.113 points
 @judged(
     "pairs gain spread",
-    holds=[(4, 1.0, 0.5), (8, 1.0, 0.5), (6, 2.99, 0.5), (6, 2.5, 1.99)],
-    differs=[(3, 1.0, 0.5), (9, 1.0, 0.5), (0, 1.0, 0.5), (6, 3.01, 0.5), (6, 2.5, 2.01)],
+    holds=[(4, 1.0, 0.5), (8, 1.0, 0.5), (6, 7.92, 0.5), (6, 2.5, 2.11)],
+    differs=[(3, 1.0, 0.5), (9, 1.0, 0.5), (0, 1.0, 0.5), (6, 7.93, 0.5), (6, 2.5, 2.12)],
 )
 def test_pairs_in_the_square_of_the_forward_pass(study, pairs, gain, spread, verdict):
     inside = {(2100 - 15 * k, 9251): (0.999, 100.0 - gain + spread * k / (pairs - 1)) for k in range(pairs)}
     outside = {(1200 + 15 * k, 9251): (1.001, 50.0) for k in range(4)} | {(1500, 9251): (0.9, 100.1)}
-    assert two_passes(study, forward=inside | outside).verdict(2) == verdict
+    made = study().a_pass("forward", {AUTO: (1.0, 100.0)} | inside | outside).a_pass("backward", {AUTO: (2.0, 217.0)})
+    assert made.profile().verdict(2) == verdict
+
+
+def test_pairs_that_lower_no_clock_are_counted_apart(study):
+    inside = {("auto", 9501): (0.999, 99.5), (2100, 9251): (0.998, 99.1, 1648, 9251), (1635, 9251): (0.999, 99.0)}
+    row = two_passes(study, forward=inside | {(1650, 5001): (0.999, 98.8)}).row(2)
+    assert "pairs in the square 4 " in row["ours"] and row["ours"].endswith("pairs that lower no clock, so scatter 2")
 
 
 @judged(
-    "time taken",
-    holds=[(1.001, AUTO), (1.1, (2100, 9251))],
-    differs=[(0.999, AUTO), (1.1, (1470, 9251)), (1.1, (2100, 5001))],
+    "core time taken",
+    holds=[(1470, 1.001, AUTO), (1635, 1.001, AUTO), (1655, 0.999, AUTO), (1470, 1.1, (2100, 9251))],
+    differs=[
+        (1470, 0.999, AUTO),
+        (1635, 0.999, AUTO),
+        (1635, 1.001, (1635, 9251)),
+        (1470, 1.1, (1470, 9251)),
+        (1470, 1.1, (2100, 5001)),
+    ],
 )
-def test_strict_keeps_auto_in_the_backward_pass(study, time, taken, verdict):
+def test_strict_keeps_auto_in_the_backward_pass(study, core, time, taken, verdict):
     twin = {(2100, 9251): (0.99, 99.0, *AT_AUTO), (2100, 5001): (1.2, 90.0)}
-    made = two_passes(study, backward={(1470, 9251): (time, 80.0)} | twin)
+    made = two_passes(study, {(1470, 9251): (0.99, 90.0)}, {(core, 9251): (time, 80.0)} | twin)
     assert made.schedule(PASS_STRICT, targets={"forward": (1470, 9251), "backward": taken}).verdict(3) == verdict
 
 
 @judged(
-    "time energy ran",
-    holds=[(1.049, 90.0, (1470, 9251)), (1.03, 98.9, (1470, 9251))],
+    "core time energy ran",
+    holds=[
+        (1470, 1.049, 90.0, (1470, 9251)),
+        (1470, 1.03, 98.9, (1470, 9251)),
+        (1635, 1.007, 94.9, (1635, 9251)),
+        (1635, 1.007, 94.9, (1620, 9251)),
+    ],
     differs=[
-        (1.051, 90.0, (1470, 9251)),
-        (0.999, 90.0, (1470, 9251)),
-        (1.03, 99.1, (1470, 9251)),
-        (1.03, 90.0, AT_AUTO),
+        (1470, 1.051, 90.0, (1470, 9251)),
+        (1470, 0.999, 90.0, (1470, 9251)),
+        (1470, 1.03, 99.1, (1470, 9251)),
+        (1470, 1.03, 90.0, AT_AUTO),
+        (1650, 1.007, 94.9, (1650, 9251)),
+        (2100, 1.007, 94.9, (1640, 9251)),
     ],
 )
-def test_a_small_delay_that_pays(study, time, energy, ran, verdict):
-    assert two_passes(study, backward={(1470, 9251): (time, energy, *ran)}).verdict(4) == verdict
+def test_a_small_delay_that_pays(study, core, time, energy, ran, verdict):
+    assert two_passes(study, backward={(core, 9251): (time, energy, *ran)}).verdict(4) == verdict
 
 
 @judged(
@@ -437,8 +434,13 @@ def test_fresh_repeats_decide_which_kernels_gain_both(study, time, scatter, ener
 
 @judged(
     "chosen",
-    holds=[(LOW_CORE, LOW_MEM, LOW_CORE, LOW_MEM, BOTH), (LOW_CORE, AUTO, AUTO)],
-    differs=[(LOW_CORE, LOW_MEM, LOW_CORE, BOTH), (AUTO, AUTO)],
+    # one step below auto's core clock is lower as well, and a step above is not
+    holds=[
+        (LOW_CORE, LOW_MEM, LOW_CORE, LOW_MEM, BOTH),
+        (LOW_CORE, AUTO, AUTO),
+        (LOW_CORE, (1635, 9251), LOW_CORE, (1665, 5001), (1635, 5001)),
+    ],
+    differs=[(LOW_CORE, LOW_MEM, LOW_CORE, BOTH), (AUTO, AUTO), (LOW_CORE, LOW_CORE, LOW_MEM, (1635, 5001))],
 )
 def test_one_clock_or_the_other(study, chosen, verdict):
     assert kernels(study, dict(zip("abcde", chosen))).verdict(11) == verdict
@@ -447,6 +449,49 @@ def test_one_clock_or_the_other(study, chosen, verdict):
 @judged("time", holds=[1.006], differs=[1.004])
 def test_kernels_that_lose_time(study, time, verdict):
     assert kernels(study, {"a": LOW_CORE, "b": LOW_MEM}, {"a": time}).verdict(12) == verdict
+
+
+def marked(study, both, none, model="gpt3-xl", rows=46):
+    """46 kernels, of which the rows `both` are at auto and the rows `none` lower both clocks, those in PAPER_AUTO or
+    others; the rest lowers one clock in turn of each way."""
+    one = [(1635, 9251), (2100, 5001), (1260, "auto")]
+    pairs = {row: AUTO if row in both else BOTH if row in none else one[row % 3] for row in range(1, rows + 1)}
+    made = study()
+    for row, pair in pairs.items():
+        made.kernel(f"k{row}", {AUTO: (1.0, 100.0)} | ({pair: (1.0, 95.0)} if pair != AUTO else {}))
+    made.model = model
+    return made.profile().schedule(STRICT, targets={f"k{row}": pair for row, pair in pairs.items()})
+
+
+NONE, BOTH_AUTO = PAPER_AUTO[0], PAPER_AUTO[2]
+
+
+# With the paper's own counts (14, 30, 2 rows) 23.913 rows agree by chance, with a standard deviation of 2.90 (200,000
+# orders drawn), and so 28.68 in 95 % of orders. Each exchange of a row of none with one of one costs two.
+@judged("wrong", holds=[0, 8], differs=[9, 14])
+def test_the_marks_of_table_1(study, wrong, verdict):
+    others = sorted(set(range(1, 47)) - NONE - BOTH_AUTO)
+    none = {*sorted(NONE)[wrong:], *others[:wrong]}
+    row = marked(study, BOTH_AUTO, none).row(30)
+    assert row["verdict"] == verdict
+    assert f"as many clocks at auto {46 - 2 * wrong} (>= 23 and > 28.68)" in row["ours"]
+    assert row["ours"].endswith("rows with none at auto 14; rows with one at auto 30; rows with both at auto 2")
+
+
+def test_marks_that_are_all_the_same_agree_by_chance_only(study):
+    row = marked(study, set(), set()).row(30)
+    assert row["verdict"] == DIFFERS and "as many clocks at auto 30 (>= 23 and > 30)" in row["ours"]
+
+
+@pytest.mark.parametrize("other", [{"model": "gpt3-2.7b"}, {"rows": 45}])
+def test_marks_of_other_kernels_are_no_test(study, other):
+    assert marked(study, BOTH_AUTO, NONE, **other).verdict(30) == NOT_TESTABLE
+
+
+def test_what_agrees_by_chance_is_that_of_all_orders():
+    # of three rows, marks (0, 1, 1) against (1, 1, 2): the six orders agree in 1, 1, 2, 2, 1, 1 of them
+    same = np.array([[False, False, False], [True, True, False], [True, True, False]])
+    assert chance(same) == pytest.approx(8 / 6 + 1.645 * sqrt(2 / 9))
 
 
 # --- ways of choosing: 13 to 19 ---
@@ -495,6 +540,18 @@ def test_plateaus_come_from_the_grid(study):
     assert made.profile().schedule(STRICT).verdict(17) == HOLDS
 
 
+def test_plateaus_beyond_a_third_of_the_time_count_as_well(study):
+    made = study()
+    core_bound = {(mhz, 9251): (1650 / mhz, 40 + 60 * mhz / 1650) for mhz in (660, 825, 990, 1237.5, 1650)}
+    for number in range(12):
+        made.kernel(f"k{number}", {AUTO: (1.0, 100.0)} | core_bound)
+    row = made.profile().schedule(STRICT).row(17)
+    # from one clock to the next 33.3, 33.3, 33.3 and 50 % of time, of a kernel in twelve 4.2; without every other clock
+    # 66.7 and 83.3 %; the step that rises is no part of a plateau
+    assert "local +49.50 % (> 4); local, every other core clock left out +82.50 %" in row["ours"]
+    assert row["verdict"] == HOLDS
+
+
 def test_plateaus_that_a_coarser_grid_does_not_lengthen(study):
     made = study()
     for number in range(30):
@@ -507,16 +564,16 @@ def test_plateaus_that_a_coarser_grid_does_not_lengthen(study):
     ("steps", "plateau"),
     [
         ([1.0] * 60, 0.0),
-        ([4.0, *[0.0] * 6, 4.0, *[0.0] * 52], 3.0),  # six slacks of half a percent; what follows is past 95 %
-        ([4.0, 0.0, 0.0, 0.27, 0.0, 4.0, *[0.0] * 54], 1.0),  # a rise of more than a fifth of the mean breaks it
-        ([4.0, 0.0, 0.0, 0.25, 0.0, 4.0, *[0.0] * 54], 2.0),
+        ([4.0, *[0.0] * 6, 4.0, *[0.0] * 52], 3.0),  # six slacks of half a percent; what follows is past 90 %
+        ([4.0, *[0.0] * 6, 4.0, *[0.0] * 9, 0.8], 3.0),  # what is left to earn after 8 of 8.8 is a tenth at most
+        ([4.0, *[0.0] * 6, 4.0, *[0.0] * 9, 0.9], 4.5),
+        ([4.0, 0.0, 0.0, 0.26, 0.0, 4.0, *[0.0] * 154], 1.0),  # a rise of more than a fifth of the mean breaks it
+        ([4.0, 0.0, 0.0, 0.23, 0.0, 4.0, *[0.0] * 154], 2.0),
         ([0.0] * 60, 0.0),
     ],
 )
 def test_the_longest_plateau_of_a_curve(steps, plateau):
-    saved = np.cumsum([7.0, *steps])
-    assert len(saved) == len(SLACKS_PERCENT)
-    assert longest_plateau(saved) == plateau
+    assert longest_plateau(np.cumsum([7.0, *steps])) == plateau
 
 
 @judged(
@@ -540,8 +597,8 @@ def test_fine_saves_far_more_than_coarse(study, fine, coarse, one_pair, verdict)
     assert strategies(study, {STRICT: (0, fine), one_pair: (0, coarse)}).verdict(19) == verdict
 
 
-@pytest.mark.parametrize(("status", "verdict"), [("shown by a walk", "holds"), ("infeasible", "not testable")])
-def test_a_choice_that_a_walk_has_shown_counts_and_an_impossible_one_does_not(study, status, verdict):
+@pytest.mark.parametrize(("status", "verdict"), [("optimal", "holds"), ("infeasible", "not testable")])
+def test_an_impossible_choice_does_not_count(study, status, verdict):
     study = strategies(study, {STRICT: (0, -8), "kernel-single-waste-slack0": (0, -3)})
     study.strategies[STRICT]["status"] = status
     study.table("strategies", *study.strategies.values())
@@ -559,13 +616,6 @@ def test_whether_a_repeat_reaches_the_claim(study, worst, optimism, verdict):
     # the second one saves more energy, but not the time
     made.repeats(lambda target, repeat: (1.0, 0.999 + 0.002 * repeat, 1.0, (worst, 0.85, 0.95)[repeat]))
     assert made.verdict(20) == verdict
-
-
-@pytest.mark.parametrize("number", [20, 21])
-def test_a_claim_that_rests_on_a_walk_says_nothing_of_one_that_does_not(study, number):
-    made = kernels(study, {"a": LOW_MEM}).schedule(STRICT, 0.0, -10.0, {"a": LOW_MEM}, walk=whole_walk())
-    row = made.validation(0.1, -7.0).repeats(lambda target, repeat: (1.0, 1.0, 1.0, 0.9)).row(number)
-    assert row["verdict"] == NOT_TESTABLE and "rests on a walk" in row["why"]
 
 
 @judged("heavy late", holds=[(2000, 0.01)], differs=[(1, 0.01), (2000, -0.01)])
@@ -673,7 +723,7 @@ def test_another_gpu_is_needed_and_found_beside(study, capsys):
     kernels(study, {"a": LOW_CORE, "b": LOW_MEM}, gpu="RTX A4000")
     assert NOT_TESTABLE not in (here.verdict(26), here.verdict(27))
     assert capsys.readouterr().err == ""
-    study(gpu="H100").file(f"schedules/{STRICT}.json", "{")
+    study(gpu="H100").file(f"schedules/{published(STRICT)}.json", "{")
     assert here.verdict(27) != NOT_TESTABLE
     assert capsys.readouterr().err.startswith("note: left out: ")
 

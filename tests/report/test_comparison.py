@@ -34,10 +34,11 @@ def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated
         (path / f"schedules/{name}.json").write_text(json.dumps(content))
     if validated:
         (path / "tables").mkdir()
-        fresh = {"fresh_change_percent": 1.0, "fresh_low_percent": 0.5, "fresh_high_percent": 1.5}
-        pd.DataFrame([{"quantity": quantity} | fresh for quantity in ("time", "energy")]).to_csv(
-            path / "tables/validation.csv", index=False
-        )
+        fresh = {"schedule": STRICT}
+        for quantity in ("time", "energy"):
+            for bound, value in (("change", 1.0), ("low", 0.5), ("high", 1.5)):
+                fresh[f"fresh_{quantity}_{bound}_percent"] = value
+        pd.DataFrame([fresh]).to_csv(path / "tables/headline.csv", index=False)
     return path
 
 

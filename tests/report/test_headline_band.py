@@ -13,44 +13,57 @@ def saving(energy, traffic, mhz):
     return -(10 - 4 * energy - traffic + (1950 - mhz) / 45)
 
 
+OWN_ENDS = {"overlap": 3, "auto_extra_power": 0.02}
+
+
 class Made:
     """Results with a map of a plane: 10 % less 4 a pJ, 1 a multiple and 1 for 45 MHz."""
 
-    subject, workload = "simulated Toy", {"name": "toy"}
+    subject, workload, procedure = "simulated Toy", {"name": "toy"}, ""
 
     def __init__(self, energies=(0.5, 0.9, 2.0)):
         rows = [
             {"tensor_energy_pj": energy, "gemm_traffic": traffic, "auto_core_mhz": mhz}
+            | OWN_ENDS
             | {"is_default": (energy, traffic, mhz) == (0.9, 2.0, 1950)}
             | {"kernel_energy_change_percent": saving(energy, traffic, mhz), "pass_energy_change_percent": 0.0}
             for energy, traffic, mhz in product(energies, (1.0, 2.0, 4.0), (1905, 1950, 1995))
         ]
-        self.headline_map = pd.DataFrame(rows)
+        # one end alone, and both at a corner
+        alone = next(row for row in rows if row["is_default"]) | {"overlap": 5, "is_default": False}
+        corner = rows[0] | {"overlap": 5, "auto_extra_power": 0.03}
+        for row, more in ((alone, 0.7), (corner, 2.3)):
+            row["kernel_energy_change_percent"] -= more
+        self.headline_map = pd.DataFrame([*rows, alone, corner])
 
 
 def test_the_band_is_least_and_most_over_what_varies():
     rows = headline_band(Made()).set_index(["level", "varied"])
-    assert len(rows) == 8
+    assert len(rows) == 10, "nothing of what auto draws alone"
     kernel = rows.loc["kernel"]
     assert set(kernel.default_energy_change_percent) == {saving(0.9, 2, 1950)}
     ends = {name: (row.low_energy_change_percent, row.high_energy_change_percent) for name, row in kernel.iterrows()}
     assert ends == {
-        "all together": (saving(0.5, 1, 1905), saving(2.0, 4, 1995)),
+        "all together": (saving(0.5, 1, 1905) - 2.3, saving(2.0, 4, 1995)),
         "tensor-core energy": (saving(0.5, 2, 1950), saving(2.0, 2, 1950)),
         "traffic of dense products": (saving(0.9, 1, 1950), saving(0.9, 4, 1950)),
         "highest clock at auto": (saving(0.9, 2, 1905), saving(0.9, 2, 1995)),
+        "how far core and memory overlap": (saving(0.9, 2, 1950) - 0.7, saving(0.9, 2, 1950)),
     }
     assert kernel.points.to_dict() == {
-        "all together": 27,
+        "all together": 29,
         "tensor-core energy": 3,
         "traffic of dense products": 3,
         "highest clock at auto": 3,
+        "how far core and memory overlap": 2,
     }
     assert set(rows.loc["pass"].high_energy_change_percent) == {0.0}
 
 
 def with_changes(made):
-    return made.headline_map.assign(change=lambda frame: frame.kernel_energy_change_percent)
+    found = made.headline_map
+    own = found[(found.overlap == OWN_ENDS["overlap"]) & (found.auto_extra_power == OWN_ENDS["auto_extra_power"])]
+    return own.assign(change=lambda frame: frame.kernel_energy_change_percent)
 
 
 def test_contours_lie_where_the_change_is_their_value():

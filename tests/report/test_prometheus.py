@@ -57,15 +57,15 @@ def test_it_tells_saving_time_and_clocks_as_the_study_has_them(study, tmp_path):
     assert main(["report", str(study), "-o", str(tmp_path / "page.html"), "--prometheus", str(path)]) == 0
     found = parsed(path.read_text("utf-8"))
     common = (("gpu", "simulated Toy <1>"), ("workload", "toy-b40-tp1"), ("is_simulated", "true"))
-    rows = {row["quantity"]: row for row in csv.DictReader((study / "tables/validation.csv").open())}
+    (row,) = csv.DictReader((study / "tables/headline.csv").open())
     for quantity in ("energy", "time"):
         for how, bound, column in (
-            ("validated", "mean", "fresh_change"),
-            ("validated", "low", "fresh_low"),
-            ("validated", "high", "fresh_high"),
+            ("validated", "mean", "change"),
+            ("validated", "low", "low"),
+            ("validated", "high", "high"),
         ):
             key = f"kernel_dvfs_{quantity}_change_ratio", (*common, ("how", how), ("bound", bound))
-            assert found[key] == pytest.approx(float(rows[quantity][f"{column}_percent"]) / 100)
+            assert found[key] == pytest.approx(float(row[f"fresh_{quantity}_{column}_percent"]) / 100)
     schedule = json.loads((study / f"schedules/{STRICT}.json").read_text())
     claimed = "kernel_dvfs_energy_change_ratio", (*common, ("how", "claimed"), ("bound", "mean"))
     assert found[claimed] == pytest.approx(schedule["energy_change_percent"] / 100)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernel_dvfs.cli import output as command
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import PUBLISHED, RELIED_ON, STRICT
 from kernel_dvfs.outputs import Asked, Output
 from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
@@ -87,7 +87,7 @@ def test_a_real_gpu_has_no_unknown_tensor_core_energy():
 
 
 def test_a_table_of_measurements_is_chosen_from_and_no_more():
-    assert made("table", TABLE) == {"kernel_clocks", "relaxed", "strategies"}
+    assert made("table", TABLE) == {"kernel_clocks", "chosen_clocks", "relaxed", "strategies"}
     assert made("figure", TABLE) == {"fig2_desirability", "fig5_kernels", "fig6_relaxed_waste"}
 
 
@@ -102,12 +102,33 @@ def test_the_papers_claims_are_checked_on_the_papers_models_only(model):
     assert made("table", SIMULATED) - made("table", other) == {"claims"}
 
 
-def test_claims_are_made_from_all_other_tables():
+def test_claims_are_made_from_all_other_tables_but_those_of_what_is_relied_on():
     inputs = OUTPUTS["table", "claims"].made_from(SIMULATED)
-    assert {f"{SIMULATED.folder}/tables/{name}.csv" for name in made("table", SIMULATED) if name != "claims"} < set(
-        inputs
-    )
-    assert not any(path.endswith("claims.csv") for path in inputs)
+    others = made("table", SIMULATED) - {"claims", "chosen_clocks", "headline", "deployable"}
+    assert {path for path in inputs if "/tables/" in path} == {
+        f"{SIMULATED.folder}/tables/{name}.csv" for name in others
+    }
+
+
+def procedures_of(path):
+    """The procedures that clocks were chosen by in an input: a schedule, what measured one again, a table of either."""
+    part, _, name = path.split("/", 3)[3].partition("/")  # below results/<gpu>/<workload>
+    if part == "schedules":
+        return {PUBLISHED if name.startswith("published/") else RELIED_ON}
+    if part == "measurements" and name.startswith("validation"):
+        return {PUBLISHED if name.startswith("validation-published-") else RELIED_ON}
+    if part == "variants" or name.startswith(("batch-", "tp-")):
+        return {PUBLISHED}
+    return {OUTPUTS["table", Path(name).stem].procedure} - {""} if part == "tables" else set()
+
+
+@pytest.mark.parametrize("plan", [SIMULATED, REAL, TABLE, AUTO_ONLY], ids=lambda plan: f"{plan.kind}-{plan.is_chosen}")
+def test_no_table_figure_or_claim_is_made_from_both_procedures(plan):
+    """Inputs are all that one may read (test_results.py), so no function can mix what it does not declare."""
+    found = {output: set().union(*map(procedures_of, output.made_from(plan))) for output in OUTPUTS.made_by(plan)}
+    assert {output.name: read for output, read in found.items() if not read <= {output.procedure}} == {}
+    if plan.is_chosen:
+        assert set().union(*found.values()) == {PUBLISHED, RELIED_ON}
 
 
 @pytest.mark.parametrize("plan", [SIMULATED, REAL, TABLE, AUTO_ONLY], ids=lambda plan: f"{plan.kind}-{plan.is_chosen}")

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.stats
+from whole_schedule import whole_schedule
 
 from kernel_dvfs import student
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import PUBLISHED, STRICT, published
 from kernel_dvfs.measurement import record, setup
+from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.results import Results
 
@@ -143,6 +146,60 @@ def test_a_kernel_that_the_setup_does_not_have_is_refused(folder):
     write(folder, of(folder), "repeat-1", [("a", 1), ("b", 1), ("c", 1)])
     with pytest.raises(InputError, match=r"repeat-1\.json: its setup has no kernel c"):
         comparisons(folder)
+
+
+def test_what_is_not_among_the_inputs_is_not_read_although_it_lies_there(folder):
+    inputs = [f"{folder}/tables/here.csv", f"{folder}/repeat-0.json"]
+    (folder / "tables").mkdir()
+    for name in ("here", "of_another_configuration"):
+        (folder / f"tables/{name}.csv").write_text("a\n1\n")
+    results = Results(folder, inputs=inputs)
+    assert results.has("tables/here.csv") and list(results.table("here").a) == [1]
+    assert not results.has("tables/of_another_configuration.csv") and not results.has("tables/absent.csv")
+    assert Results(folder).has("tables/of_another_configuration.csv"), "by hand, any is read"
+    for read in (
+        lambda: results.table("of_another_configuration"),
+        lambda: results.comparisons("repeat-0.json", "repeat-1.json"),
+        lambda: results.schedule(STRICT),
+        lambda: results.variant("batch-20").own_schedule,
+        lambda: results.profile,
+    ):
+        with pytest.raises(InputError, match="not an input of what is made"):
+            read()
+
+
+def test_each_procedure_has_its_own_schedules_and_repeats_and_what_has_none_reads_none(tmp_path):
+    for name, energy in ((STRICT, -9.0), (published(STRICT), -12.0)):
+        (tmp_path / f"schedules/{name}.json").parent.mkdir(parents=True, exist_ok=True)
+        content = whole_schedule(workload={"setup": None}) | {"energy_change_percent": energy}
+        (tmp_path / f"schedules/{name}.json").write_text(json.dumps(content))
+    columns = {name: [None, None] for name in COLUMNS} | {"study": ["kernel"] * 2, "target": ["a", "a"]}
+    columns |= {"launches_per_iteration": [1, 1], "n": [1, 1], "verdict": ["ok", "ok"], "energy_j": [1.0, 1.0]}
+    columns |= {"is_baseline": [True, False], "core_mhz": [None, 1470.0]}
+    gpu = {"kind": "simulated", "name": "X", "slug": "x"}
+    for name, time_s in (("profile", 1.0), ("published", 2.0)):
+        path = tmp_path / f"{name}.parquet"
+        write_profile(path, columns | {"time_s": [time_s] * 2}, gpu, {"name": "w"}, ["core_mhz", "mem_mhz"])
+    relied, own = Results(tmp_path), Results(tmp_path, PUBLISHED)
+    assert [each.schedule(STRICT)["energy_change_percent"] for each in (relied, own)] == [-9.0, -12.0]
+    assert [set(each.profile.time_s) for each in (relied, own)] == [{1.0}, {2.0}]
+    with pytest.raises(
+        InputError, match=r"measurements/validation-published-kernel-global-waste-slack0/repeat-0\.json"
+    ):
+        own.measured_again(STRICT, 1)
+    with pytest.raises(InputError, match="belongs to a procedure"):
+        Results(tmp_path, "").schedule(STRICT)
+    (tmp_path / "published.parquet").unlink()
+    with pytest.raises(InputError, match=r"published\.parquet: missing; run snakemake profile"):
+        _ = Results(tmp_path, PUBLISHED).profile
+    write_profile(
+        tmp_path / "profile.parquet",
+        columns | {"time_s": [1.0] * 2},
+        gpu | {"kind": "table"},
+        {"name": "w"},
+        ["core_mhz", "mem_mhz"],
+    )
+    assert set(Results(tmp_path, PUBLISHED).profile.time_s) == {1.0}, "the rows of a table are what they are"
 
 
 @pytest.mark.parametrize("content", [[], None, 3, "text", {}, {"workload": {"setup": None}, "targets": {}}])

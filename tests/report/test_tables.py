@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import PUBLISHED
 from kernel_dvfs.report import measured_tables, step_costs
 from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
@@ -131,7 +132,7 @@ POINTS = [
 
 def test_its_rows_are_the_points_in_their_order(tmp_path):
     frontier(tmp_path, {"schema": "kernel-dvfs/frontier/1", "points": POINTS})
-    assert relaxed(Results(tmp_path)).to_dict("records") == POINTS
+    assert relaxed(Results(tmp_path, PUBLISHED)).to_dict("records") == POINTS
 
 
 @pytest.mark.parametrize(
@@ -145,18 +146,18 @@ def test_its_rows_are_the_points_in_their_order(tmp_path):
 )
 def test_another_file_in_its_place_is_named(tmp_path, content, told):
     frontier(tmp_path, content)
-    with pytest.raises(InputError, match=rf"schedules/frontier.json: {told}; delete it and run snakemake"):
-        relaxed(Results(tmp_path))
+    with pytest.raises(InputError, match=rf"schedules/published/frontier.json: {told}; delete it and run snakemake"):
+        relaxed(Results(tmp_path, PUBLISHED))
 
 
 def test_without_a_frontier_the_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"frontier.json"):
-        relaxed(Results(tmp_path))
+        relaxed(Results(tmp_path, PUBLISHED))
 
 
 def frontier(folder, content):
-    (folder / "schedules").mkdir()
-    (folder / "schedules/frontier.json").write_text(json.dumps(content))
+    (folder / "schedules/published").mkdir(parents=True)
+    (folder / "schedules/published/frontier.json").write_text(json.dumps(content))
 
 
 # --- tensor_energy: what was chosen and validated at each energy ---
@@ -173,7 +174,7 @@ def test_each_energy_shows_the_schedules_that_were_chosen_there():
     variant = SimpleNamespace(pass_schedule=schedule(-1.0), own_schedule=schedule(-7.0), validation=measured)
     made = SimpleNamespace(
         schedule={"pass-global-waste-slack0": schedule(-2.0), "kernel-global-waste-slack0": schedule(-9.0)}.get,
-        comparisons=lambda *paths: measured,
+        measured_again=lambda name, repeats: measured,
         variant={"tensor-energy-3.6": variant}.get,
     )
     default, other = tensor_energy(made, [3.6], 2.2, 2).to_dict("records")

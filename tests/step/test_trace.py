@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from kernel_dvfs import shape
 from kernel_dvfs.step import trace
 from kernel_dvfs.step.trace import Event, Traced
+from kernel_dvfs.workload.step import Id
 
 
 def op(name, start, end, number, thread=1, **more):
@@ -106,6 +108,22 @@ def test_sections_come_from_the_users_marks_where_there_are_some():
         *(on_gpu("k", number, 200 + 20 * number) for number in (1, 3, 5, 6)),
     ]
     assert [each.section for each in trace.traced(events)] == ["loss_and_all", "backward", "optimiser", "optimiser"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "section"),
+    [
+        ("../../..", "forward"),
+        ("a/../b\n$(c)", "a_b_c"),
+        ("x" * 300, "x" * 60),
+        (f"{'y' * 59} z", "y" * 59),
+        ("Straße", "stra_e"),
+    ],
+)
+def test_a_mark_of_any_name_gives_a_section_that_can_name_a_file(mark, section):
+    events = [around(mark, 1, 25), op("aten::mul", 5, 10, 1), on_gpu("k", 1, 200)]
+    (found,) = trace.traced(events)
+    assert found.section == section and not shape.fault(section, Id)
 
 
 def test_an_operations_work_is_that_of_its_longest_kernel():

@@ -93,6 +93,7 @@ def seen(monkeypatch):
     before = signal.getsignal(signal.SIGINT)
     yield lambda **settings: Seen(monkeypatch, **settings)
     signal.signal(signal.SIGINT, before)
+    signal.set_wakeup_fd(-1)
 
 
 STOPPED = "What was made stays; the same command goes on."
@@ -249,8 +250,15 @@ def test_ctrl_c_says_how_to_go_on_and_nothing_of_the_jobs_it_ended(seen, total):
 
 def test_where_ctrl_c_is_ignored_it_stays_so(seen):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    seen()
+    run = seen(terminal=True).begin(measure=1)
+    os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert "Stopped" not in "".join(run.start(1, "measure").finish(1, 1).end())
+
+
+def test_asyncio_may_take_ctrl_c_in_order_so_that_none_of_its_tasks_is_lost(seen):
+    seen(terminal=True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "asyncio.Runner asks for this very one"
 
 
 def test_it_is_closed_by_one_who_holds_its_lock_as_logging_does_at_the_end_of_a_process(seen):

@@ -38,7 +38,7 @@ def clone(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("Snakefile", "config.yaml"):
         shutil.copy2(ROOT / name, directory)
-    for name in ("workflow", "profiles", "native", "envs"):
+    for name in ("workflow", "profiles", "native", "envs", "config"):
         # compiled modules as well, but none that is being written
         shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("*.pyc.*"))
     return directory

@@ -1,5 +1,6 @@
 """What runs again, and what does not. Jobs are counted as Snakemake plans them."""
 
+import csv
 import json
 import os
 import signal
@@ -64,7 +65,7 @@ def test_a_table_is_written_without_what_draws(study, output, drawing):
 def test_other_limits_measure_only_their_own_fresh_repeats(study):
     jobs = planned(study, config=["limits_percent=[5, 0, 2.5]"])
     assert not (MEASURING - {"validate"}) & set(jobs)
-    assert jobs["choose_schedule"] == 2 * 6, "the six schedules of each that did not exist"
+    assert jobs["choose_schedule"] == 2 * (6 + 2), "those of each that did not exist: as published six, relied on two"
     assert jobs["validate"] == 2 * 2
 
 
@@ -81,8 +82,9 @@ A4000 = ("gpu=rtx_a4000", "grid={core_mhz: [1050, 1470], mem_mhz: [7001], auto: 
 def test_another_gpu_measures_its_own_and_keeps_the_first(study):
     assert planned(study, config=A4000)["measure"] == RECORDS
     before = {path: path.stat().st_mtime_ns for path in (study / FOLDER).rglob("*") if path.is_file()}
-    # what is compared between GPUs is their strict schedules
-    snakemake(study, "results/sim-rtx-a4000/gpt3-xl-b40-tp1/schedules/kernel-global-waste-slack0.json", config=A4000)
+    # what is compared between GPUs is their strict schedules, by claims those that are chosen as published
+    folder, strict = "results/sim-rtx-a4000/gpt3-xl-b40-tp1/schedules", "kernel-global-waste-slack0.json"
+    snakemake(study, f"{folder}/{strict}", f"{folder}/published/{strict}", config=A4000)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     back = planned(study)
     # the first GPU's claims about other GPUs, and the tables of all GPUs, have something new to say, and so their pages
@@ -107,7 +109,7 @@ def test_a_record_that_is_measured_again_to_the_same_bytes_runs_nothing_after_th
         path: content for path, (_, content) in after.items()
     }
     again = {str(path.relative_to(FOLDER)) for path in after if after[path][0] != before[path][0]}
-    assert again == {"measurements/kernel/forward_gelu/1470-9251/r0.json", "profile.parquet"}
+    assert again == {"measurements/kernel/forward_gelu/1470-9251/r0.json", "profile.parquet", "published.parquet"}
     assert planned(study) == {}
 
 
@@ -124,7 +126,7 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     # the profile has other bytes, so all is looked at again
     jobs = planned(study)
     figures = {name for name in jobs if name.startswith("figures/")}
-    assert jobs["choose_schedule"] == 18 and len(figures) == 8
+    assert jobs["choose_schedule"] == 18 + 4 and len(figures) == 8
     assert {"validate", "tables/strategies", "tables/claims", "report_page", "comparison_page"} <= set(jobs)
     assert not (MEASURING - {"validate", "carry_over"}) & set(jobs)
     snakemake(study, str(FOLDER / "tables/strategies.csv"))
@@ -132,8 +134,8 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     changed = {
         str(path.relative_to(FOLDER)) for path in after if after[path][1] != before[path][1] and FOLDER in path.parents
     }
-    schedule = "schedules/kernel-global-waste-slack0.json"
-    assert {"profile.parquet", schedule, "tables/strategies.csv"} <= changed
+    schedule = "schedules/published/kernel-global-waste-slack0.json"
+    assert {"profile.parquet", "published.parquet", schedule, "tables/strategies.csv"} <= changed
     left = planned(study)
     assert "tables/strategies" not in left and left["report_page"] == 1, "a page rests on all tables (test_pages.py)"
     assert not [path for path in changed if path.startswith(("variants", "measurements/pass"))]
@@ -178,6 +180,19 @@ def test_table_2_compares_the_weights_that_are_asked_for(study, weights):
     snakemake(study, str(path), config=[f"weights={weights}"])
     table = (study / path).read_text()
     assert f",{weights}," in table and ",counts," not in table
+
+
+def test_no_verdict_rests_on_a_file_that_an_earlier_configuration_left(study):
+    def verdicts() -> dict:
+        with open(study / FOLDER / "tables/claims.csv", newline="") as file:
+            return {int(row["number"]): row["verdict"] for row in csv.DictReader(file)}
+
+    carried = (22, 23, 24, 25)
+    assert "not testable" not in {verdicts()[number] for number in carried}
+    snakemake(study, config=["data_parallel_batches=[]", "tensor_parallel_degrees=[]"])
+    assert (study / FOLDER / "tables/data_parallelism.csv").is_file(), "it still lies there"
+    assert {verdicts()[number] for number in carried} == {"not testable"}
+    assert "Figure 7" not in (study / FOLDER / "report.html").read_text()
 
 
 def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):

@@ -79,7 +79,9 @@ def test_the_schedules_of_each_limit_are_those_that_the_walk_has_shown(finished_
         energy = walked["energy_percent"]
         assert schedule["energy_change_percent"] == pytest.approx(sum(energy) / len(energy), abs=1e-9)
     assert walks["kernel-slack1"]["passed"] > walks["kernel-slack0"]["passed"] > 0, "so that it says something"
-    for other in ("kernel-local-waste-slack0", "kernel-global-edp"):
+    own = ("kernel-global-edp", "kernel-single-waste-slack0")
+    published = ("published/kernel-global-waste-slack0", "published/kernel-global-waste-slack1")
+    for other in (*own, *published):
         assert json.loads((finished_search / FOLDER / f"schedules/{other}.json").read_text())["walk"] is None
     with open(finished_search / FOLDER / "tables/headline.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -105,6 +107,18 @@ def test_a_profile_is_pooled_from_sweep_and_race_alone(finished_search):
         assert row["n"] == swept + own, row
 
 
+def test_as_published_is_the_first_measurement_of_each_point_of_the_sweep(finished_search):
+    rows = read_profile(finished_search / FOLDER / "published.parquet").table.to_pylist()
+    assert len(rows) == RECORDS, "no point between the grid's clocks"
+    for row in rows:
+        pair = "auto-auto" if row["is_baseline"] else f"{row['core_mhz']:.0f}-{row['mem_mhz']:.0f}"
+        path = f"measurements/{row['study']}/{row['target']}/{pair}/r0.json"
+        summary = json.loads((finished_search / FOLDER / path).read_text())["summary"]
+        assert (row["n"], row["time_se_s"]) == (1, None)
+        assert row["time_s"] == pytest.approx(1e-6 * summary["time_us"], rel=1e-12)
+        assert row["energy_j"] == pytest.approx(1e-3 * summary["energy_mj"], rel=1e-12)
+
+
 def test_a_second_run_does_nothing(finished_search):
     assert planned(finished_search, *MADE, config=(*QUICK, ON)) == {}
 
@@ -118,7 +132,7 @@ def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_an
     assert (refined / REMEASURED).read_bytes() == whole
     after = times(refined, "**/*")
     again = {str(path.relative_to(FOLDER)) for path in after if path.suffix and after[path] != before[path]}
-    assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet"}, (
+    assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet", "published.parquet"}, (
         "the same bytes run nothing"
     )
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}

@@ -23,6 +23,7 @@ from kernel_dvfs.change import change_percent
 from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
+from kernel_dvfs.deploy.tune import tune as tune
 from kernel_dvfs.errors import InputError as InputError
 from kernel_dvfs.package import NAMES
 from kernel_dvfs.report.words import answer_line
@@ -227,7 +228,8 @@ def write_page(
     from kernel_dvfs.files import write_text
     from kernel_dvfs.report.page import schedule_page
 
-    write_text(path, schedule_page.make(profile, schedule, checked.words() if checked else ""))
+    again = (checked.energy_percent, checked.time_percent) if checked else None
+    write_text(path, schedule_page.make(profile, schedule, again))
     return Path(path)
 
 

@@ -21,10 +21,12 @@ class InputError(Exception):
 
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """` (did you mean 'choose'?)` for a word that is nearly one of those known, else nothing."""
+    """` (did you mean 'choose'?)` for a word that is nearly one of those known, or how one begins; else nothing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(given, list(known), 1)
+    known = list(known)
+    # nearer than difflib's own 0.6, by which rtx3090 is rtx_3080_ti, and slack is lock
+    close = get_close_matches(given, known, 1, 0.7) or [each for each in known if given and each.startswith(given)]
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

@@ -14,12 +14,21 @@ DEPLOYABLE = "kernel-dvfs/deployable/1"
 ANSWER = "kernel-dvfs/answer/1"
 PAGE = "kernel-dvfs/page/1"
 
-# the schedule that is validated and carried over, and its coarse counterpart
+# The two procedures that clocks are chosen by, from the same records; no table, figure or claim mixes them. Published:
+# the first measurement of each point of one sweep, and no margin. Relied on: all that was measured for a choice, and no
+# more than a walk has shown (docs/statistics.md).
+PUBLISHED, RELIED_ON = "published", "relied on"
+
+# the strict schedule, its coarse counterpart, one pair for all, and what EDP would take
 STRICT = "kernel-global-waste-slack0"
 PASS_STRICT = "pass-global-waste-slack0"
+SINGLE = "kernel-single-waste-slack0"
+EDP = "kernel-global-edp"
 
 # axes of the headline's map: what nobody has measured of a GPU
 HEADLINE_AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
+# what is less in doubt, and varies at the ends of the axes alone
+HEADLINE_ENDS = ("overlap", "auto_extra_power")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,12 @@ class Folder:
     @property
     def profile(self) -> str:
         return f"{self.folder}/profile.parquet"
+
+    @property
+    def published_profile(self) -> str:
+        """The first measurement of each point of the sweep, as a profile; a table's rows are what they are, so it has
+        none."""
+        return f"{self.folder}/published.parquet"
 
     @property
     def search_file(self) -> str:
@@ -54,6 +69,11 @@ class Folder:
     def measured_step(self) -> str:
         """A captured step's record with what its kernels took at auto."""
         return f"{self.folder}/step-measured.json"
+
+
+def published(name: str) -> str:
+    """What the schedule of a name is called where it is chosen as published."""
+    return f"{PUBLISHED}/{name}"
 
 
 def iteration_name(latency_s: float) -> str:
@@ -87,7 +107,7 @@ def carried(variant: str, target: str, repeats: int, sessions: int) -> list[str]
 
 def fresh_repeats(schedule: str, repeats: int) -> list:
     """The records of a schedule's fresh repeats, in a results folder."""
-    name = "validation" if schedule == STRICT else f"validation-{schedule}"
+    name = "validation" if schedule == STRICT else f"validation-{schedule.replace('/', '-')}"
     return [f"measurements/{name}/repeat-{repeat}.json" for repeat in range(repeats)]
 
 

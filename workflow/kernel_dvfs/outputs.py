@@ -19,7 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kernel_dvfs.layout import PUBLISHED, RELIED_ON
+
 FORMATS = {"table": ("csv", "md", "tex"), "figure": ("pdf", "png")}
+# {what clocks were chosen by: what a caption says of it}; "": no choice is shown
+PROCEDURES = {PUBLISHED: "; as published: one sweep, no margin", RELIED_ON: "; relied on", "": ""}
 # kinds of GPU that this program measures itself; the third kind, "table", comes measured
 MEASURED = ("simulated", "nvml")
 
@@ -40,6 +44,7 @@ class Output:
     place: int = 0  # order within the section
     kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
     workload: str = ""  # step: only of a captured step, model: only of anything else; "": of both
+    procedure: str = ""  # that what it shows was chosen by: of PROCEDURES
     of_choice: bool = False  # only where there are clocks to choose: not where auto alone was measured
     when: Callable[[Any], bool] | None = None  # plan -> whether a study on such a GPU makes it
     reads: Sequence[str] = ()  # names that the plan's `path` knows
@@ -48,15 +53,20 @@ class Output:
     subject: Callable[[Any], str] | None = None  # study -> whose numbers, where they are not the study's own
 
     @property
+    def captioned(self) -> str:
+        """The caption, with the procedure that a reader could take for the other one."""
+        return self.caption + PROCEDURES[self.procedure]
+
+    @property
     def in_words(self) -> str:
         """Title and text in one, for Snakemake's own report; the caption where there is neither."""
-        return f"{self.title}. {self.text}" if self.title and self.text else self.text or self.caption
+        return f"{self.title}. {self.text}" if self.title and self.text else self.text or self.captioned
 
     @property
     def digest(self) -> str:
         """Of the function and its declaration, not of what it calls: with it, one that is edited is made again. The
         caption counts by its words, since a constant of the module may stand in it."""
-        return hashlib.sha256(f"{inspect.getsource(self.make)}{self.caption}".encode()).hexdigest()[:12]
+        return hashlib.sha256(f"{inspect.getsource(self.make)}{self.captioned}".encode()).hexdigest()[:12]
 
     @property
     def files(self) -> list[str]:

@@ -30,6 +30,7 @@ NAMES = (
     "refine",
     "simulate",
     "summary",
+    "tune",
     "validate",
     "write_page",
 )

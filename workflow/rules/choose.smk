@@ -6,20 +6,27 @@ rule choose:
     input:
         rules.measurements.input,
         asked(lambda study: study.schedule_files()),
+        asked(lambda study: study.published_files()),
         asked(lambda study: study.iteration_files()),
 
 
-# level: of single passes or kernels; scope: one pair for all (single), each by itself (local), all together (global)
+# procedure: as published, from one sweep, or what is relied on; level: of single passes or kernels; scope: one pair for
+# all (single), each by itself (local), all together (global)
 rule choose_schedule:
     input:
-        profile=profile,
+        profile=lambda wildcards: (published_profile if wildcards.procedure else profile)(wildcards),
         # its file is another one after each search; `walked` below says whether the walk is
-        walk=ancient(lambda wildcards: STUDY.walk_file(wildcards.scope, wildcards.objective, wildcards.weights)),
+        walk=ancient(
+            lambda wildcards: STUDY.walk_file(
+                wildcards.procedure, wildcards.scope, wildcards.objective, wildcards.weights
+            )
+        ),
     output:
-        FOLDER + "/schedules/{level}-{scope}-{objective}{slack}{weights}.json",
+        FOLDER + "/schedules/{procedure}{level}-{scope}-{objective}{slack}{weights}.json",
     log:
-        "logs/" + FOLDER + "/choose-{level}-{scope}-{objective}{slack}{weights}.log",
+        "logs/" + FOLDER + "/choose-{procedure}{level}-{scope}-{objective}{slack}{weights}.log",
     wildcard_constraints:
+        procedure="|published/",
         # slack belongs to waste
         objective=r"waste(?=-slack)|edp(?!-slack)|energy(?!-slack)",
         slack=r"|-slack\d+(\.\d+)?",
@@ -39,16 +46,15 @@ rule choose_schedule:
         "--log {log:q} -o {output:q}"
 
 
-# the least energy at every tolerated slowdown: Figure 6
+# the least energy at every tolerated slowdown, as published: Figure 6. Alone on a cluster, as deployable schedules are:
+# Snakemake 9.27 keeps a second, older version of such a job in a group, whose inputs were not known yet
 rule choose_frontier:
     input:
-        profile,
+        published_profile,
     output:
-        FOLDER + "/schedules/frontier.json",
+        STUDY.schedule(layout.published("frontier")),
     log:
         "logs/" + FOLDER + "/choose-frontier.log",
-    group:
-        "choose"
     params:
         weights=f"--weights {config['weights']}" if config["weights"] else "",
         ties=config["ties"],
@@ -69,8 +75,6 @@ if STUDY.is_deployable:
             STUDY.deployable_file,
         log:
             "logs/" + FOLDER + "/choose-deployable.log",
-        group:
-            "choose"
         params:
             stalls=config["clock_changes"]["swept_stall_s"],
             options=STUDY.deployable_options(),

@@ -17,7 +17,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import clocks_argument, gpu_freq
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
-from kernel_dvfs_pipeline.study_plan import plan_pipeline
+from kernel_dvfs_pipeline.study_plan import line_of_pipeline, plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
@@ -150,6 +150,11 @@ def profile(wildcards):
     return checkpoints.aggregate.get().output[0] if STUDY.is_measured else STUDY.profile
 
 
+def published_profile(wildcards):
+    """The profile that clocks are chosen from as published: one sweep, one measurement a point; likewise."""
+    return checkpoints.aggregate.get().output[1] if STUDY.is_measured else STUDY.profile
+
+
 def after_profile(paths):
     """Inputs that rest on the profile, for rules that do not read it: they are looked at again when it is there."""
 
@@ -162,8 +167,9 @@ def after_profile(paths):
 
 # a run ends with one answer: of the pipeline or the serving study where that is its target, else of the study of a GPU
 if beside := {"pipeline", "serving"}.intersection(sys.argv):
-    for name, folder in (("pipeline", PIPELINE.folder), ("serving", SERVING.replay)):
-        if name in beside:
-            at_end(lambda name=name, folder=folder: f"{name}: tables and figures are in {folder}")
+    if "pipeline" in beside:
+        at_end(lambda: line_of_pipeline(PIPELINE.folder))
+    if "serving" in beside:
+        at_end(lambda: f"serving: tables and figures are in {SERVING.replay}")
 if "all" in sys.argv or not beside:
     at_end(lambda: line_of_study(FOLDER, STUDY.title))

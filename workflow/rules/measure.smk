@@ -162,6 +162,7 @@ if STUDY.is_measured:
             search=rules.search.output if STUDY.is_searched else [],
         output:
             STUDY.profile,
+            STUDY.published_profile,
         log:
             "logs/" + FOLDER + "/profile.log",
         params:
@@ -170,7 +171,7 @@ if STUDY.is_measured:
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
             "{RUN} measure aggregate --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
-            "--auto-repeats {params.auto_repeats} {params.search} --log {log:q} -o {output:q}"
+            "--auto-repeats {params.auto_repeats} {params.search} --log {log:q} -o {output[0]:q} --published {output[1]:q}"
 
 else:
 

@@ -1,7 +1,7 @@
 # Tables and figures of every study: each declares above its function what it is made from. The paper's are in
-# kernel_dvfs/report: Table 1 is tables/kernel_clocks, Table 2 tables/strategies, its claims tables/claims; Figures 2 to 8
-# are figures/fig2_desirability, fig3_forward_pass, fig4_backward_pass, fig5_kernels, fig6_relaxed_waste,
-# fig7_data_parallelism and fig8_tensor_parallelism. Then the pages of them all.
+# kernel_dvfs/report, chosen as published: Table 1 is tables/kernel_clocks, Table 2 tables/strategies, its claims
+# tables/claims; Figures 2 to 8 are figures/fig2_desirability, fig3_forward_pass, fig4_backward_pass, fig5_kernels,
+# fig6_relaxed_waste, fig7_data_parallelism and fig8_tensor_parallelism. Then the pages of them all.
 
 # {path without its ending: what a study asks for}
 ASKED = {
@@ -27,10 +27,16 @@ def made(kind, wildcards):
     return outputs.Asked(each.output, as_known()) if each.plan is STUDY else each
 
 
-def own_profile(wildcards):
-    """The profile, for tables and figures of the study of a GPU. An input by itself: what else they are made from is
-    planned before it is there."""
-    return profile(wildcards) if wildcards.folder == FOLDER else []
+def own_profile(kind):
+    """The profile, for tables and figures of the study of a GPU: that of the procedure that each shows. An input by
+    itself: what else they are made from is planned before it is there."""
+
+    def inputs(wildcards):
+        if wildcards.folder != FOLDER:
+            return []
+        return (published_profile if made(kind, wildcards).output.procedure == layout.PUBLISHED else profile)(wildcards)
+
+    return inputs
 
 
 def made_from(kind):
@@ -44,9 +50,14 @@ def made_from(kind):
     return inputs
 
 
+def write_output(name, folder, input, log, options):
+    """Make a table or figure within this process, from its inputs and no other file that lies there."""
+    within(log, "output", folder, name, f"--options={options}", f"--inputs={json.dumps([*input])}")
+
+
 rule table:
     input:
-        own_profile,
+        own_profile("table"),
         made_from("table"),
     output:
         report(
@@ -67,12 +78,12 @@ rule table:
         # one whose function or declaration is edited is made again, and no other
         digest=lambda wildcards: made("table", wildcards).output.digest,
     run:
-        within(log, "output", wildcards.folder, f"tables/{wildcards.name}", f"--options={params.options}")
+        write_output(f"tables/{wildcards.name}", wildcards.folder, input, log, params.options)
 
 
 rule figure:
     input:
-        own_profile,
+        own_profile("figure"),
         made_from("figure"),
     output:
         report(
@@ -92,15 +103,15 @@ rule figure:
         caption=lambda wildcards: made("figure", wildcards).output.in_words,
         digest=lambda wildcards: made("figure", wildcards).output.digest,
     run:
-        within(log, "output", wildcards.folder, f"figures/{wildcards.name}", f"--options={params.options}")
+        write_output(f"figures/{wildcards.name}", wildcards.folder, input, log, params.options)
 
 
 # every GPU and workload that lies in results/, whichever was made last
 rule compare_gpus:
     input:
         after_profile(asked(lambda study: study.schedule_files())),
-        FOLDER + "/tables/validation.csv" if FOLDER + "/tables/validation" in ASKED else [],
-        STUDY.elsewhere("*"),
+        FOLDER + "/tables/headline.csv" if FOLDER + "/tables/headline" in ASKED else [],
+        STUDY.elsewhere("*", layout.STRICT, "headline"),
     output:
         expand("results/comparison/{table}.{form}", table=["gpus", "specimens"], form=["csv", "md"]),
     log:

@@ -1,10 +1,10 @@
-# The schedules of the headline measured again; the strict one also at other batches and degrees. A variant is the same
-# workload at another batch, degree or tensor-core energy, swept and chosen again.
+# The schedules of the headline measured again, and the strict one as published, that one also at other batches and
+# degrees. A variant is the same workload at another batch, degree or tensor-core energy, chosen again by one sweep.
 
 
 def validated(wildcards):
     """The schedule that is measured again; a folder that names none is the strict one's."""
-    return STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT)
+    return STUDY.schedule(wildcards.schedule.removeprefix("-").replace("published-", "published/") or layout.STRICT)
 
 
 def compare(input, output, log, **options):
@@ -14,7 +14,8 @@ def compare(input, output, log, **options):
 
 
 VALIDATION = FOLDER + "/measurements/validation{schedule}/repeat-{repeat}.json"
-VALIDATED = r"|-(kernel|pass)-global-.+"
+VALIDATED = r"|-(published-)?(kernel|pass)-global-.+"
+CARRIED_OVER = STUDY.schedule(layout.published(layout.STRICT))
 CARRIED = r"(batch|tp)-\d+"
 
 
@@ -48,7 +49,7 @@ if STUDY.is_real:
             input:
                 kernels,
                 gpu=setup_of,
-                schedule=after_profile(STUDY.schedule(layout.STRICT)),
+                schedule=after_profile(CARRIED_OVER),
             output:
                 FOLDER + "/measurements/{variant}/" + part + "{target}.json",
             log:
@@ -114,7 +115,7 @@ else:
     rule carry_over:
         input:
             gpu=setup_of,
-            schedule=after_profile(STUDY.schedule(layout.STRICT)),
+            schedule=after_profile(CARRIED_OVER),
         output:
             FOLDER + "/measurements/{variant}/{target}.json",
         log:
@@ -146,7 +147,7 @@ rule sweep_variant:
         studies=lambda wildcards: (
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
         ),
-        auto_repeats=STUDY.options["auto_repeats"],
+        auto_repeats=1,
     run:
         measure_sweep(input, output, log, params)
 

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGINT, getsignal, signal
-from types import FrameType
+from signal import SIGINT, set_wakeup_fd
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -57,17 +56,25 @@ class LogHandler(LogHandlerBase):
         self._drawn = self._kind = ""  # the line on a terminal; of the last job that began, its rule's first word
         self._kind_began_s: list[float] = []  # each job since those of another kind
         self._waiting: Counter[str] = Counter()  # jobs of each kind that have not begun
-        self._is_broken = self._is_interrupted = False
+        self._is_broken = False
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, daemon=True)
-        # Ctrl-C is remembered, and takes its way: no event tells it from a failure. Under nohup it stays ignored
-        if threading.current_thread() is threading.main_thread() and callable(before := getsignal(SIGINT)):
+        # Ctrl-C is remembered, and takes its way: no event tells it from a failure. With a handler of our own some runs
+        # would hang: only beside Python's own does asyncio, in which Snakemake waits, end its tasks in order
+        self._interrupted = threading.Event()
+        self._signals, self._numbers = os.pipe()
+        os.set_blocking(self._signals, False)
+        os.set_blocking(self._numbers, False)
+        if threading.current_thread() is threading.main_thread():
+            set_wakeup_fd(self._numbers, warn_on_full_buffer=False)
 
-            def on_interrupt(number: int, frame: FrameType | None) -> None:
-                self._is_interrupted = True
-                before(number, frame)
-
-            signal(SIGINT, on_interrupt)
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether there was a Ctrl-C: Python writes down the number of each signal that is not ignored."""
+        with suppress(BlockingIOError):
+            if SIGINT in os.read(self._signals, 4096):
+                self._interrupted.set()
+        return self._interrupted.is_set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count what the record tells, and print it if it is news."""

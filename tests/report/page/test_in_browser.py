@@ -13,7 +13,7 @@ from kernel_dvfs.cli.main import main
 pytestmark = pytest.mark.slow
 
 WIDTHS = {"desktop": 1280, "phone": 390}
-KERNELS = "table[data-table=kernel_clocks]"
+KERNELS = "table[data-table=chosen_clocks]"
 ORDER = f"[...document.querySelectorAll('{KERNELS} tbody tr')].map(row => row.cells[0].dataset.value)"
 
 
@@ -142,7 +142,7 @@ def test_a_fleet_is_counted_by_the_reader_s_own_numbers(browser, pages, tmp_path
 def test_a_table_becomes_the_csv_that_it_was_made_from(browser, pages):
     page = browser.open(address(pages["study"]), WIDTHS["desktop"])
     made = page.ask(f"csvOf(document.querySelector('{KERNELS}'))").splitlines()
-    with open(pages["study"].parent / "tables/kernel_clocks.csv") as file:
+    with open(pages["study"].parent / "tables/chosen_clocks.csv") as file:
         rows = list(csv.DictReader(file))
     shown = list(csv.DictReader(made))
     assert [row["id"] for row in shown] == [row["id"] for row in rows]
@@ -173,18 +173,23 @@ def test_headings_go_down_one_step_at_a_time(browser, pages):
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-def test_all_rows_of_a_chart_have_one_scale(browser, tmp_path, width):
+def test_studies_compared_have_a_dot_each_and_labels_apart_and_inside(browser, tmp_path, width):
     (tmp_path / "comparison").mkdir()
     (tmp_path / "comparison/gpus.csv").write_text(
-        "gpu,workload,kind,kernel_claimed_energy_change_percent\nA rather long name of a GPU,w,simulated,-7.5\n"
-        "B,w,nvml,-2.5\n"
+        "gpu,workload,kind,kernel_claimed_energy_change_percent,kernel_claimed_time_change_percent\n"
+        "A rather long name of a GPU,w,simulated,-7.5,-0.1\nB,w,nvml,-7.4,-0.12\nC,w,nvml,-2.5,0.4\n"
     )
     assert main(["report", str(tmp_path / "comparison")]) == 0
     page = browser.open(address(tmp_path / "comparison/report.html"), width)
-    tracks = page.ask(
-        "[...document.querySelectorAll('.chart')].map(chart => [...chart.querySelectorAll('.track')]"
-        ".map(each => { const box = each.getBoundingClientRect(); return [box.left, box.width]; }))"
+    assert page.ask("document.querySelectorAll('.plane circle').length") == 3
+    boxes = page.ask(
+        "[document.querySelector('.plane svg'), ...document.querySelectorAll('.plane text.claimed')]"
+        ".map(each => { const box = each.getBoundingClientRect(); return [box.left, box.right, box.top, box.bottom]; })"
     )
-    assert tracks and all(len(chart) >= 3 for chart in tracks)
-    for chart in tracks:
-        assert all(own == pytest.approx(chart[0], abs=0.5) for own in chart)
+    (left, right, top, bottom), *labels = boxes
+    assert len(labels) == 3
+    for number, (first, last, high, low) in enumerate(labels):
+        assert left <= first and last <= right and top <= high and low <= bottom
+        for other in labels[:number]:
+            # a line's own leading may touch the next one's
+            assert last <= other[0] or first >= other[1] or low <= other[2] + 4 or high >= other[3] - 4

@@ -146,17 +146,15 @@ _OF_SEQUENCE = (
 
 
 def add_choose(parser: ArgumentParser) -> None:
-    parser.epilog = (
-        "example: kernel-dvfs choose profile.parquet --scope global --objective waste --slack 0 -o schedule.json"
-    )
+    parser.epilog = "example: kernel-dvfs choose profile.parquet --slack 1 -o schedule.json"
     parser.add_argument("profile", metavar="P.parquet")
     parser.add_argument("--granularity", **one_of(("kernel", "pass")), help="default: kernel")
     parser.add_argument(
         "--scope",
         **one_of(("single", "local", "global")),
-        help="one pair for all, each on its own, or all together (required for a schedule)",
+        help="one pair for all, each on its own, or all together (default: global)",
     )
-    parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="required for a schedule")
+    parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="default: waste")
     parser.add_argument(
         "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
     )
@@ -210,20 +208,19 @@ def add_choose(parser: ArgumentParser) -> None:
         "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"
     )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument("-o", "--output", required=True, metavar="S.json")
+    parser.add_argument("-o", "--output", metavar="S.json", help="default: print the answer only")
 
 
 def run_choose(options: Namespace) -> None:
     if options.json and (options.frontier or options.sequence is not None):
         raise InputError("--json is the answer of a schedule; leave it out with --frontier and --sequence")
+    if options.output is None and (options.frontier or options.sequence is not None):
+        raise InputError("choose: -o is missing: --frontier and --sequence write a file; add -o S.json")
     if options.frontier:
         _run_frontier(options)
         return
-    for name in ("scope", "objective"):
-        if getattr(options, name) is None:
-            raise InputError(f"choose: --{name} is missing; a schedule needs --scope and --objective")
     slack = options.slack or 0
-    if options.slack is not None and options.objective != "waste":
+    if options.slack is not None and options.objective not in (None, "waste"):
         raise InputError(
             f"--slack {slack:g}: slack belongs to waste; leave it out with --objective {options.objective}"
         )
@@ -244,8 +241,8 @@ def _run_schedule(options: Namespace, slack: float) -> None:
     schedule = choose(
         options.profile,
         granularity=granularity,
-        scope=options.scope,
-        objective=options.objective,
+        scope=options.scope or "global",
+        objective=options.objective or "waste",
         slack_percent=slack,
         weights=options.weights,
         ties=options.ties,
@@ -255,8 +252,11 @@ def _run_schedule(options: Namespace, slack: float) -> None:
         raise InputError(
             f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
         )
-    write_json(options.output, schedule)
+    if options.output is not None:
+        write_json(options.output, schedule)
     print(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
+    if options.output is None:
+        tell("note: nothing is written; add -o schedule.json for the clocks of each kernel")
 
 
 def _walked(path: str, granularity: str, slack: float) -> Walked:
@@ -287,7 +287,7 @@ def _run_sequence(options: Namespace, slack: float) -> None:
     from kernel_dvfs.sequence.programme import choose_changes
     from kernel_dvfs.sequence.schedule import iteration_schedule
 
-    asked = (options.granularity or "kernel", options.scope, options.objective)
+    asked = (options.granularity or "kernel", options.scope or "global", options.objective or "waste")
     if asked != ("kernel", "global", "waste"):
         raise InputError(f"--sequence is for --scope global --objective waste of kernels, not {' '.join(asked)}")
     for name in ("weights", "walk"):
@@ -460,9 +460,9 @@ def run_headline_map(options: Namespace) -> None:
 def _axes(text: str) -> dict[str, list[float]]:
     given = json_object("--axes", text, _EXAMPLE)
     good = all(
-        isinstance(each, list) and all(isinstance(one, (int, float)) and one > 0 for one in each)
+        isinstance(each, list) and all(isinstance(one, (int, float)) and one >= 0 for one in each)
         for each in given.values()
     )
     if not good:
-        raise InputError(f"--axes {text}: not lists of positive numbers; expected {_EXAMPLE}")
+        raise InputError(f"--axes {text}: not lists of numbers from 0 on; expected {_EXAMPLE}")
     return given

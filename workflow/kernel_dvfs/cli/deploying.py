@@ -183,6 +183,56 @@ def _apply_say(line: str) -> None:
     print(f"kernel-dvfs: {line}", file=sys.stderr, flush=True)
 
 
+# --- tune -----------------------------------------------------------------------------------------------------------
+
+
+def add_tune(parser: ArgumentParser) -> None:
+    parser.usage = "kernel-dvfs tune [--slack PERCENT] [--progress REGEX] [options] -- COMMAND ..."
+    parser.epilog = "example: kernel-dvfs tune --slack 1 --progress 'iter (\\d+)' -- python train.py"
+    parser.add_argument(
+        "--slack", type=number(0, 50, "percent"), default=1.0, metavar="PERCENT", help="a step may be slower by (1)"
+    )
+    parser.add_argument(
+        "--progress",
+        metavar="REGEX",
+        help="finds the step's number, its first group, in what the command prints (default: the command marks steps)",
+    )
+    parser.add_argument("--gpu", default="", metavar="GPU,...", help="UUIDs or indices of all GPUs of the training")
+    parser.add_argument(
+        "--minutes", type=number(0.1, 600, "minutes"), default=30.0, metavar="MIN", help="then a pair is kept (30)"
+    )
+    parser.add_argument(
+        "--block", type=number(1, 600, "seconds"), default=5.0, metavar="S", help="at one pair, in turn with auto (5)"
+    )
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
+    parser.add_argument("--dry-run", action="store_true", help="set nothing: measure auto, say what would be tried")
+    parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
+    parser.add_argument("--report", metavar="R.json", help="also write what was found, as JSON")
+    parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
+
+
+def run_tune(options: Namespace) -> int:
+    from kernel_dvfs.deploy.tune import tune_command
+
+    if not options.command_words:
+        raise InputError("tune: no command; write it after --, as in: kernel-dvfs tune --slack 1 -- python train.py")
+    code, found = tune_command(
+        options.command_words,
+        options.progress,
+        options.slack,
+        options.gpu,
+        options.minutes,
+        options.through,
+        options.dry_run,
+        options.share,
+        _apply_say,
+        options.block,
+    )
+    if options.report:
+        write_json(options.report, found | {"command": options.command_words})
+    return code
+
+
 # --- latency --------------------------------------------------------------------------------------------------------
 
 CLOCK = whole(1, 20000)  # MHz

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -156,13 +157,64 @@ def run_identify(options: Namespace) -> None:
         print(specimen.here(options.gpu, options.results, options.tell))
 
 
+# --- calibrate ------------------------------------------------------------------------------------------------------
+
+
+def add_calibrate(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Fit a simulated GPU to a board of this machine: two probes of its memory, half a minute each, at the clocks "
+        "as they are. Nothing is set. Writes a configuration that a study takes (snakemake --configfile)."
+    )
+    parser.epilog = "example: kernel-dvfs calibrate --gpu nvml:0 -o board.yaml"
+    parser.add_argument("--gpu", default="nvml", metavar="nvml[:UUID|INDEX]", help="which GPU (default: the only one)")
+    parser.add_argument(
+        "--like", default="", metavar="SPEC", help="the simulated GPU of its type (default: by its name)"
+    )
+    parser.add_argument("-o", "--output", default="board.yaml", metavar="FILE.yaml", help="default: board.yaml")
+
+
+def run_calibrate(options: Namespace) -> None:
+    import yaml
+
+    from kernel_dvfs.deploy.control import facts_of
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.gpu import spec as specs
+    from kernel_dvfs.gpu.guard import Guard
+    from kernel_dvfs.measurement.real import calibration
+
+    about = facts_of(options.gpu.removeprefix("nvml").removeprefix(":"))
+    like = options.like or specs.of_board(about["name"])
+    if not like:
+        raise InputError(
+            f"calibrate: no simulated GPU is of the type of {about['name']}; name the nearest, --like "
+            f"{'|'.join(specs.names())}"
+        )
+    spec = specs.resolve(like)
+    with Guard(about["uuid"], mode="dry-run", say=_say) as guard:
+        probes = calibration.measure(guard, about, _say)
+    found = calibration.overrides(spec, probes)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    heading = f"# {about['name']} ({about['uuid']}), driver {about['driver']}, {date}: kernel-dvfs calibrate\n"
+    write_text(options.output, heading + yaml.safe_dump({"gpu": like, "gpu_overrides": found}, sort_keys=False))
+    families, own = found["families"], spec["families"]
+    print(
+        f"{about['name']}: a DRAM byte takes {found['energy_pj']['dram_byte']:g} pJ ({like}: "
+        f"{spec['energy_pj']['dram_byte']:g}); copies reach {families['default']['dram_efficiency']:g} of "
+        f"{spec['memory']['gb_per_s']:g} GB/s ({own['residual']['dram_efficiency']:g}), reads "
+        f"{families['bias']['dram_efficiency']:g} ({own['bias']['dram_efficiency']:g})"
+    )
+    print(f"{options.output}: simulates this board: snakemake --cores 1 all --configfile {options.output}")
+
+
 # --- reset ----------------------------------------------------------------------------------------------------------
 
 _LOOK_EVERY_S = 1.0
 
 
 def add_reset(parser: ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs reset --all; in the epilog of a batch system: kernel-dvfs reset --all --stale"
+    parser.epilog = (
+        "example: kernel-dvfs reset --all; in the epilog of a batch system: kernel-dvfs reset --all --after-job"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
     which.add_argument("--all", action="store_true", help="every GPU")
@@ -175,6 +227,12 @@ def add_reset(parser: ArgumentParser) -> None:
         help="with --stale: look again every second; start it outside of the jobs that it watches",
     )
     parser.add_argument("--force", action="store_true", help="even if another run holds the GPU")
+    parser.add_argument(
+        "--after-job",
+        action="store_true",
+        help="with --all, when a job is over: each GPU that Slurm gave it ($SLURM_JOB_GPUS; all where Slurm runs no "
+        "job here), whatever the job has left in the place of its leases",
+    )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
         "--after",
@@ -192,6 +250,8 @@ def run_reset(options: Namespace) -> None:
 
     if not (options.uuid or options.all or options.stale):
         raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
+    if options.after_job and (options.stale or not options.all):
+        raise InputError("reset: --after-job resets all GPUs of the job that is over; add --all, and leave --stale out")
     if options.watch and not options.stale:
         raise InputError("reset: --watch looks for what killed runs leave; add --stale")
     # what could never be done is refused now, not when something is left behind and nobody looks
@@ -208,7 +268,7 @@ def run_reset(options: Namespace) -> None:
             return
     with Library() as nvml:
         if not options.stale:
-            wanted = uuids(nvml) if options.all else [options.uuid]
+            wanted = _of_job(uuids(nvml)) if options.after_job else uuids(nvml) if options.all else [options.uuid]
         errors = []
         here = uuids(nvml)
         for uuid in wanted:
@@ -222,6 +282,20 @@ def run_reset(options: Namespace) -> None:
                 errors.append(error)
     if errors:
         raise ExceptionGroup("not all clocks were reset", errors)
+
+
+def _of_job(here: list[str]) -> list[str]:
+    """UUIDs of the GPUs of the job in whose epilog this runs, of those that are here, in NVML's order.
+
+    Raises InputError where Slurm names one that is not here.
+    """
+    if "SLURM_JOB_ID" not in os.environ:
+        return here
+    # the numbers are the node's own, whatever a job sees of it (Slurm's "Prolog and Epilog Guide"); none: it had no GPU
+    numbers = list(filter(None, os.environ.get("SLURM_JOB_GPUS", "").split(",")))
+    if wrong := [each for each in numbers if not (each.isdecimal() and len(each) <= 4 and int(each) < len(here))]:
+        raise InputError(f"reset: SLURM_JOB_GPUS names {wrong[0]!r}, and there are {len(here)} GPUs here; use --uuid")
+    return [here[int(each)] for each in numbers]
 
 
 def _check_here(uuid: str | None, after: dict[str, list[int] | None]) -> None:
@@ -286,7 +360,7 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
     except Held as held:
         if options.stale and not options.force:
             return f"{held}: left alone"
-        if not options.force:
+        if not (options.force or options.after_job):
             raise InputError(f"{held}, or add --force") from None
         return f"{given_back()}, although {held}"
     except InputError as unusable:

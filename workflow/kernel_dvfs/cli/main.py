@@ -31,11 +31,15 @@ COMMANDS = {
     ),
     "choose": command_of("data", "choose", "choose clocks from a profile: a schedule"),
     "apply": command_of("deploying", "apply", "run a command at chosen clocks, then restore them"),
+    "tune": command_of("deploying", "tune", "find the clocks of a training while it runs, keep them, then restore"),
     "reset": command_of("hardware", "reset", "give a real GPU's clocks back"),
     "latency": command_of(
         "deploying",
         "latency",
         "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile",
+    ),
+    "calibrate": command_of(
+        "hardware", "calibrate", "fit a simulated GPU to a board of this machine: two probes of its memory, a minute"
     ),
     "broker": command_of(
         "hardware", "broker", "a daemon run by root: sets GPU clocks for named users, and restores them"

@@ -255,6 +255,12 @@ def add_aggregate(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--search", metavar="S.json", help="pool what this search (kernel-dvfs measure search) asked for as well"
     )
+    parser.add_argument(
+        "--published",
+        default="",
+        metavar="P.parquet",
+        help="also write the profile of one sweep: the first measurement of each point, before any race and walk",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
@@ -267,6 +273,7 @@ def run_aggregate(options: Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse_pair(text, "-") for text in options.pairs.split(",") if text]
     requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
+    swept = requests
     walked: list[request.Request] = []
     if options.search:
         found = search_file.read(options.search)
@@ -275,13 +282,14 @@ def run_aggregate(options: Namespace) -> None:
                 f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
                 "kernel-dvfs measure search again"
             )
-        requests, checksums, walked = requests + found.pooled, found.records, found.walked
+        swept, checksums, walked = requests + found.searched, found.records, found.walked
+        requests = requests + found.pooled
     if not requests:
         raise InputError(
             "measure aggregate: nothing to aggregate: give --pairs of the sweep, or --search S.json, or both"
         )
     where = options.records, requests, options.auto_repeats, options.output
-    aggregate.from_records(setup, *where, checksums, walked)
+    aggregate.from_records(setup, *where, checksums, walked, swept, options.published)
 
 
 # --- add step -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +36,15 @@ def add_output(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--options", default="{}", metavar="JSON", help='of the one table that is named, e.g. {"repeats": 10}'
     )
+    parser.add_argument(
+        "--inputs", type=_paths, metavar="JSON", help="paths of the only files that it may be made from (default: any)"
+    )
 
 
 def run_output(options: Namespace) -> None:
     """Make them and write their files."""
     from kernel_dvfs import registry
+    from kernel_dvfs.report.results import Results
     from kernel_dvfs.report.write import write
 
     kind = registry.kind_of(options.folder)
@@ -51,7 +55,8 @@ def run_output(options: Namespace) -> None:
     for output in named or _of_such(study, kind, known):
         try:
             arguments = checked(output, given)
-            write(output.make(study, **arguments), output, options.folder, (output.subject or _subject)(study))
+            read = Results(options.folder, output.procedure, options.inputs) if kind == "gpu" else study
+            write(output.make(read, **arguments), output, options.folder, (output.subject or _subject)(read))
         except InputError as error:
             if named:
                 raise
@@ -62,6 +67,18 @@ def _of_such(study: Any, kind: str, known: Outputs) -> list[Output]:
     """All that a study can have, and that needs no options."""
     fitting = (study.gpu["kind"], "step" in study.workload) if kind == "gpu" else ("",)
     return [each for each in known.values() if each.fits(*fitting) and not _lacking(each, {})]
+
+
+def _paths(text: str) -> list[str]:
+    """A list of paths as JSON. Raises ArgumentTypeError."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not _is_texts(found):
+        raise ArgumentTypeError(f"{text[:40]!r}: expected a list of paths as JSON")
+    paths: list[str] = found
+    return paths
 
 
 def _subject(study: Any) -> str:
@@ -219,13 +236,13 @@ def _prometheus(folder: Path, path: str) -> None:
     """Write the metrics of a study, whole or not at all, as a collector that may read at any time needs it."""
     from kernel_dvfs.files import write_text
     from kernel_dvfs.report import prometheus
-    from kernel_dvfs.report.page.answer import answer
+    from kernel_dvfs.report.page.answer import answer, strict_again
     from kernel_dvfs.report.page.tables import read_rows
     from kernel_dvfs.report.results import Results
 
     results = Results(folder)
-    validation = folder / "tables" / "validation.csv"
-    found = answer(results, read_rows(validation) if validation.is_file() else None)
+    headline = folder / "tables" / "headline.csv"
+    found = answer(results, strict_again(read_rows(headline)) if headline.is_file() else None)
     if found is None:
         raise InputError(f"{folder}: no strict schedule is feasible, so there is nothing to tell Prometheus")
     write_text(path, prometheus.text(results, found))

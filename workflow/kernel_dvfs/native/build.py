@@ -32,7 +32,7 @@ from kernel_dvfs.native.load import BACKENDS, SCHEMA, read_build
 
 MODES = ("auto", "on", "off")
 SHOWN_LINES = 20
-PACKAGES = "scikit-build-core pybind11 cmake ninja"
+PACKAGES = "scikit-build-core pybind11 cmake ninja cmeel-eigen"
 # the build backend's hook, to be run in the project's folder (PEP 517)
 HOOK = "import json, sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
 # settings that compilers read from the environment
@@ -40,7 +40,7 @@ VARIABLES = ("CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS",
 # settings that the build's own tools read, of which no record would tell: they are kept from them
 HIDDEN = re.compile(r"SKBUILD_|(CMAKE_ARGS|CMAKE_BUILD_TYPE|CMAKE_TOOLCHAIN_FILE)$")
 LANGUAGES = {".c": "c", ".cpp": "cxx", ".cu": "cuda"}
-TOOLS = ("pybind11", "compilers", "architectures", "cublaslt", "cudnn")  # what CMake says of them
+TOOLS = ("pybind11", "eigen", "compilers", "architectures", "cublaslt", "cudnn")  # what CMake says of them
 # what a backend is made of, below the source folder
 _PROJECT = ("CMakeLists.txt", "pyproject.toml")
 _SHARED = (*_PROJECT, "include/kdvfs/*.*", "bindings/*.hpp")

@@ -78,7 +78,7 @@ class Study(layout.Folder):
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
     variants: dict[str, Variant] = field(default_factory=dict)
-    batches: tuple[int, ...] = ()  # where the strict schedule is carried to
+    batches: tuple[int, ...] = ()  # where the strict schedule, as published, is carried to
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
@@ -257,12 +257,20 @@ class Study(layout.Folder):
         return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
 
     def schedule_files(self) -> list[str]:
-        """Every schedule that the study asks for."""
+        """Every schedule that is relied on: global for each limit, one pair for all, and what EDP would take."""
+        if not self.is_chosen:
+            return []
+        levels = ["kernel", "pass"] if self.has_passes else ["kernel"]
+        limits = [relaxed(limit, level) for level in levels for limit in self.limits_percent]
+        return [self.schedule(name) for name in sorted([*limits, layout.SINGLE, layout.EDP])]
+
+    def published_files(self) -> list[str]:
+        """Every schedule that is chosen as published: those that Table 2 compares."""
         if not self.is_chosen:
             return []
         # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
         always = [layout.STRICT, *self.pass_schedules]
-        return [self.schedule(name) for name in sorted({*always, *self.schedules})]
+        return [self.schedule(layout.published(name)) for name in sorted({*always, *self.schedules})]
 
     def validation(self, names: Iterable[str]) -> list[str]:
         """The records of the repeats that validate schedules."""
@@ -298,14 +306,15 @@ class Study(layout.Folder):
         own = [self.setup] if self.setup else []
         return own + [variant.setup for variant in self.variants.values()]
 
-    def elsewhere(self, workload: str) -> list[str]:
-        """What other GPUs' folders hold of a workload (`*`: of any): the report shows them beside this study."""
+    def elsewhere(self, workload: str, schedule: str, again: str) -> list[str]:
+        """What other GPUs' folders hold of a workload (`*`: of any) and a schedule: the report shows them beside this
+        study. again: the table that says what measuring it again gave."""
         found = []
-        for strict in sorted(Path(self.folder).parents[1].glob(f"*/{workload}/schedules/{layout.STRICT}.json")):
-            folder = strict.parents[1]
-            if folder != Path(self.folder):
-                beside = (folder / "profile.parquet", strict, folder / "tables/validation.csv")
-                found += [str(path) for path in beside if path.is_file()]
+        for folder in sorted(Path(self.folder).parents[1].glob(f"*/{workload}")):
+            other = layout.Folder(str(folder))
+            beside = (other.profile, other.published_profile, other.schedule(schedule), f"{folder}/tables/{again}.csv")
+            if folder != Path(self.folder) and Path(other.schedule(schedule)).is_file():
+                found += [path for path in beside if Path(path).is_file()]
         return found
 
     def inputs_of(self, output: Output) -> list[str]:
@@ -334,17 +343,17 @@ class Study(layout.Folder):
         gone = records.changed(f"{self.folder}/measurements", beyond)
         return _again(found, gone) if gone else found.token
 
-    def walk_file(self, scope: str, objective: str, weights: str) -> list[str]:
-        """What a schedule is chosen from besides the profile: the global ones have walked."""
-        is_walked = self.is_refined and (scope, objective, weights) == ("global", "waste", "")
+    def walk_file(self, procedure: str, scope: str, objective: str, weights: str) -> list[str]:
+        """What a schedule is chosen from besides the profile: the global ones that are relied on have walked."""
+        is_walked = self.is_refined and (procedure, scope, objective, weights) == ("", "global", "waste", "")
         return [self.search_file] if is_walked else []
 
-    def walked(self, level: str, scope: str, objective: str, slack: str, weights: str) -> str:
-        """A digest of what a walk has shown for a schedule, named by these parts; "" where none has.
+    def walked(self, procedure: str, level: str, scope: str, objective: str, slack: str, weights: str) -> str:
+        """A digest of what a walk has shown for a schedule, named by these parts of its path; "" where none has.
 
         It follows from that alone; the walk's file also tells what was measured, so each search writes another one.
         """
-        if not self.walk_file(scope, objective, weights):
+        if not self.walk_file(procedure, scope, objective, weights):
             return ""
         try:
             version = Path(self.search_file).stat().st_mtime_ns
@@ -373,9 +382,9 @@ def _again(found: search_file.Search, gone: list[str]) -> str:
     return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
 
 
-def relaxed(slack_percent: float) -> str:
-    """The name of the relaxed global schedule, counterpart of layout.STRICT."""
-    return f"kernel-global-waste-slack{decimals(slack_percent)}"
+def relaxed(slack_percent: float, level: str = "kernel") -> str:
+    """The name of the relaxed global schedule, counterpart of layout.STRICT; level: kernel or pass."""
+    return f"{level}-global-waste-slack{decimals(slack_percent)}"
 
 
 def decimals(percent: float) -> str:

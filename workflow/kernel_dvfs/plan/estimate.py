@@ -58,6 +58,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
         repeats_s = validation_repeats * compared_s
         parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
         targets = sum(len(study.passes if name in study.pass_schedules else study.kernels) for name in study.headline)
+        targets += len(study.kernels) * bool(study.headline)  # as published
         parts["validation"] = targets * repeats_s
         parts[OTHER_SIZES] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
     return parts

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import of_step
-from kernel_dvfs.workload.traffic import dense_gemm_byte
+from kernel_dvfs.workload.traffic import dense_products
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
 # of a configuration: kernels swept alone, at no other batch, degree or tensor-core energy
@@ -108,8 +108,7 @@ def _measured(config: dict, results: str) -> Study:
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
-            traffic: Callable | None = None if is_real else lambda rows: dense_gemm_byte(rows, spec)
-            workload = of_model(options, *board.cores, *([traffic] if traffic else []))
+            workload = of_model(options, *board.cores, None if is_real else lambda rows: dense_products(rows, spec))
         gpu = about if is_real else about | {"spec": spec}
         digest, text = setup.content(gpu, workload.about, workload.targets, _protocol(config, kind))
         return PlannedFile(f"{folder}/setup/{digest}.json", text), workload
@@ -332,23 +331,25 @@ def _degrees(config: dict) -> list:
 def _energies_pj(config: dict) -> list[float]:
     """Energies of a tensor-core FLOP that the headline is repeated for; null in the configuration: the spec's range."""
     asked: list[float] | None = config["tensor_energy_pj"]
-    return list(gpu_spec.tensor_energy_range_pj(config["gpu"])) if asked is None else asked
+    return gpu_spec.range_of(config["gpu"], "tensor_energy_pj") if asked is None else asked
 
 
 def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
-    """The values on each axis of the headline's map (layout.HEADLINE_AXES); {} where none is asked for."""
+    """The values on each axis of the headline's map, and the ends of what the spec has a range for
+    (layout.HEADLINE_AXES, HEADLINE_ENDS); {} where none is asked for."""
     asked = config["headline_map"]
     if asked is None:
         return {}
     name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
-    between = gpu_spec.auto_core_range_mhz(name)
-    known_mhz = [own_mhz] if between is None else sorted({*between, own_mhz})
-    energies_pj = asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name)
+    between = gpu_spec.range_of(name, "auto_core_mhz")
+    ends = {figure: gpu_spec.range_of(name, figure) for figure in layout.HEADLINE_ENDS}
+    known_mhz = sorted({*between, own_mhz})
+    energies_pj = asked["tensor_energy_pj"] or gpu_spec.range_of(name, "tensor_energy_pj")
     return {
         "tensor_energy_pj": _spread(energies_pj, asked["points"][0]),
         "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"][1]),
         "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
-    }
+    } | {figure: known for figure, known in ends.items() if known}
 
 
 def _spread(ends: list[float], points: int) -> list[float]:

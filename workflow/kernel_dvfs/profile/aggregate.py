@@ -47,11 +47,14 @@ def from_records(
     output: str,
     checksums: Mapping[str, str] | None = None,
     walked: Sequence[Request] = (),
+    swept: Sequence[Request] = (),
+    published: str = "",
 ) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
     walked: what a walk asked for: read, so that nothing changed goes unnoticed, and not pooled. checksums: {path below
-    the folder: SHA-256} of exactly all these records, as a search read them; None: not checked.
+    the folder: SHA-256} of exactly all these records, as a search read them; None: not checked. swept: those of the
+    requests that precede any race; published: where the profile of their first measurements goes; "": nowhere.
     Raises InputError naming a bad record.
     """
     records = Records(setup, folder, checksums)
@@ -67,6 +70,8 @@ def from_records(
             "that the search was given"
         )
     _write(setup, rows, output)
+    if published:
+        _write(setup, columns(setup, swept, auto_repeats, records.points, is_first=True), published)
 
 
 def from_bench(
@@ -81,10 +86,13 @@ def from_bench(
     _write(setup, columns(setup, sweep(setup, pairs, auto_repeats, studies), auto_repeats, points), output)
 
 
-def columns(setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points) -> dict[str, list[Any]]:
+def columns(
+    setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points, is_first: bool = False
+) -> dict[str, list[Any]]:
     """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
 
-    points(target)(pair, repeat): the point, as in a record; None where it was left out.
+    points(target)(pair, repeat): the point, as in a record; None where it was left out. is_first: of the repeats of a
+    point, only the first usable one counts.
     """
     rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     groups: list[Group] = []
@@ -106,6 +114,8 @@ def columns(setup: Setup, requests: Sequence[Request], auto_repeats: int, points
                 )
                 if not measured:
                     continue
+                if is_first:
+                    measured = measured[:1]
                 groups.append(((study, name), measured))
                 row = _row(pair, [each for _, each in measured]) | {
                     "study": study_of(setup.workload, study, name),

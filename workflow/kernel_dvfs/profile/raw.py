@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile.units import RESERVED, UNITS
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -107,20 +109,27 @@ def read_text(path: str | PathLike[str]) -> str:
 
 
 def read_csv(path: str | PathLike[str]) -> Raw:
-    """A comma-separated table with one header line; rows keep the number of their (first) physical line."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    """A table with one header line, as people have them; rows keep the number of their (first) physical line.
+
+    Lines that begin with # are comments. Where the header has no comma, columns may be separated by semicolons, tabs or
+    bars, and numbers may have decimal commas. A heading such as `Time [ms]` is the column time_ms, and a cell such as
+    `1.5 ms` there is the number. Raises InputError.
+    """
+    text = read_text(path)
+    separator = _separator(text)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     header: list[str] | None = None
     lines: list[int] = []
     cells_in_order: list[str] = []  # flat: a hundred thousand small lists would keep the garbage collector busy
     start = 1
     try:
         for cells in reader:
-            if not cells:  # a blank line
+            if not cells or cells[0].lstrip().startswith(COMMENT):
                 pass
             elif header is None:
                 header = [name.strip() for name in cells]
                 header_place = f"line {start}"
-                _check_header(path, header, header_place)
+                _check_names(path, header, f", {header_place}")
             elif len(cells) != len(header):
                 found = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
                 raise InputError(f"{path}, line {start}: {found} where the header names {len(header)} columns")
@@ -134,14 +143,51 @@ def read_csv(path: str | PathLike[str]) -> Raw:
         raise InputError(f"{path}, line 1: the file is empty; a table needs a header line and rows")
     if not lines:
         raise InputError(f"{path}, {header_place}: the table has a header but no rows")
-    columns = {name: cells_in_order[index :: len(header)] for index, name in enumerate(header)}
-    return Raw(path, columns, lambda row: f"line {lines[row]}", header_place)
+    named = _named(header)
+    columns = {
+        name: _cells(name, cells_in_order[index :: len(header)], separator != ",") for index, name in enumerate(named)
+    }
+    shown = {name: given for name, given in zip(named, header, strict=True) if name != given}
+    return Raw(path, columns, lambda row: f"line {lines[row]}", header_place, shown)
 
 
-def _check_header(path: str | PathLike[str], header: list[str], place: str) -> None:
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise InputError(f"{path}, {place}: one column named {quote(header[0])}; separate columns by commas")
-    _check_names(path, header, f", {place}")
+COMMENT = "#"
+
+
+def _separator(text: str) -> str:
+    """What separates columns, by the first line that is no comment."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(COMMENT))
+    header = next(lines, "")
+    return "," if "," in header else next((mark for mark in ";\t|" if mark in header), ",")
+
+
+def _named(header: list[str]) -> list[str]:
+    """The headings, those that are a known column in other letters under its name: `Time [ms]` as time_ms."""
+    plain = [re.sub(r"[^a-z0-9]+", "_", given.lower()).strip("_") for given in header]
+    return [
+        # MJ and MW are not mJ and mW
+        name if name in RESERVED and plain.count(name) == 1 and not re.search(r"\bM[JW]\b", given) else given
+        for name, given in zip(plain, header, strict=True)
+    ]
+
+
+def _cells(name: str, cells: list[str], may_have_commas: bool) -> list[str]:
+    """Of a column of numbers: decimal commas as points, and without the column's own unit behind them."""
+    if name not in RESERVED:
+        return cells
+    unit = name.rpartition("_")[2]
+    if unit in _UNITS and any(cell.rstrip().lower().endswith(unit) for cell in cells):
+        # as it is written: MJ is not mJ
+        written = "MHz" if unit == "mhz" else unit[:-1] + unit[-1].upper() if unit[-1] in "jw" else unit
+        pattern = re.compile(rf"\s*([-+.,\deE]+)\s*({unit}|{written})\s*")
+        cells = [found[1] if (found := pattern.fullmatch(cell)) else cell for cell in cells]
+    if may_have_commas and not any("." in cell for cell in cells):
+        cells = [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
+    return cells
+
+
+_UNITS = {unit for known in UNITS.values() for unit in known}
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
 
 
 def _check_names(path: str | PathLike[str], names: list[str], where: str) -> None:

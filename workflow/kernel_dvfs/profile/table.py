@@ -75,6 +75,7 @@ def import_table(
     notices += notice
     core, mem = (_clocks(raw, columns[role], stated) for role in ("core", "mem"))
     reached_core, reached_mem = (_reached(raw, columns[role], stated) for role in ("reached core", "reached mem"))
+    _leave_the_only_memory_clock(core, mem, reached_mem)
     auto, reference_marks = _flags(raw, core, mem)
     notices += _release_auto_rows(raw, auto, core, mem, reached_core, reached_mem)
     extra = {column: _setting(raw, column, stated) for column in setting_columns}
@@ -390,6 +391,15 @@ def _reached(raw: Raw, column: str | None, stated: dict[str, float]) -> Clocks:
         if value is not None and value < 0:
             raise raw.fault(f"{quote(raw.columns[column][row])} is no clock in MHz", column, row)
     return [_plausible(raw, column, row, value, stated) if value else None for row, value in enumerate(values)]
+
+
+def _leave_the_only_memory_clock(core: Clocks, mem: Clocks, reached_mem: Clocks) -> None:
+    """A memory clock that every row has is no choice: where the core is left to the GPU, so is the memory."""
+    if len(set(mem)) > 1 or mem[0] is None:
+        return
+    for row, mhz in enumerate(core):
+        if mhz is None:
+            reached_mem[row], mem[row] = reached_mem[row] or mem[row], None
 
 
 def _flags(raw: Raw, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:

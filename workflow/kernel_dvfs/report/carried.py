@@ -1,10 +1,13 @@
-"""A schedule carried to other batches and degrees, and a choice made there: what tables and Figures 7 and 8 share."""
+"""A schedule carried to other batches and degrees, and a choice made there: what tables and Figures 7 and 8 share.
+
+Both are chosen as published, from one sweep each, so that only where they were chosen differs.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.layout import STRICT, carried, fresh_repeats
+from kernel_dvfs.layout import STRICT, carried, published
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,12 +19,6 @@ if TYPE_CHECKING:
 _COLUMNS = {"batch": "batch", "tp": "tensor_parallel"}
 CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen there", "claimed when chosen"
 QUANTITIES = ("time", "energy")
-# of a table's text: the two sides are not chosen alike
-CHOSEN_THERE_IS = (
-    "The schedule that is carried over, and everything in its own row, is the study's own. A choice made "
-    "elsewhere comes from one sweep alone, so it may run late, and the loss from reusing clocks "
-    "includes that difference: compare the validated time before the energy."
-)
 _LANES = 0.4  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series
 _PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
@@ -30,10 +27,15 @@ _PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
+def strict_and_repeats(plan: Any) -> list[str]:
+    """The strict schedule as published and, where it is measured again, the repeats of that."""
+    name = published(STRICT)
+    return [plan.schedule(name), *(plan.validation([name]) if plan.headline else [])]
+
+
 def inputs(plan: Any, kind: str) -> list[str]:
     """What the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
-    validation = plan.validation(plan.headline[:1])
-    return [plan.schedule(STRICT), *validation, *plan.carried(kind), *plan.chosen_again(kind)]
+    return [*strict_and_repeats(plan), *plan.carried(kind), *plan.chosen_again(kind)]
 
 
 def options(plan: Any, kind: str, values: list) -> dict:
@@ -72,7 +74,7 @@ def table(
     for value in values:
         name = f"{kind}-{value}"
         if value == own:
-            comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
+            comparisons = results.measured_again(STRICT, repeats)
             chosen_there = results.schedule(STRICT)
         else:
             kernels = results.setup(setups[str(value)]).targets["kernel"]

@@ -120,7 +120,7 @@ def changes(results: Results, name: str) -> pd.DataFrame:
     profile = results.profile
     points = profile[(profile.study == study_of(results.workload, "pass", name)) & (profile.target == name)]
     if points.empty:
-        path = results.folder / "profile.parquet"
+        path = results.profile_path
         raise InputError(f"{path}: no pass '{name}': this figure needs a sweep of passes, tables of kernels have none")
     auto = points[points.is_baseline].iloc[0]
     clocks = [*sorted(points.mem_mhz.dropna().unique()), np.nan]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.layout import PASS_STRICT, STRICT
+from kernel_dvfs.layout import EDP, PASS_STRICT, STRICT
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs.report.headings import headings
 
@@ -28,9 +28,6 @@ def write(results_root: str | Path) -> None:
         base = Path(results_root) / "comparison" / name
         write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))
         write_text(f"{base}.md", f"**{output.caption}**\n\n{_MARKDOWN[name](frame)}\n")
-
-
-EDP = "kernel-global-edp"
 
 
 @OUTPUTS.table(
@@ -120,10 +117,10 @@ def _validated(results: Results) -> dict:
         for quantity in ("time", "energy")
         for bound in ("change", "low", "high")
     }
-    if (results.folder / "tables" / "validation.csv").is_file():
-        for found in results.table("validation").itertuples():
-            for bound in ("change", "low", "high"):
-                row[f"kernel_fresh_{found.quantity}_{bound}_percent"] = getattr(found, f"fresh_{bound}_percent")
+    if (results.folder / "tables" / "headline.csv").is_file():
+        found = results.table("headline").set_index("schedule")
+        if STRICT in found.index:
+            row |= {name: found.at[STRICT, name.removeprefix("kernel_")] for name in row}
     return row
 
 

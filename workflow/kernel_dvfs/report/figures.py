@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.layout import HEADLINE_ENDS, PUBLISHED
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, tables, words
 from kernel_dvfs.workload.workload import WHOLE
@@ -132,8 +133,9 @@ def _notes() -> pd.DataFrame:
     title="Figure 3. The forward pass at each clock pair",
     text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
     "grey box of the lower view differ from auto by no more than measurements scatter.",
-    section="passes",
+    section="published",
     place=1,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -152,8 +154,9 @@ def fig3_forward_pass(results: Results) -> p9.ggplot:
     title="Figure 4. The backward pass at each clock pair",
     text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
     "grey box of the lower view differ from auto by no more than measurements scatter.",
-    section="passes",
+    section="published",
     place=2,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -339,8 +342,9 @@ _STRICT_PERCENT = 1e-3
     title="Figure 6. Claimed energy over tolerated slowdown",
     text="Choosing for all kernels together (global) beats choosing for each by itself (local). Claimed, so "
     "optimistic: the same noisy data selected the clocks.",
-    section="choosing",
-    place=1,
+    section="published",
+    place=3,
+    procedure=PUBLISHED,
     of_choice=True,
     inputs=lambda plan: [f"{plan.folder}/tables/relaxed.csv"],
 )
@@ -399,8 +403,9 @@ def claimed(table: pd.DataFrame) -> pd.DataFrame:
     "batch and with clocks chosen there; 95 % intervals over the validation repeats",
     title="Figure 7. The schedule at other batches",
     text="Validation repeats with 95 % intervals. Where one leaves zero on the energy axis, energy changes there.",
-    section="carried",
-    place=1,
+    section="published",
+    place=4,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -419,8 +424,9 @@ def fig7_data_parallelism(results: Results) -> p9.ggplot:
     "repeats",
     title="Figure 8. The schedule at other tensor-parallel degrees",
     text="Validation repeats with 95 % intervals, one rank, no communication.",
-    section="carried",
-    place=2,
+    section="published",
+    place=5,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -465,15 +471,21 @@ _X, _Y = "tensor_energy_pj", "gemm_traffic"
 def headline_map(results: Results) -> p9.ggplot:
     """From headline_map.csv: a panel for each highest clock at auto, the default marked in that of its own."""
     import plotnine as p9
+    from mizani.breaks import breaks_extended
 
     from kernel_dvfs.report import style
 
     found = results.headline_map.assign(change=lambda frame: frame.kernel_energy_change_percent)
+    own = found[found.is_default].iloc[0]
+    found = found[(found[[*HEADLINE_ENDS]] == own[[*HEADLINE_ENDS]]).all(axis=1)]
     default = found[found.is_default].assign(text=lambda one: f"default: {one.change.iloc[0]:+.1f} %")
     clocks = sorted(found.auto_core_mhz.unique())
     ground, lines, labels, default = (_with_panels(frame, clocks) for frame in (*surface(found), default))
     paper, others = lines[lines.is_paper], lines[~lines.is_paper]
-    middle = (found[_X].min() + found[_X].max()) / 2
+    ends = found[_X].min(), found[_X].max()
+    middle = sum(ends) / 2
+    # the ends of neighbouring panels would print over one another
+    inner = [each for each in breaks_extended()(ends) if ends[0] < each < ends[1]]
     side = "left" if default[_X].iloc[0] < middle else "right"
     reached = "the thick line" if len(paper) else "not reached anywhere here"
     return (
@@ -488,7 +500,7 @@ def headline_map(results: Results) -> p9.ggplot:
         + p9.scale_fill_gradientn(
             style.GAIN[::-1], limits=(min(found.change.min(), PAPER_PERCENT), max(0.0, found.change.max()))
         )
-        + p9.scale_x_continuous(expand=(0, 0))
+        + p9.scale_x_continuous(expand=(0, 0), breaks=inner)
         + p9.scale_y_continuous(expand=(0, 0))
         + p9.labs(
             title="The strict saving, over what nobody has measured",

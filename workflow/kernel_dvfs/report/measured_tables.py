@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, label
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import RELIED_ON, STRICT
 from kernel_dvfs.measurement.record import SKIPPED, read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report.step_costs import auto_records, cap_share
@@ -108,6 +108,7 @@ def _drift(records: list[dict]) -> float | None:
     "limit acts on them differently, so the two need not agree.",
     section="kernels",
     place=3,
+    procedure=RELIED_ON,
     kinds=("nvml",),
     inputs=lambda plan: [*map(plan.schedule, plan.pass_schedules)],
     options=lambda plan: {"schedules": plan.pass_schedules},
@@ -387,6 +388,7 @@ def _why(row: Any) -> str:
     "80 %, you get most of the saving with few clock changes.",
     section="step",
     place=2,
+    procedure=RELIED_ON,
     kinds=MEASURED,
     workload="step",
     of_choice=True,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint, Workload, read_schedule
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, Folder, subject
+from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, PUBLISHED, RELIED_ON, fresh_repeats, published, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -31,14 +32,49 @@ class _Deployable(TypedDict):
 
 
 class Results:
-    """`results/<gpu>/<workload>`. Each reader raises InputError naming the file that is missing or bad."""
+    """`results/<gpu>/<workload>`, by one of the two procedures: profile, schedules and their repeats are its own.
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    Each reader raises InputError naming the file that is missing or bad.
+    """
+
+    def __init__(self, folder: str | Path, procedure: str = RELIED_ON, inputs: Collection[str] | None = None) -> None:
+        """procedure: "published", "relied on", or "" for what reads no choice. inputs: paths of the only files that may
+        be read; another one that lies there is of another configuration. None: any. Setups are named by their content,
+        so none can be a wrong one."""
+        self.folder, self.procedure = Path(folder), procedure
+        self.inputs = None if inputs is None else frozenset(map(os.path.abspath, inputs))
+
+    def has(self, name: str) -> bool:
+        """Whether a file of this folder is there and may be read."""
+        path = self.folder / name
+        return path.is_file() and (self.inputs is None or os.path.abspath(path) in self.inputs)
+
+    def path(self, name: str) -> Path:
+        """A file of this folder. Raises InputError where it is not among the inputs."""
+        path = self.folder / name
+        if self.inputs is not None and os.path.abspath(path) not in self.inputs:
+            raise InputError(f"{path}: not an input of what is made; declare it above its function")
+        return path
+
+    def named(self, name: str) -> str:
+        """A schedule's name in `schedules/`, by the procedure."""
+        if not self.procedure:
+            raise InputError(f"{self.folder}: schedule {name} belongs to a procedure; declare it above the function")
+        return published(name) if self.procedure == PUBLISHED else name
+
+    @cached_property
+    def profile_path(self) -> Path:
+        """The profile that clocks are chosen from."""
+        is_published = self.procedure == PUBLISHED and self.has("published.parquet")
+        return self.path("published.parquet" if is_published else "profile.parquet")
 
     @cached_property
     def _profile(self) -> Profile:
-        return read_profile(self.folder / "profile.parquet")
+        found, own = read_profile(self.profile_path), self.folder / "published.parquet"
+        # the rows of a table are what they are; what was measured has more than the first measurements
+        if self.procedure == PUBLISHED and self.profile_path != own and found.metadata["gpu"]["kind"] != "table":
+            raise InputError(f"{own}: missing; run snakemake profile")
+        return found
 
     @property
     def profile(self) -> pd.DataFrame:
@@ -61,8 +97,8 @@ class Results:
         return subject(self.gpu)
 
     def schedule(self, name: str) -> dict[str, Any]:
-        """A schedule by its name in `schedules/`, without the ending; refused if it is of another profile."""
-        path = self.folder / f"schedules/{name}.json"
+        """A schedule by its name, without folder and ending; refused if it is of another profile."""
+        path = self.path(f"schedules/{self.named(name)}.json")
         schedule = read_schedule(path, _REMEDY)
         self._is_own(path, schedule["workload"])
         return {**schedule}
@@ -70,12 +106,12 @@ class Results:
     @property
     def frontier(self) -> list[FrontierPoint]:
         """The least energy at each slack."""
-        return read(self.folder / "schedules/frontier.json", Frontier, FRONTIER, _REMEDY)["points"]
+        return read(self.path(f"schedules/{self.named('frontier')}.json"), Frontier, FRONTIER, _REMEDY)["points"]
 
     @property
     def deployable(self) -> list[dict]:
         """What can be deployed at known latencies, as sequence.deployable has it."""
-        path = self.folder / "schedules/deployable.json"
+        path = self.path(f"schedules/{self.named('deployable')}.json")
         content = read(path, _Deployable, DEPLOYABLE, _REMEDY)
         self._is_own(path, content["workload"])
         return content["rows"]
@@ -83,7 +119,7 @@ class Results:
     @property
     def headline_map(self) -> pd.DataFrame:
         """The strict saving over what nobody has measured: columns as search.headline_map says."""
-        path = Path(Folder(str(self.folder)).headline_map)
+        path = self.path("headline_map.csv")
         if not path.is_file():
             raise InputError(f"{path}: missing; run snakemake report")
         import pandas as pd
@@ -96,11 +132,11 @@ class Results:
 
     def variant(self, name: str) -> Variant:
         """The workload at another batch, degree or tensor-core energy."""
-        return Variant(self.folder, name)
+        return Variant(self, name)
 
     def table(self, name: str) -> pd.DataFrame:
         """A finished table."""
-        path = self.folder / "tables" / f"{name}.csv"
+        path = self.path(f"tables/{name}.csv")
         if not path.is_file():
             raise InputError(f"table {path}: missing; run snakemake report")
         import pandas as pd
@@ -109,7 +145,11 @@ class Results:
 
     def comparisons(self, *paths: str | Path) -> Comparisons:
         """Comparison records of this folder, relative paths."""
-        return Comparisons(self.folder, [self.folder / path for path in paths])
+        return Comparisons(self.folder, [self.path(str(path)) for path in paths])
+
+    def measured_again(self, schedule: str, repeats: int) -> Comparisons:
+        """The repeats that validate a schedule of this procedure."""
+        return self.comparisons(*fresh_repeats(self.named(schedule), repeats))
 
     def _is_own(self, path: Path, workload: Workload) -> None:
         if workload.get("setup") != self.workload.get("setup"):
@@ -117,26 +157,26 @@ class Results:
 
 
 class Variant(Results):
-    """`variants/<name>` of a results folder: its own profile, schedules and validation."""
+    """`variants/<name>` of a results folder: its own profile, and schedules of one sweep with their validation."""
 
-    def __init__(self, parent: str | Path, name: str) -> None:
-        super().__init__(Path(parent) / "variants" / name)
-        self.parent = Path(parent)
+    def __init__(self, parent: Results, name: str) -> None:
+        super().__init__(parent.folder / "variants" / name, parent.procedure, parent.inputs)
+        self.parent = parent.folder
 
     @property
     def own_schedule(self) -> dict[str, Any]:
         """The strict global schedule of kernels chosen here."""
-        return {**read_schedule(self.folder / "schedule.json", _REMEDY)}
+        return {**read_schedule(self.path("schedule.json"), _REMEDY)}
 
     @property
     def pass_schedule(self) -> dict[str, Any]:
         """The strict global schedule of passes chosen here."""
-        return {**read_schedule(self.folder / "schedule-pass.json", _REMEDY)}
+        return {**read_schedule(self.path("schedule-pass.json"), _REMEDY)}
 
     @property
     def validation(self) -> Comparisons:
         """The validation of its own schedule."""
-        return Comparisons(self.parent, [self.folder / "fresh.json"])
+        return Comparisons(self.parent, [self.path("fresh.json")])
 
 
 class Comparisons:

@@ -11,6 +11,8 @@ from typing import Any
 
 import plotnine as p9
 
+from kernel_dvfs.layout import PUBLISHED
+
 WIDTH = 3.5  # inches: one column
 WIDE = 1.5 * WIDTH  # three panels side by side
 TEXT_PT = 7.5
@@ -71,7 +73,8 @@ def theme(height: float, width: float = WIDTH) -> p9.theme:
 
 def subtitle(results: Any, better: str) -> str:
     """Whose numbers a figure shows, and in which direction they are better."""
-    return textwrap.fill(f"{results.subject}, {results.workload['name']}; better: {better}", _SUBTITLE_CHARACTERS)
+    how = ", as published" if results.procedure == PUBLISHED else ""
+    return textwrap.fill(f"{results.subject}, {results.workload['name']}{how}; better: {better}", _SUBTITLE_CHARACTERS)
 
 
 def steps(count: int) -> list[str]:

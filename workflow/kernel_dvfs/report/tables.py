@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs import student
-from kernel_dvfs.layout import HEADLINE_AXES as AXES
-from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats, shortest
+from kernel_dvfs.layout import (
+    HEADLINE_AXES,
+    HEADLINE_ENDS,
+    PASS_STRICT,
+    PUBLISHED,
+    RELIED_ON,
+    STRICT,
+    published,
+    shortest,
+)
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, measured_tables
 from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT, another_hour_pp
@@ -22,20 +30,46 @@ if TYPE_CHECKING:
 OUTPUTS = Outputs(measured_tables.OUTPUTS)
 
 
+_EACH = "The strict schedule: all kernels together lose no time, so a kernel may lose time that another one gains. "
+_ROWS = (
+    "Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel contributes to "
+    "the total by its claimed change, in percent of the iteration's energy. Ran at: the clocks that the GPU really ran."
+)
+
+
 @OUTPUTS.table(
     "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto",
     title="Best clocks of each kernel (Table 1 of the paper)",
-    text="The strict schedule: all kernels together lose no time, so a kernel may lose time that another one "
-    "gains. Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel "
-    "contributes to the total by its claimed change, in percent of the iteration's energy. Ran at: the clocks "
-    "that the GPU really ran.",
+    text=_EACH + _ROWS,
+    section="published",
+    place=1,
+    procedure=PUBLISHED,
+    of_choice=True,
+    inputs=carried.strict_and_repeats,
+    options=lambda plan: {"repeats": plan.repeats} if plan.headline else {},
+)
+def kernel_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
+    """See clocks_by_kernel."""
+    return clocks_by_kernel(results, repeats)
+
+
+@OUTPUTS.table(
+    "Clocks of each kernel in the strict schedule: change of each kernel's time and energy against auto",
+    title="The chosen clocks of each kernel",
+    text=_EACH + "These are the clocks to deploy. " + _ROWS,
     section="kernels",
     place=1,
+    procedure=RELIED_ON,
     of_choice=True,
     inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
     options=lambda plan: {"repeats": plan.repeats} if plan.headline else {},
 )
-def kernel_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
+def chosen_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
+    """See clocks_by_kernel."""
+    return clocks_by_kernel(results, repeats)
+
+
+def clocks_by_kernel(results: Results, repeats: int) -> pd.DataFrame:
     """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
 
     A table's further settings, such as a power cap, are columns after the clocks.
@@ -50,7 +84,7 @@ def kernel_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
 
     validated = {}
     if repeats:
-        validated = remeasured.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
+        validated = remeasured.kernel_changes(results.measured_again(STRICT, repeats))
     chosen = results.schedule(STRICT)["targets"]
     profile = results.profile.query("study == 'kernel'")
     best_of = profile[is_chosen(profile, chosen)].set_index("target")
@@ -83,8 +117,8 @@ def kernel_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
 
 def _strategies_options(plan: Any) -> dict:
     options = {"schedules": plan.schedules}
-    if plan.headline:
-        options |= {"validated": [name for name in plan.headline if name in plan.schedules], "repeats": plan.repeats}
+    if plan.headline and STRICT in plan.schedules:
+        options |= {"validated": [STRICT], "repeats": plan.repeats}
     return options
 
 
@@ -93,17 +127,17 @@ _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste":
 
 @OUTPUTS.table(
     "Strategies of choosing clocks: an iteration's time and energy against auto, claimed and, where it was "
-    "measured again, validated; the time that it takes at most, by the walk; the waste left (Eq. 2)",
+    "measured again, validated; the waste left (Eq. 2)",
     title="Ways of choosing (Table 2 of the paper)",
     text="One clock pair for all, each by itself (local) or all together under one limit on the total time (global); "
     "for passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which gives "
     "time away. Energy: least energy at any time. Waste left (Eq. 2) could still be saved at that speed. Claimed: by "
-    "the data that chose; by the walk, where one has shown that the choice keeps its limit. Validated: measured again. "
-    "A walk stops where it can no longer show that, so one without a walk may claim more.",
-    section="choosing",
+    "the data that chose. Validated: measured again.",
+    section="published",
     place=2,
+    procedure=PUBLISHED,
     of_choice=True,
-    inputs=lambda plan: [*plan.schedule_files(), *plan.validation(plan.headline)],
+    inputs=lambda plan: [*plan.published_files(), *carried.strict_and_repeats(plan)[1:]],
     options=_strategies_options,
 )
 def strategies(
@@ -112,7 +146,7 @@ def strategies(
     """One row a schedule of those named, after one row a granularity for auto itself.
 
     time_change_percent, energy_change_percent: claimed. validated: those schedules that were measured again, whose mean
-    change is given too (fresh_*; empty elsewhere). time_bound_percent: the time is at most this, by the walk.
+    change is given too (fresh_*; empty elsewhere).
 
     Columns of the contract, then weights, the schedule's name and what was validated. waste_j is in J for weights
     that count launches, else in the unit of the weighted energy.
@@ -131,12 +165,11 @@ def strategies(
         rows.append(_auto_row(own[ranked[0]]))
         rows += [_strategy(name, own[name]) for name in ranked]
     columns = ["fresh_time_change_percent", "fresh_energy_change_percent"]
-    found = {name: remeasured.changes(results.comparisons(*fresh_repeats(name, repeats))) for name in validated or ()}
+    found = {name: remeasured.changes(results.measured_again(name, repeats)) for name in validated or ()}
     for row in rows:
         changes = found.get(row["schedule"])
         row |= {column: changes[place].mean if changes else None for place, column in enumerate(columns)}
-        row["time_bound_percent"] = time_bound_percent(named[row["schedule"]]) if row["schedule"] else None
-    return pd.DataFrame(rows).astype(dict.fromkeys([*columns, "time_bound_percent"], float))
+    return pd.DataFrame(rows).astype(dict.fromkeys(columns, float))
 
 
 def _rank(schedule: dict) -> tuple:
@@ -161,7 +194,7 @@ def _auto_row(schedule: dict) -> dict:
 def _strategy(name: str, schedule: dict) -> dict:
     columns = ("granularity", "scope", "objective", "slack_percent", "time_change_percent", "energy_change_percent")
     found = {column: schedule[column] for column in (*columns, "waste_j", "status", "weights")}
-    return found | {"status": status(schedule), "schedule": name}
+    return found | {"schedule": name}
 
 
 def status(schedule: dict) -> str:
@@ -179,10 +212,11 @@ def time_bound_percent(schedule: dict) -> float | None:
     "Relaxed waste: least energy at each tolerated slowdown, kernel level",
     title="Energy against tolerated slowdown, as numbers",
     text="The least energy at each slowdown that is allowed; the numbers of Figure 6.",
-    section="choosing",
+    section="published",
     place=3,
+    procedure=PUBLISHED,
     of_choice=True,
-    inputs=lambda plan: [f"{plan.folder}/schedules/frontier.json"],
+    inputs=lambda plan: [plan.schedule(published("frontier"))],
 )
 def relaxed(results: Results) -> pd.DataFrame:
     """Rows by scope and slack; a slack that a scope cannot keep (local, below its largest saving) has no row.
@@ -197,15 +231,18 @@ def relaxed(results: Results) -> pd.DataFrame:
 
 @OUTPUTS.table(
     "The strict global schedule measured again: claimed and validated change, 95 % interval and what it is over",
-    title="The chosen clocks, measured again",
+    title="The strict choice, measured again",
     text="Claimed is what the measurements that chose the clocks promised. Validated is what new measurements found: "
     "each repeat runs every kernel at auto, chosen, chosen, auto. An interval over sessions holds what changes from "
     "one measuring session to the next; one within a session does not. Trust the validated change: a choice among "
     "noisy points prefers the lucky ones, so it claims too much.",
+    section="published",
+    place=4,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     of_choice=True,
     when=lambda plan: plan.is_compared,
-    inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
+    inputs=carried.strict_and_repeats,
     options=lambda plan: {"repeats": plan.repeats},
 )
 def validation(results: Results, repeats: int) -> pd.DataFrame:
@@ -218,7 +255,7 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
     from kernel_dvfs.report import remeasured
 
     schedule = results.schedule(STRICT)
-    comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
+    comparisons = results.measured_again(STRICT, repeats)
     rows = []
     for quantity, change in zip(("time", "energy"), remeasured.changes(comparisons)):
         claimed = schedule[f"{quantity}_change_percent"]
@@ -248,6 +285,7 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
     "within, over, or ambiguous where the interval holds the limit.",
     section="choosing",
     place=1,
+    procedure=RELIED_ON,
     kinds=MEASURED,
     of_choice=True,
     when=lambda plan: plan.is_compared,
@@ -268,7 +306,7 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
     rows = []
     for name in schedules:
         schedule = results.schedule(name)
-        changes = remeasured.changes(results.comparisons(*fresh_repeats(name, repeats)))
+        changes = remeasured.changes(results.measured_again(name, repeats))
         row = {"schedule": name, "slack_percent": schedule["slack_percent"]}
         for quantity, change in zip(("time", "energy"), changes):
             claimed = schedule[f"{quantity}_change_percent"]
@@ -302,6 +340,7 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
     "at most, in points.",
     section="choosing",
     place=0,
+    procedure=RELIED_ON,
     kinds=MEASURED,
     of_choice=True,
     when=lambda plan: plan.is_deployable,
@@ -318,11 +357,11 @@ def deployable(results: Results) -> pd.DataFrame:
 @OUTPUTS.table(
     "Data parallelism: the schedule carried to other batches, and clocks chosen there",
     title="The schedule at other batches",
-    text="The same clocks with fewer sequences per GPU and, with reoptimise, a choice made there. Brackets: 95 % "
-    "interval over the repeats. Loss from reusing clocks: against a choice made there, percentage points. "
-    + carried.CHOSEN_THERE_IS,
-    section="carried",
-    place=1,
+    text="The same clocks with fewer sequences per GPU and, with reoptimise, a choice made there likewise. Brackets: "
+    "95 % interval over the repeats. Loss from reusing clocks: against a choice made there, percentage points.",
+    section="published",
+    place=5,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -342,9 +381,10 @@ def data_parallelism(
     "Tensor parallelism, one rank, no communication: the schedule carried to other degrees, and chosen there",
     title="The schedule at other tensor-parallel degrees",
     text="The same clocks on one rank of a larger tensor-parallel group, without communication and, with reoptimise, "
-    "a choice made there. Brackets: 95 % interval over the repeats. " + carried.CHOSEN_THERE_IS,
-    section="carried",
-    place=2,
+    "a choice made there likewise. Brackets: 95 % interval over the repeats.",
+    section="published",
+    place=6,
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -361,11 +401,14 @@ def tensor_parallelism(
     )
 
 
+AXES = HEADLINE_AXES + HEADLINE_ENDS
 _VARIED = {
     ALL_TOGETHER: AXES,
     "tensor-core energy": AXES[:1],
     "traffic of dense products": AXES[1:2],
-    "highest clock at auto": AXES[2:],
+    "highest clock at auto": AXES[2:3],
+    "how far core and memory overlap": AXES[3:4],
+    "what auto draws beyond a locked clock": AXES[4:],
 }
 
 
@@ -376,10 +419,10 @@ LEVELS = ("kernel", "pass")
     "The strict saving at the defaults, and its band over what nobody has measured (tensor-core energy, DRAM "
     "traffic of dense products, highest clock at auto); truth of the model without noise, exact choice",
     title="The headline and its band",
-    text="Three figures of this GPU were never measured. Clocks were chosen for many values of them within their "
-    "ranges. The table has the band of the change of energy, from the largest saving to the smallest: with all three "
-    "varied together, and with one varied and the others at their defaults. Computed on the model's truth, without "
-    "noise, by the exact choice.",
+    text="Three figures of this GPU were never measured, and two more are in doubt. Clocks were chosen for many values "
+    "of them within their ranges. The table has the band of the change of energy, from the largest saving to the "
+    "smallest: with all varied together, and with one varied and the others at their defaults. Computed on the "
+    "model's truth, without noise, by the exact choice.",
     section="rests-on",
     kinds=("simulated",),
     workload="model",
@@ -399,6 +442,8 @@ def headline_band(results: Results) -> pd.DataFrame:
         for varied, axes in _VARIED.items():
             held = [axis for axis in AXES if axis not in axes]
             part = found[(found[held] == default[held]).all(axis=1)]
+            if len(part) == 1:
+                continue  # the GPU's spec has no range for it
             rows.append(
                 {
                     "level": level,
@@ -417,20 +462,21 @@ _TENSOR_ENERGY = "tensor-energy"  # of variants
 
 
 @OUTPUTS.table(
-    "The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and "
-    "validated",
-    title="The headline at other tensor-core energies",
+    "The strict choice (waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and validated",
+    title="The strict choice at other tensor-core energies",
     text="Nobody has measured the energy of a tensor-core operation of this GPU, so the study is repeated at the "
-    "least and the most that the data allow. The row of the default is the study's own schedule. The other "
-    "rows are chosen from one sweep alone, so they may run late: compare the validated time before "
-    "the energy. The effect of this figure alone is in the headline and its band (headline_band).",
-    section="rests-on",
+    "least and the most that the data allow. Each row is chosen from one sweep, so it may run late: compare the "
+    "validated time before the energy. The effect of this figure alone is in the headline and its band "
+    "(headline_band).",
+    section="published",
+    place=7,
+    procedure=PUBLISHED,
     kinds=("simulated",),
     workload="model",
     of_choice=True,
     inputs=lambda plan: [
-        *plan.schedule_files(),
-        *plan.validation(plan.headline[:1]),
+        *carried.strict_and_repeats(plan),
+        *(plan.schedule(published(name)) for name in plan.pass_schedules),
         *plan.chosen_again(_TENSOR_ENERGY),
     ],
     options=lambda plan: {
@@ -450,7 +496,7 @@ def tensor_energy(results: Results, values: list[float], default: float, repeats
         if value == default:
             coarse = results.schedule(PASS_STRICT)
             fine = results.schedule(STRICT)
-            comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
+            comparisons = results.measured_again(STRICT, repeats)
         else:
             variant = results.variant(f"{_TENSOR_ENERGY}-{shortest(value)}")
             coarse = variant.pass_schedule
@@ -477,8 +523,10 @@ def tensor_energy(results: Results, values: list[float], default: float, repeats
 
 
 def _claims_inputs(plan: Any) -> list[str]:
-    tables = [f"{plan.folder}/{each.files[0]}" for each in OUTPUTS.made_by(plan) if each.name != "claims"]
-    return [*plan.schedule_files(), *tables, *plan.elsewhere(plan.workload)]
+    made = [each for each in OUTPUTS.made_by(plan) if each.name != "claims" and each.procedure != RELIED_ON]
+    tables = [f"{plan.folder}/{each.files[0]}" for each in made]
+    beside = plan.elsewhere(plan.workload, published(STRICT), "validation")
+    return [*plan.published_files(), *carried.strict_and_repeats(plan)[1:], *tables, *beside]
 
 
 @OUTPUTS.table(
@@ -488,6 +536,7 @@ def _claims_inputs(plan: Any) -> list[str]:
     "give. In brackets: the rule that a number must keep for the claim to hold. Why: where it does not.",
     section="claims",
     # the paper speaks of GPT-3 with attention that is not fused: other kernels, or somebody's table, are no test of it
+    procedure=PUBLISHED,
     kinds=MEASURED,
     workload="model",
     of_choice=True,
@@ -496,7 +545,7 @@ def _claims_inputs(plan: Any) -> list[str]:
 )
 def claims(results: Results) -> pd.DataFrame:
     """One row a claim: number, claim, source, paper, ours (numbers, in brackets the rule by which the claim holds),
-    verdict (holds, differs, within what is unmeasured, not testable), why (where it does not hold)."""
+    verdict (holds, differs, not testable), why (where it does not hold)."""
     import pandas as pd
 
     return pd.DataFrame([each.row(results) for each in all_claims()])

@@ -17,6 +17,8 @@ from kernel_dvfs.shape import fault
 
 # the paper's headline, by level of choice, percent of energy: its abstract, after validation
 PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
+# the GPU and the workload that it is of, and its changes of energy and time there, measured again
+PAPER_STUDY, PAPER_POINT = ("RTX 3080 Ti", "gpt3-xl-b40-tp1"), (PAPER_PERCENT["kernel"], 0.6)
 # what the headline's band is called that varies all that nobody has measured
 ALL_TOGETHER = "all together"
 _OBJECTIVES = {
@@ -149,7 +151,7 @@ def line_of_study(folder: str, device: str) -> str | None:
     energy_percent, time_percent, how = found
     page = os.path.join(folder, "report.html")
     where = f" Open {page}" if os.path.isfile(page) else f" See {folder}"
-    return f"{device}: {_signed(energy_percent)} % energy, {_signed(time_percent)} % time ({how}).{where}"
+    return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{where}"
 
 
 def _strict(folder: str) -> Schedule | None:
@@ -184,7 +186,7 @@ def _claimed(schedule: Schedule | None) -> tuple[float, float, str] | None:
     return energy, time, how
 
 
-def _signed(percent: float) -> str:
+def signed(percent: float) -> str:
     """One decimal, with a sign unless it is zero: what rounds to zero is no saving."""
     text = f"{percent:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text

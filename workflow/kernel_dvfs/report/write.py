@@ -25,7 +25,7 @@ _DRAWING = threading.Lock()
 def write(made: pd.DataFrame | ggplot, output: Output, folder: str | Path, subject: str) -> None:
     """Write a table or a figure to where it belongs in a study's folder. subject: whose numbers these are."""
     writer: Any = {"table": write_table, "figure": write_figure}[output.kind]
-    writer(made, folder, output.name, output.caption, subject)
+    writer(made, folder, output.name, output.captioned, subject)
 
 
 def write_table(frame: pd.DataFrame, folder: str | Path, name: str, caption: str, subject: str) -> None:

@@ -232,7 +232,8 @@ class _Surroundings:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    """A mark's name as a section's, which is a workload.step.Id; "" where nothing of it is left."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60].rstrip("_")
 
 
 def _in_backward(chain: Iterable[Event]) -> bool:

@@ -17,14 +17,12 @@ import pandas as pd
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import STRICT, fresh_repeats
+from kernel_dvfs.layout import PUBLISHED, STRICT, fresh_repeats, published
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.store import CLOCKS
 from kernel_dvfs.report.results import Comparisons, Results, is_chosen
 
 HOLDS, DIFFERS, NOT_TESTABLE = "holds", "differs", "not testable"
-# a part of the band over what nobody has measured keeps the rule
-UNMEASURED = "within what is unmeasured"
 
 # A clock counts as lower from 5 % below auto's: the 15 MHz steps on which clocks land and the two highest
 # memory clocks of the RTX 3080 Ti (9251, 9501: the same bandwidth) are one clock, a step of any sweep is
@@ -46,16 +44,14 @@ class Number:
     """A number that a verdict rests on."""
 
     name: str
-    value: Any  # a number, or a band (low, high); words where there is no rule
+    value: Any  # a number; where there is no rule also an interval (low, high), or words
     unit: str = ""  # "%" of a change, "points" between changes, MHz, ...
     rule: dict[str, float] = field(default_factory=dict)  # {sign: limit}, such as {">=": 4, "<=": 8}
 
     @property
-    def kept(self) -> bool | None:
-        """Whether the rule is kept; None where a band keeps it in part. What is NaN keeps none."""
-        ends = self.value if isinstance(self.value, tuple) else (self.value,)
-        kept = [[bool(_SIGNS[sign](end, limit)) for end in ends] for sign, limit in self.rule.items()]
-        return all(map(all, kept)) or (None if all(map(any, kept)) else False)
+    def kept(self) -> bool:
+        """Whether the rule is kept. What is NaN keeps none."""
+        return all(_SIGNS[sign](self.value, limit) for sign, limit in self.rule.items())
 
     @property
     def ruled(self) -> str:
@@ -71,7 +67,7 @@ class Number:
         return f"{self.name} {shown} {self.unit}".rstrip() + (f" ({self.ruled})" if self.rule else "")
 
     def _shown(self, value: float) -> str:
-        if abs(value) < 1e-6:  # what sums of equal numbers differ by
+        if abs(value) < 1e-4:  # what sums of equal numbers differ by, and what no measurement tells from 0
             return "0"
         sign = "+" if self.unit in ("%", "points") else ""
         return f"{value:{sign}.2f}" if sign and abs(value) >= 1 else f"{value:{sign}.{3 if sign else 4}g}"
@@ -81,7 +77,7 @@ class Number:
 class Claim:
     """A claim of the paper (arXiv 2601.08539) and who judges it."""
 
-    number: int  # 1..29
+    number: int  # 1..30
     text: str
     source: str  # section of the paper
     judge: Callable[[Results], Iterator[Number]]  # raises NotTestable
@@ -96,14 +92,9 @@ class Claim:
             ours, verdict, why = "not computed", NOT_TESTABLE, str(missing)
         else:
             ours = "; ".join(map(str, numbers))
-            faults = [number for number in numbers if number.kept is False]
-            partly = [number for number in numbers if number.kept is None]
-            verdict = DIFFERS if faults else UNMEASURED if partly else HOLDS
-            why = "; ".join(
-                [f"{each.name}: not {each.ruled}" for each in faults]
-                + [f"{each.name}: only in part {each.ruled}" for each in partly]
-                + ([self.cause] if faults and self.cause else [])
-            )
+            faults = [f"{number.name}: not {number.ruled}" for number in numbers if not number.kept]
+            verdict = DIFFERS if faults else HOLDS
+            why = "; ".join([*faults, self.cause] if faults and self.cause else faults)
         about = {"number": self.number, "claim": self.text, "source": self.source, "paper": self.paper}
         return about | {"ours": ours, "verdict": verdict, "why": why}
 
@@ -118,14 +109,14 @@ def claim(number: int, text: str, source: str, **more: str) -> Callable[[Callabl
 
 def table(results: Results, name: str) -> pd.DataFrame:
     """A finished table."""
-    if not (results.folder / "tables" / f"{name}.csv").is_file():
+    if not results.has(f"tables/{name}.csv"):
         raise NotTestable(f"there is no table {name} for this GPU; configure that study and run snakemake report")
     return results.table(name)
 
 
 def schedule(results: Results, name: str = STRICT) -> dict[str, Any]:
-    """A feasible schedule."""
-    if not (results.folder / "schedules" / f"{name}.json").is_file():
+    """A feasible schedule, as published."""
+    if not results.has(f"schedules/{results.named(name)}.json"):
         raise NotTestable(f"there is no schedule {name}; run snakemake choose on a profile with such targets")
     found = results.schedule(name)
     if found["status"] != "optimal":
@@ -154,9 +145,11 @@ def points(results: Results, study: str) -> pd.DataFrame:
 
     Further columns: time_change, energy_change (percent); core, mem (MHz: reached where known, else
     asked for, auto = the highest of the target); auto_core, auto_mem (the same of auto); auto_time_s,
-    auto_energy_j; lower_core, lower_mem (bool, LOWER_SHARE below auto's); like_auto (neither differs).
+    auto_energy_j; lower_core, lower_mem (bool, LOWER_SHARE below auto's); top_core (MHz: the highest that auto reaches
+    under any load of the study).
     """
     rows = results.profile
+    top_mhz = rows[rows.is_baseline].reached_core_mhz.max()
     rows = rows[(rows.study == study) & ~rows.verdict.isin(UNUSABLE)].reset_index(drop=True)
     for name in CLOCKS:
         clock = rows[f"reached_{name}"].fillna(rows[name])
@@ -164,13 +157,12 @@ def points(results: Results, study: str) -> pd.DataFrame:
     auto = rows[rows.is_baseline].set_index("target")
     for name in ("core", "mem", "time_s", "energy_j"):
         rows[f"auto_{name}"] = auto[name].reindex(rows.target).to_numpy()
+    rows["top_core"] = rows.core.max() if pd.isna(top_mhz) else top_mhz
     rows["time_change"] = 100 * (rows.time_s / rows.auto_time_s - 1)
     rows["energy_change"] = 100 * (rows.energy_j / rows.auto_energy_j - 1)
-    rows["like_auto"] = True
     for name in ("core", "mem"):
         ratio = (rows[name] / rows[f"auto_{name}"]).fillna(1)  # never asked for and never read back: always the same
         rows[f"lower_{name}"] = ratio < 1 - LOWER_SHARE
-        rows["like_auto"] &= (ratio - 1).abs() <= LOWER_SHARE
     return rows
 
 
@@ -194,13 +186,13 @@ def gemms(results: Results) -> list[str]:
 def problem(results: Results) -> Problem:
     """The choice problem that the strict schedule solved: same weights, same ties."""
     solved = schedule(results)
-    return problem_from(results.folder / "profile.parquet", solved["granularity"], solved["weights"], solved["ties"])
+    return problem_from(results.profile_path, solved["granularity"], solved["weights"], solved["ties"])
 
 
 def validation(results: Results) -> Comparisons:
     """The repeats behind the validation table, and none of an earlier study."""
-    paths = fresh_repeats(STRICT, int(table(results, "validation").repeats.iloc[0]))
-    missing = [path for path in paths if not (results.folder / path).is_file()]
+    paths = fresh_repeats(results.named(STRICT), int(table(results, "validation").repeats.iloc[0]))
+    missing = [path for path in paths if not results.has(path)]
     if missing:
         raise NotTestable(f"there is no {missing[0]}; configure that study and run snakemake report")
     return results.comparisons(*paths)
@@ -216,11 +208,13 @@ def simulated_spec(results: Results, what: str) -> dict[str, Any]:
 def siblings(results: Results) -> list[Results]:
     """Results of other GPUs with a strict schedule of the same kernels, by folder name; a broken folder is named and
     left out, since it must not stop this GPU's report."""
-    own, kernels, found = results.folder.resolve(), set(schedule(results)["targets"]), []
-    for path in sorted(own.parent.parent.glob(f"*/{own.name}/schedules/{STRICT}.json")):
-        other = Results(path.parent.parent)
+    own, kernels, found = results.folder.absolute(), set(schedule(results)["targets"]), []
+    strict = f"schedules/{published(STRICT)}.json"
+    for folder in sorted(own.parent.parent.glob(f"*/{own.name}")):
+        other = Results(folder, PUBLISHED, results.inputs)
         try:
-            if other.folder != own and other.gpu and set(other.schedule(STRICT)["targets"]) == kernels:
+            is_other = folder != own and other.has(strict) and other.gpu
+            if is_other and set(other.schedule(STRICT)["targets"]) == kernels:
                 found.append(other)
         except InputError as error:
             print(f"note: left out: {error}", file=sys.stderr)

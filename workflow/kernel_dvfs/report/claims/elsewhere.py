@@ -23,10 +23,16 @@ DRAWS = 400
 SEED = 1
 
 
-@claim(20, "Repeats show more time and less energy saved than claimed; no repeat reaches the claim", "6")
+@claim(
+    20,
+    "Repeats show more time and less energy saved than claimed; no repeat reaches the claim",
+    "6",
+    cause="at locked clocks the simulated board scatters as little as a real one did (0.1 % of time), so one sweep "
+    "flatters little; what is left is the scatter of auto, which may go either way",
+)
 def optimism(results: Results) -> Iterator[Number]:
     too_much = evidence.table(results, "validation").set_index("quantity").optimism_pp
-    claimed = _flattering(results)
+    claimed = evidence.schedule(results)
     time, energy = remeasured.changes(evidence.validation(results))
     reached = [
         each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
@@ -45,7 +51,6 @@ def optimism(results: Results) -> Iterator[Number]:
     "kernels make the same error more certain, not larger",
 )
 def error_grows(results: Results) -> Iterator[Number]:
-    _flattering(results)
     kernels = _kernel_times(results)
     count, repeats = len(kernels[0]), len(kernels[1])
     if count <= SUBSETS[0] or repeats < 2:
@@ -63,17 +68,6 @@ def error_grows(results: Results) -> Iterator[Number]:
     rules = {SUBSETS[0]: {">": 0.0}, count: {">": 1.5 * error[SUBSETS[0]]}}
     for size, points in error.items():
         yield Number(f"time validated - claimed of {size} kernels", points, "points", rules.get(size, {}))
-
-
-def _flattering(results: Results) -> dict[str, Any]:
-    """The strict schedule, whose claim is that of the data that chose, as the paper's; NotTestable where it is not."""
-    schedule = evidence.schedule(results)
-    if schedule.get("walk"):
-        raise NotTestable(
-            "the claim of this study rests on a walk, which proposed nothing; with windows: 0 in refine it is made as "
-            "the paper's"
-        )
-    return schedule
 
 
 def _kernel_times(results: Results) -> tuple[np.ndarray, np.ndarray]:
@@ -106,12 +100,19 @@ def change_error(claimed: np.ndarray, validated: np.ndarray, subset: np.ndarray)
 
 FEW_POINTS = 5.0  # the paper's Fig. 7 shows single digits
 TABLES = {"batch": "data_parallelism", "tensor_parallel": "tensor_parallelism"}
+# Why a claim differs.
+SMALL_PRODUCTS = (
+    "products take four fifths of the energy, and small or narrow ones move more bytes a FLOP: lower memory clocks "
+    "that were chosen for large ones cost them more time and save less, by the simulated traffic, which nobody has "
+    "measured"
+)
 
 
 @claim(
     22,
     "Smaller batches: slightly more time lost or less gained, slightly more energy saved, by a few points",
     "7",
+    cause=SMALL_PRODUCTS,
 )
 def smaller_batches(results: Results) -> Iterator[Number]:
     rows, own = _carried(results, "batch")
@@ -124,7 +125,12 @@ def smaller_batches(results: Results) -> Iterator[Number]:
     yield Number("largest of both", shift.abs().max().max(), "points", {"<=": FEW_POINTS})
 
 
-@claim(23, "Time changes are steadier over batches than energy changes", "7")
+@claim(
+    23,
+    "Time changes are steadier over batches than energy changes",
+    "7",
+    cause="the power of a simulated product does not depend on the batch, so that changes of energy hardly move",
+)
 def time_steadier(results: Results) -> Iterator[Number]:
     rows, _ = _carried(results, "batch")
     ranges = rows.max() - rows.min()
@@ -132,7 +138,12 @@ def time_steadier(results: Results) -> Iterator[Number]:
     yield Number("range of energy", ranges.energy, "points")
 
 
-@claim(24, "Tensor parallelism: savings stay within a few points; one degree is an outlier in time", "8")
+@claim(
+    24,
+    "Tensor parallelism: savings stay within a few points; one degree is an outlier in time",
+    "8",
+    cause=SMALL_PRODUCTS,
+)
 def degrees(results: Results) -> Iterator[Number]:
     rows, _ = _carried(results, "tensor_parallel")
     outliers = [degree for degree in rows.index if is_outlier(rows.time, degree)]

@@ -1,11 +1,11 @@
-"""The answer of a study: energy saved and time changed by the strict schedule, as a chart, and what a reader must know
-before trusting it."""
+"""The answer of a study: what the strict schedule saves, and those with more time, as a sentence, a table and a plane;
+and what a reader must know before trusting it."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,14 @@ _TOTALS = {
     "step": "the kernels of one step, each measured alone, take {time} and {energy} together",
     "raw": "all kernels, each launched once, take {time} and {energy}",
 }
-_TICKS = 6  # of a chart's axis
+_TICKS = 6  # of a plane's axis
+_LETTER_PX, _LINE_PX = 7.1, 15  # of a plane's labels: about the width of a letter, and the height of a line
+_NOTHING = 0.05  # percent of energy that rounds to nothing
+_PER_KERNEL = "kernel-global-waste-slack"
+_KEPT = {"over": "(time limit missed)"}
+_WALKED = "shown by a walk"
+_SHOWN_BY = {"optimal": "no other choice is better (proven)", _WALKED: "limit shown to be kept, by data of its own"}
+_UNDECIDED = "Time limit undecided"
 # of records, what a reader must know
 _VERDICTS = {
     "disturbed": "another process, a temperature out of its band or a changed power limit: not used for choosing",
@@ -74,24 +81,51 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A line of a chart: positions in percent of its width, None where there is no value."""
+class Tolerated:
+    """A row of the first table: what an iteration may take, and what that gives."""
 
-    label: str
-    claimed: float | None
-    validated: float | None
-    low: float | None  # of the interval
-    width: float | None  # of the interval
+    limit: str  # "no longer", "0.6 % longer"
+    note: str  # in small print, where there is more to say than that it was measured again
+    energy: float  # percent of auto, negative = saved
+    time: float
+    how: str  # as words.how_known has it
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The label of a point, and where it stands."""
+
+    text: str
+    x: float
+    y: float
+    anchor: str  # "start" or "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a plane, in its coordinates."""
+
+    x: float
+    y: float
+    bar_x: tuple[float, float] | None  # ends of the 95 % intervals
+    bar_y: tuple[float, float] | None
+    kind: str  # "again": measured again; "claimed"; "paper"
+    label: Label | None  # None: no place is free
     said: str  # the same in words
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """Claimed and validated values with their intervals, as positions on one axis."""
+class Plane:
+    """Change of energy over change of time, both in percent of auto: down and left is less."""
 
-    ticks: list[tuple[float, str]]  # (position in percent of the width, label)
-    rows: list[Row]
-    how: str  # what the values measured again are called; "": there are none
+    x_ticks: list[tuple[float, str]]  # (place, label)
+    y_ticks: list[tuple[float, str]]
+    zero_x: float  # left of it no time is lost
+    points: list[Point]
+    line: str  # through the points measured again that belong together, as SVG has it; "": none
+
+    width, height = 640, 360
+    left, right, top, bottom = 62, 622, 22, 316  # of what is between the axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +141,8 @@ class Caution:
 
 
 def answer(results: Results, validation: Rows | None, headline_band: Rows | None = None) -> Answer | None:
-    """validation, headline_band: rows of these tables as text, or None. None where the strict schedule is infeasible:
-    it has no totals.
+    """validation: what strict_again gives; headline_band: rows of that table as text, or None. None where the strict
+    schedule is infeasible: it has no totals.
 
     Raises InputError where there is no strict schedule.
     """
@@ -132,11 +166,28 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
         and totals.format(
             time=duration(schedule["baseline_time"]), energy=energy_in_words(schedule["baseline_energy"])
         ),
-        schedule.get("status"),
+        _WALKED if schedule.get("walk") else schedule.get("status"),
         how_known(results.gpu, energy.validated is not None),
         _band(headline_band or ()),
         another_hour_pp(schedule),
     )
+
+
+def strict_again(headline: Rows | None) -> Rows | None:
+    """What measuring the strict schedule again gave, of table headline: a row of time and one of energy, as text; None
+    where it was not made."""
+    for row in headline or ():
+        if row["schedule"] == STRICT:
+            own = {"interval": row["interval"], "repeats": row["repeats"]}
+            judged = {"verdict": row["verdict"], "repeats_to_decide": row["repeats_to_decide"]}
+            return [_quantity(row, "time") | own | judged, _quantity(row, "energy") | own | dict.fromkeys(judged, "")]
+    return None
+
+
+def _quantity(row: Mapping[str, str], name: str) -> dict[str, str]:
+    columns = ("claimed_{}_change_percent", "fresh_{}_change_percent", "fresh_{}_low_percent", "fresh_{}_high_percent")
+    found = {column.replace("{}_", ""): row[column.format(name)] for column in columns}
+    return {"quantity": name} | found | {"optimism_pp": row[f"{name}_optimism_pp"]}
 
 
 def _band(rows: Rows | tuple[()]) -> Band | None:
@@ -155,39 +206,145 @@ def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Cha
     return Change(schedule[f"{quantity}_change_percent"], *measured)
 
 
-# --- its chart --------------------------------------------------------------------------------------------------------
+# --- its table and its plane ------------------------------------------------------------------------------------------
 
 
-def chart(changes: Sequence[tuple[str, Change]], how: str = "validated") -> Chart | None:
-    """The chart of labelled changes; None if there is none with a value. how: the word for what was measured again."""
-    shown = [each for _, change in changes for each in (change.claimed, change.validated, change.low, change.high)]
-    values = [value for value in shown if value is not None]
-    if not values:
+def tolerated(found: Answer, headline: Rows | None, one_pair: tuple[float, float] | None) -> list[Tolerated]:
+    """The first table: the strict choice, those with more time, and what one pair for the whole run gives.
+
+    headline: rows of that table as text, or None; one_pair: its claimed changes of energy and time, or None.
+    """
+    again = {row["schedule"]: row for row in headline or ()}
+    rows = [_strict_row(found)]
+    for name, row in again.items():
+        limit = number(row.get("slack_percent") or "")
+        if limit and name.startswith(_PER_KERNEL):
+            energy, time = (number(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
+            if energy is not None and time is not None:
+                said = _KEPT.get(row["verdict"], "")
+                rows.append(Tolerated(f"{limit:g} % longer", said, energy, time, found.how))
+    if one_pair:
+        rows.append(Tolerated("no longer, one pair for the run", "", *one_pair, "claimed"))
+    return rows
+
+
+def _strict_row(found: Answer) -> Tolerated:
+    limit = found.slack_percent or 0
+    of = "no longer" if not limit else f"{limit:g} % longer"
+    if found.energy.validated is None or found.time.validated is None:
+        return Tolerated(of, "", found.energy.claimed or 0.0, found.time.claimed or 0.0, found.how)
+    return Tolerated(of, _KEPT.get(found.verdict or "", ""), found.energy.validated, found.time.validated, found.how)
+
+
+def plane(
+    changes: Sequence[tuple[str, Change, Change]],
+    paper: tuple[float, float] | None = None,
+    how: str = "validated",
+    joined: bool = False,
+) -> Plane | None:
+    """The plane of labelled changes of (energy, time); None if there is none with both.
+
+    paper: changes of energy and time that the paper measured for the same; how: the word for what was measured again;
+    joined: whether a line goes through the points.
+    """
+    placed = []
+    for label, energy, time in changes:
+        again = energy.validated is not None and time.validated is not None
+        y, x = (each.validated if again else each.claimed for each in (energy, time))
+        if x is not None and y is not None:
+            placed.append((label, x, y, energy, time, again))
+    if not placed:
         return None
-    ticks = _ticks(min(0.0, *values), max(0.0, *values))
-    first, span = ticks[0], ticks[-1] - ticks[0]
+    star = [paper] if paper else []
+    x_ticks = _ticks(*_reach([time for *_, time, _ in placed], [time for _, time in star]))
+    y_ticks = _ticks(*_reach([energy for *_, energy, _, _ in placed], [energy for energy, _ in star]))
 
-    def position(value: float) -> float:
-        return round(100 * (value - first) / span, 3)
+    def at(value: float, ticks: list[float], first: float, last: float) -> float:
+        return round(first + (last - first) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
-    def place(value: float | None) -> float | None:
-        return None if value is None else position(value)
+    def across(value: float) -> float:
+        return at(value, x_ticks, Plane.left, Plane.right)
 
-    rows = []
-    for label, change in changes:
-        low, high = place(change.low), place(change.high)
-        width = None if low is None or high is None else round(high - low, 3)
-        rows.append(Row(label, place(change.claimed), place(change.validated), low, width, _said(change, how)))
-    again = how if any(row.validated is not None for row in rows) else ""
-    return Chart([(position(tick), signed(tick, _digits(ticks))) for tick in ticks], rows, again)
+    def down(value: float) -> float:
+        return at(value, y_ticks, Plane.bottom, Plane.top)
+
+    def bar(change: Change, place: Callable[[float], float]) -> tuple[float, float] | None:
+        return None if change.low is None or change.high is None else (place(change.low), place(change.high))
+
+    points: list[Point] = []
+    # no label lies on a point
+    taken = [(across(x) - 6, across(x) + 6, down(y) + 4) for _, x, y, *_ in placed]
+    taken += [(across(time) - 9, across(time) + 9, down(energy) + 4) for energy, time in star]
+    for label, x, y, energy, time, again in placed:
+        said = f"{label}: energy {_said(energy, how)}; time {_said(time, how)}"
+        points.append(
+            Point(
+                across(x),
+                down(y),
+                bar(time, across) if again else None,
+                bar(energy, down) if again else None,
+                "again" if again else "claimed",
+                _beside(across(x), down(y), label, taken),
+                said,
+            )
+        )
+    line = " ".join(f"{each.x},{each.y}" for each in points if each.kind == "again") if joined else ""
+    for energy_percent, time_percent in star:
+        x, y = across(time_percent), down(energy_percent)
+        text = "the paper, real board"
+        said = f"the paper, real board: energy {signed(energy_percent, 1)} %; time {signed(time_percent, 1)} %"
+        points.append(Point(x, y, None, None, "paper", _beside(x, y, text, taken), said))
+    return Plane(
+        [(across(tick), signed(tick, _digits(x_ticks))) for tick in x_ticks],
+        [(down(tick), signed(tick, _digits(y_ticks))) for tick in y_ticks],
+        across(0),
+        points,
+        line,
+    )
+
+
+def _reach(changes: Sequence[Change], others: Sequence[float]) -> tuple[float, float]:
+    """From the least to the most that is drawn of them and 0, with a tenth of that more at an end that is not 0:
+    room for marks."""
+    drawn = [
+        each
+        for change in changes
+        for each in ((change.claimed,) if change.validated is None else (change.validated, change.low, change.high))
+    ]
+    values = [0.0, *others, *(each for each in drawn if each is not None)]
+    low, high = min(values), max(values)
+    room = 0.1 * max(high - low, 1e-3)
+    return low - (room if low < 0 else 0), high + (room if high > 0 else 0)
+
+
+def _beside(x: float, y: float, text: str, taken: list[tuple[float, float, float]]) -> Label | None:
+    """Where a point's label stands: the nearest place that is free, and inside; None if there is none. taken: (first,
+    last, y) of labels and points so far, which the new one joins."""
+    long = _LETTER_PX * len(text)
+
+    def is_free(first: float, line: float) -> bool:
+        inside = Plane.left <= first and first + long <= Plane.width and Plane.top < line < Plane.bottom
+        return inside and not any(
+            abs(line - other) < _LINE_PX and begin < first + long and first < last for begin, last, other in taken
+        )
+
+    starts = {"start": x + 9, "end": x - 9 - long}
+    rows = [y + lines * _LINE_PX + off for lines in sorted(range(-20, 20), key=abs) for off in (-8, 18)]
+    free = next(((side, line) for line in rows for side in starts if is_free(starts[side], line)), None)
+    if free is None:
+        return None
+    side, line = free
+    taken.append((starts[side], starts[side] + long, line))
+    return Label(text, round(x + (9 if side == "start" else -9), 1), round(line, 1), side)
 
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers about [low, high], 0 among them."""
-    rough = max(high - low, 1e-3) / _TICKS
+    rough = max(high - low, 0.1) / _TICKS
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
-    return [step * number for number in range(math.floor(low / step - 1e-9), math.ceil(high / step + 1e-9) + 1)]
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [step * number for number in range(first, max(last, first + 1) + 1)]
 
 
 def _digits(ticks: Sequence[float]) -> int:
@@ -195,11 +352,85 @@ def _digits(ticks: Sequence[float]) -> int:
 
 
 def _said(change: Change, how: str) -> str:
-    """The same in words, for those who cannot see the chart."""
+    """The same in words, for those who cannot see the plane."""
     text = [] if change.claimed is None else [f"claimed {signed(change.claimed)} %"]
-    if change.validated is not None and change.low is not None and change.high is not None:
-        text.append(f"{how} {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
+    if change.validated is not None:
+        ends = (
+            "" if change.low is None or change.high is None else f" ({signed(change.low)} to {signed(change.high)} %)"
+        )
+        text.append(f"{how} {signed(change.validated)} %{ends}")
     return ", ".join(text)
+
+
+# --- in a sentence, and what stands for it ----------------------------------------------------------------------------
+
+
+def sentence(rows: Sequence[Tolerated]) -> list[tuple[str, bool]]:
+    """[(words, whether they are the finding)] of the headline, from the first table's rows: what is saved at no loss of
+    time, and what a little more time adds."""
+    first = rows[0]
+    held, take = ("would save", "would take") if first.how != "validated" else ("save", "take")
+    if first.note:
+        when = f", but {take} {first.time:.1f} % more time"
+    else:
+        when = f" {_within(first.limit)}"
+    if first.energy > _NOTHING:
+        told = [(f"Clocks per kernel {take} {first.energy:.1f} % more energy{when}", False)]
+    elif first.energy >= -_NOTHING:
+        told = [(f"Clocks per kernel {held} nothing{when}", False)]
+    else:
+        told = [
+            (f"Clocks per kernel {held} ", False),
+            (f"{-first.energy:.1f} %", True),
+            (f" of the energy{when}", False),
+        ]
+    if len(rows) > 1:
+        more = rows[1]
+        if more.limit.endswith("% longer") and not more.note and more.energy < min(first.energy, -_NOTHING):
+            told += [(", and ", False), (f"{-more.energy:.1f} %", True), (f" {_within(more.limit)}", False)]
+    return told
+
+
+def _within(limit: str) -> str:
+    """Of a row's limit, in a sentence: "at no loss of time", "with 0.6 % more time"."""
+    return "at no loss of time" if limit == "no longer" else f"with {limit.replace('longer', 'more time')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A reason to trust the answer, or not to."""
+
+    where: str  # id of the section that says more; "": it speaks for the answer, and needs no more
+    text: str
+
+
+def marks(found: Answer, cautions: Sequence[Caution], deployable_percent: float | None) -> list[Mark]:
+    """What stands for the answer, then what a reader must know, in few words each; `cautions` has the sentences.
+
+    deployable_percent: claimed change of energy where changes of clocks cost time; None: not known.
+    """
+    told = []
+    is_over = found.verdict == "over"  # then nothing speaks for the answer
+    if found.time.validated is not None and found.time.low is not None and found.time.high is not None:
+        repeats = "simulated repeats" if found.how == "forecast" else "repeats"
+        over = f" {found.interval}" if found.interval else ""
+        ends = f"{signed(found.time.low)} to {signed(found.time.high)} %"
+        told.append(Mark("behind" if is_over else "", f"{found.repeats} {repeats}{over}: time {ends}"))
+    if found.status in _SHOWN_BY and not is_over:
+        told.append(Mark("", _SHOWN_BY[found.status]))
+    told += [Mark("cautions", each.title) for each in cautions if each.grave]
+    told += [
+        Mark("cautions", "undecided: the interval of these repeats contains the limit")
+        for each in cautions
+        if each.title == _UNDECIDED
+    ]
+    if found.band is not None:
+        band = f"{signed(found.band.low, 1)} to {signed(found.band.high, 1)} %"
+        told.append(Mark("behind", f"energy {band} over what nobody has measured, without noise"))
+    free = "changes of clocks count as free"
+    if deployable_percent is not None:
+        free += f"; launch by launch {signed(deployable_percent, 1)} % today (claimed)"
+    return [*told, Mark("behind", free)]
 
 
 # --- what to know before trusting it ----------------------------------------------------------------------------------
@@ -296,7 +527,7 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
     if answer.verdict == "ambiguous":
         more = f" About {answer.repeats_to_decide} repeats would decide." if answer.repeats_to_decide else ""
         text = f"The 95 % interval of the time contains the limit of {signed(limit)} %.{more}"
-        return [Caution(False, "Time limit undecided", text), *found]
+        return [Caution(False, _UNDECIDED, text), *found]
     return found
 
 

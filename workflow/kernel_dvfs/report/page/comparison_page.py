@@ -8,7 +8,7 @@ from kernel_dvfs import registry
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import Change, chart
+from kernel_dvfs.report.page.answer import Change, plane
 from kernel_dvfs.report.page.other_studies import studies_in
 from kernel_dvfs.report.page.render import Figures, render
 from kernel_dvfs.report.page.tables import Rows, number, read_rows, table
@@ -43,9 +43,7 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
         "comparison.html.j2",
         gpus=table("gpus", [_validated_first(row) for row in rows], known["gpus"], drop=()),
         simulated=sum(row["kind"] == "simulated" for row in rows),
-        charts=[
-            (title, chart(_changes(rows, quantity))) for title, quantity in (("Energy", "energy"), ("Time", "time"))
-        ],
+        plane=plane([(_label(row, rows), _change(row, "energy"), _change(row, "time")) for row in rows]),
         pages=_pages(root),
         further=further,
         others=[each for each in others if each[2]],
@@ -64,20 +62,10 @@ def _validated_first(row: dict[str, str]) -> dict[str, str]:
     return {name: row[name] for name in ranked}
 
 
-def _changes(rows: Rows, quantity: str) -> list[tuple[str, Change]]:
-    """[(label, Change)] of the strict schedule, a row each."""
-
-    def value(row: dict[str, str], column: str) -> float | None:
-        return number(row.get(f"kernel_{column}_percent") or "")
-
-    validated = [f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high")]
-    return [
-        (
-            _label(row, rows),
-            Change(value(row, f"claimed_{quantity}_change"), *(value(row, column) for column in validated)),
-        )
-        for row in rows
-    ]
+def _change(row: dict[str, str], quantity: str) -> Change:
+    """What the strict schedule of a row changes."""
+    columns = [f"claimed_{quantity}_change", *(f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high"))]
+    return Change(*(number(row.get(f"kernel_{column}_percent") or "") for column in columns))
 
 
 def _label(row: dict[str, str], rows: Rows) -> str:

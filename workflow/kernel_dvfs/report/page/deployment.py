@@ -10,7 +10,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT, iteration_name
+from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, SINGLE, STRICT, iteration_name
 from kernel_dvfs.report.page.tables import Rows
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.words import in_words
@@ -18,7 +18,6 @@ from kernel_dvfs.sequence.costs import ASSUMED
 from kernel_dvfs.sequence.costs import in_words as sources_in_words
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN
 
-SINGLE = "kernel-single-waste-slack0"
 _COMMAND = "python train.py"
 
 
@@ -84,7 +83,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
 
 def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[Step]:
     """How a captured step is played, with clocks launch by launch where they were chosen (for the middle latency, as on
-    the card), else a pair a section."""
+    the first screen), else a pair a section."""
     found = [path.stem for path in _iterations(results)]
     schedule = f"{place}/{found[len(found) // 2] if found else PASS_STRICT}.json"
     text = (
@@ -101,18 +100,19 @@ def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Deployable:
-    """What can be deployed, for the card beside the headline. Changes in percent, negative = saved, claimed."""
+    """What can be deployed, beside the headline. Changes in percent, negative = saved, claimed."""
 
     energy: float  # launch by launch, at the latency
     latency: str  # of a change, ms: the middle one of those that were looked at
     others: list[tuple[str, float]]  # (way, change of energy) of what else can be deployed
     free: float  # a clock for each kernel and changes that cost nothing, chosen from the same data
+    one_pair: tuple[float, float] | None  # of energy and of time, of one pair for the whole run
     stall: str  # in words
     costs: str  # where latency and stall are from: "assumed", or "measured on NVIDIA H200 (..., 2026-11-22)"
 
 
 def deployable(rows: Rows | None) -> Deployable | None:
-    """The card of the table of that name, rows as text; None where it was not made, or nothing can be deployed."""
+    """What the table of that name says, rows as text; None where it was not made, or nothing can be deployed."""
     default = [row for row in rows or () if row["is_default"] == "True"]
     launches = [row for row in default if row["way"] == LAUNCH]
     if not launches:
@@ -128,6 +128,14 @@ def deployable(rows: Rows | None) -> Deployable | None:
         latency,
         [(name, float(row["energy_change_percent"])) for name, row in others],
         next(float(row["energy_change_percent"]) for row in default if row["way"] == FREE),
+        next(
+            (
+                (float(row["energy_change_percent"]), float(row["time_change_percent"]))
+                for row in default
+                if row["way"] == RUN
+            ),
+            None,
+        ),
         f"{core} ms" if core == mem else f"{core} ms (core) and {mem} ms (memory)",
         middle.get("costs") or ASSUMED,
     )

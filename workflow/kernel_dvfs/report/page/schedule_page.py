@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,22 @@ import numpy as np
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.report.page.answer import Change
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most, table
 from kernel_dvfs.report.words import asked, in_words, whose
 from kernel_dvfs.report.words import checked as answered
+from kernel_dvfs.student import interval
 
 
-def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "", called: str = "report") -> str:
-    """The page as HTML. checked: what measuring again gave, in words; called: what errors call the schedule (its file).
+def make(
+    profile: str | Path,
+    schedule: Mapping[str, Any],
+    again: tuple[Sequence[float], Sequence[float]] | None = None,
+    called: str = "report",
+) -> str:
+    """The page as HTML. again: the changes of energy and of time in each repeat that measured the schedule again,
+    percent; called: what errors call the schedule (its file).
 
     Raises InputError.
     """
@@ -41,6 +49,10 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "", ca
     auto = problem.baseline
     saved = problem.energy[auto] - problem.energy[chosen]
     total = float(saved.sum())
+    energy, time = (
+        _change(schedule[f"{quantity}_change_percent"], again[index] if again else ())
+        for index, quantity in enumerate(("energy", "time"))
+    )
     order = np.argsort(-saved, kind="stable").tolist()
     rows = [_row(problem, k, chosen[k], float(saved[k]), total) for k in order]
     return render(
@@ -49,15 +61,23 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "", ca
         simulated=schedule["gpu"].get("kind") == "simulated",
         forecast=bool(schedule["gpu"].get("forecast")),
         asked=asked(schedule),
-        energy=schedule["energy_change_percent"],
-        time=schedule["time_change_percent"],
+        cards=[("Energy", energy), ("Time", time)],
+        repeats=len(again[0]) if again else 0,
         energy_words=in_words(schedule["energy_change_percent"], "energy"),
         time_words=in_words(schedule["time_change_percent"], "time"),
-        checked=checked[:1].upper() + checked[1:],
         proof=schedule["proof"],
         most=most([(problem.members[k][0], -float(saved[k])) for k in order]),
         kernels=table("kernels_by_saving", rows, drop=(), folds=False),
     )
+
+
+def _change(claimed: float, repeats: Sequence[float]) -> Change:
+    """With the mean of the repeats and its 95 % interval, as far as there are repeats."""
+    if len(repeats) < 2:
+        return Change(claimed, *repeats)
+    # each has noise of its own
+    found = interval(list(repeats), [str(number) for number in range(len(repeats))])
+    return Change(claimed, found.mean, found.low, found.high)
 
 
 def _chosen(problem: Problem, targets: Mapping[str, Mapping[str, Any]], called: str) -> np.ndarray:

@@ -10,15 +10,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kernel_dvfs import registry
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT, subject
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import Answer, answer, cautions, chart
-from kernel_dvfs.report.page.deployment import deployable, deployment
+from kernel_dvfs.report.page.answer import (
+    Answer,
+    Change,
+    Plane,
+    answer,
+    cautions,
+    marks,
+    plane,
+    sentence,
+    strict_again,
+    tolerated,
+)
+from kernel_dvfs.report.page.deployment import Deployment, deployable, deployment
 from kernel_dvfs.report.page.fleet import Fleet
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
@@ -30,12 +41,13 @@ from kernel_dvfs.report.page.tables import (
     duration,
     energy_in_words,
     kernels,
+    number,
     plain,
     read_rows,
     table,
 )
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import in_words, time_limit
+from kernel_dvfs.report.words import PAPER_POINT, PAPER_STUDY, in_words
 
 Made = TypeVar("Made")
 
@@ -44,10 +56,10 @@ SECTIONS = {
     "step": "Your step",
     "kernels": "Clocks of each kernel",
     "choosing": "How to choose",
-    "passes": "Forward and backward pass",
-    "carried": "The same clocks elsewhere",
+    "passes": "Each pair for the whole step",
     "rests-on": "What the headline rests on",
-    "claims": "The paper's claims",
+    "published": "The paper's tables and figures, as published: one sweep, no margin",
+    "claims": "The paper's claims, as published",
 }
 
 
@@ -97,11 +109,15 @@ def make(
         return {name: each for name, each in fitting.items() if name not in left_out}
 
     rows = _tables(folder, wanted(known_tables), missing)
-    validated, band = rows.get("validation"), rows.get("headline_band")
+    validated, band = strict_again(rows.get("headline")), rows.get("headline_band")
     found = _tried(lambda: answer(results, validated, band), missing) if has_profile and is_chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in known_tables]
     drawn = _figures(folder, wanted(known_figures), missing, Figures())
     views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
+    left = deployable(rows.get("deployable"))
+    first = tolerated(found, rows.get("headline"), left.one_pair if left else None) if found else []
+    warned = cautions(gpu, found, counted, views.get("chosen_clocks"), rows.get("locking"))
+    to_work = deployment(results, workload) if found else None
     return (
         render(
             "study.html.j2",
@@ -126,16 +142,19 @@ def make(
             # a step says so itself, as a whole
             iteration=_iteration(results) if has_profile and "step" not in workload else None,
             in_words=in_words,
-            time_limit=time_limit(found.slack_percent or 0) if found else "",
-            deployable=deployable(rows.get("deployable")),
-            chart=found and chart([("energy", found.energy), ("time", found.time)], found.how),
-            validation=views.get("validation"),
-            cautions=cautions(gpu, found, counted, views.get("kernel_clocks"), rows.get("locking")),
-            deployment=deployment(results, workload) if found else None,
+            sentence=sentence(first) if found else [],
+            tolerated=first,
+            plane=found and _plane(results, found, rows.get("headline")),
+            marks=marks(found, warned, left.energy if left else None) if found else [],
+            command=_command(gpu, to_work) if to_work else None,
+            deployable=left,
+            validation=table("measured_again", validated) if validated else None,
+            cautions=warned,
+            deployment=to_work,
             sections=_sections(views, drawn, known_tables | known_figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),
-            brief=by_saving(views["kernel_clocks"]) if found and "kernel_clocks" in views else None,
+            brief=by_saving(views["chosen_clocks"]) if found and "chosen_clocks" in views else None,
             fleet=_fleet(results, found, usd_per_kwh, co2_g_per_kwh) if found else None,
             further=[table(name, _read(folder, name, missing) or []) for name in extra],
             missing=missing,
@@ -154,6 +173,33 @@ def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per
         return None
     power_w = schedule["baseline_energy"] / schedule["baseline_time"]
     return Fleet(power_w, percent, found.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
+
+
+def _plane(results: Results, found: Answer, headline: Rows | None) -> Plane | None:
+    """The strict choice and those with more time; the paper's own point where the study is of the paper's GPU and
+    workload."""
+    changes = [("no longer", found.energy, found.time)]
+    for row in headline or ():
+        if row["schedule"].startswith("kernel-") and number(row["slack_percent"]):
+            energy, time = (
+                Change(
+                    *(number(row[f"{which}_{quantity}_change_percent"]) for which in ("claimed", "fresh")),
+                    *(number(row[f"fresh_{quantity}_{end}_percent"]) for end in ("low", "high")),
+                )
+                for quantity in ("energy", "time")
+            )
+            changes.append((f"{number(row['slack_percent']):g} % longer", energy, time))
+    is_papers = all(
+        name.endswith(own) for name, own in zip((results.gpu["name"], results.workload["name"]), PAPER_STUDY)
+    )
+    return plane(changes, PAPER_POINT if is_papers else None, found.how, joined=True)
+
+
+def _command(gpu: Mapping[str, Any], to_work: Deployment) -> tuple[str, str] | None:
+    """(what it is for, the command) that a reader goes on with."""
+    if gpu["kind"] == "simulated":
+        return "The same on your own GPU:", "snakemake --cores 1 all --config gpu=nvml"
+    return next(((f"{each.title}:", each.command) for each in to_work.steps if each.command), None)
 
 
 def _has_profile(results: Results, missing: list[str]) -> bool:
@@ -238,7 +284,6 @@ _FIRST = {
         "fresh_time_change_percent",
         "fresh_energy_change_percent",
         "slack_percent",
-        "time_bound_percent",
         "waste_j",
         "status",
     ),
@@ -248,9 +293,9 @@ _FIRST = {
 def _view(results: Results, name: str, rows: Rows, about: Output) -> Table:
     first = _FIRST.get(name, ())
     rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
-    if name == "kernel_clocks":
+    if name in ("kernel_clocks", "chosen_clocks"):
         try:
-            return kernels(results, rows, about)
+            return kernels(Results(results.folder, about.procedure), rows, about)
         except InputError:
             pass  # the schedule or the profile is missing, which is said; the table by itself still tells
     # claims are read, and what a step costs is what its page is for, however many kernels it has

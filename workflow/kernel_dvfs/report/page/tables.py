@@ -223,8 +223,9 @@ def _cell(row: Mapping[str, str], column: str, bounds: tuple[str, str] | None) -
 # --- the table of kernels ---------------------------------------------------------------------------------------------
 
 
-def kernels(results: Results, rows: Rows, about: Output | None = None) -> Table:
-    """The rows of kernel_clocks with what the profile adds: share and part in the saving, and the clocks that ran.
+def kernels(results: Results, rows: Rows, about: Output) -> Table:
+    """The rows of kernel_clocks or chosen_clocks with what the profile adds: share, part in the saving, and the clocks
+    that ran.
 
     Raises InputError where the profile or the schedule is missing.
     """
@@ -255,7 +256,7 @@ def kernels(results: Results, rows: Rows, about: Output | None = None) -> Table:
             more["verdict"] = ran.verdict
         wider.append({key: value for key, value in row.items() if key != _LAST} | more | {_LAST: name})
     # whole, but on demand: `by_saving` shows what most want to see
-    return replace(table("kernel_clocks", _even(wider), about, folds=False), folded=True)
+    return replace(table(about.name, _even(wider), about, folds=False), folded=True)
 
 
 def by_saving(full: Table) -> Table | None:

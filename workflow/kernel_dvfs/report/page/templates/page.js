@@ -78,3 +78,10 @@ if (fleet) {
   fleet.addEventListener("submit", (event) => event.preventDefault());
   say();
 }
+
+// What is folded is opened by a link into it, and for paper.
+const unfold = (node) => { for (let each = node; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true; };
+const arrive = () => unfold(location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1))));
+addEventListener("hashchange", arrive);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+arrive();
