@@ -32,6 +32,9 @@ def add_devices(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
     )
+    parser.add_argument(
+        "--step", default="", metavar="STEP.json", help="estimate a study of this captured step (kernel-dvfs capture)"
+    )
     parser.add_argument("--json", action="store_true", help="print it all as one JSON object (docs/python.md)")
 
 
@@ -43,7 +46,11 @@ def run_devices(options: Namespace) -> None:
     from kernel_dvfs.shipped import config_or
 
     config = config_or(options.config)
-    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock))
+    if options.step:
+        from kernel_dvfs.workload import step as steps
+
+        steps.read(options.step)  # one that cannot be read is refused, with a GPU or without
+    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock, options.step))
     if options.json:
         print(json.dumps(asdict(found)))
         return
