@@ -289,3 +289,29 @@ def test_a_watch_tells_each_lease_that_it_cannot_use_once(lab):
         watch.wait()
     said = log.read_text().splitlines()
     assert len(said) == 2 and "GPU-a" in said[0] and "GPU-b" in said[1]
+
+
+def test_counter_tells_in_one_line_whether_it_and_the_power_reading_agree_and_sets_nothing(lab):
+    made = lab("h200", time="real")
+    done = made.command("counter", "--seconds", "1")
+    assert done.returncode == 0 and not done.stderr and done.stdout.count("\n") == 1
+    assert re.fullmatch(
+        r"Simulated H200 on a fake NVML: counter [\d.]+ J, power integrated [\d.]+ J over [\d.]+ s \(.* readings\), "
+        r"counter [+-]\d\.\d %: agree\n",
+        done.stdout,
+    )
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "knobs", "said"),
+    [
+        (("--gpu", "7"), {}, "no such GPU here"),
+        (("--seconds", "0"), {}, "expected a number of seconds from 1"),
+        ((), {"counter": "freeze"}, "stood at"),
+        ((), {"fail": "nvmlDeviceGetPowerUsage:3"}, "has no power reading"),
+    ],
+)
+def test_counter_refuses_in_one_line(lab, words, knobs, said):
+    done = lab("h200", time="real", **knobs).command("counter", *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
