@@ -169,7 +169,7 @@ def run_identify(options: Namespace) -> None:
 
 def add_counter(parser: ArgumentParser) -> None:
     parser.description = (
-        "Compare a GPU's energy counter with the integral of its power reading, idle or under whatever load runs on it. "
+        "Compare a GPU's energy counter with the integral of its power reading, idle or under the load that runs. "
         "Only reads: no clock is set, nothing is run. Exit code 1 where the two disagree."
     )
     parser.epilog = "example: kernel-dvfs counter --seconds 10"

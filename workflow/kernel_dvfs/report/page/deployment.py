@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,14 @@ from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, SINGLE, STRICT, iteration_name
 from kernel_dvfs.report.page.tables import Rows
-from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.results import Results, is_chosen
 from kernel_dvfs.report.words import in_words
 from kernel_dvfs.sequence.costs import ASSUMED
 from kernel_dvfs.sequence.costs import in_words as sources_in_words
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN
 
 _COMMAND = "python train.py"
+_TWO_SIDED = 1.96  # standard errors in half of a 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         apply = f"kernel-dvfs apply --schedule {place}/{SINGLE}.json --baseline -- {_COMMAND}"
         if pair["core_mhz"] == pair["mem_mhz"] == AUTO:
             steps.append(Step("One pair for the whole run", "Of all pairs, auto is the best: nothing to set.", ""))
+        elif (error := _error_percent(results, single)) and -single["energy_change_percent"] <= error:
+            text = (
+                f"{_pair(pair)} would save less than can be told from nothing ({_claimed(single)}; error {error:.2f} %)"
+            )
+            steps.append(Step("One pair for the whole run", f"{text}: nothing to set.", ""))
         else:
             steps.append(Step("One pair for the whole run", f"{_pair(pair)}; {_claimed(single)}.", apply))
     passes = _schedule(results, PASS_STRICT)
@@ -147,6 +154,23 @@ def _schedule(results: Results, name: str) -> dict | None:
     except InputError:
         return None
     return schedule if schedule.get("status") == "optimal" and schedule.get("targets") else None
+
+
+def _error_percent(results: Results, schedule: dict) -> float | None:
+    """Half of the 95 % interval of a schedule's change of energy, percent of that at auto, of the errors that the
+    profile has; None where it has none. Errors of kernels are taken as independent of each other."""
+    profile = results.profile
+    profile = profile[profile.study == schedule["granularity"]]
+    auto = profile[profile.is_baseline].set_index("target")
+    chosen = profile[is_chosen(profile, schedule["targets"])].drop_duplicates("target").set_index("target")
+    count = auto.launches_per_iteration if schedule["weights"] == "counts" else 1
+    energy_j, variance_j2 = ((count * auto.energy_j).sum(), 0.0)
+    # two pairs that are measured each; a target that stays at auto has no change, and no error of it
+    for name in chosen.index[~chosen.is_baseline]:
+        number = count[name] if schedule["weights"] == "counts" else 1
+        variance_j2 += sum((number * rows.energy_se_j[name]) ** 2 for rows in (auto, chosen))
+    found = float(100 * _TWO_SIDED * math.sqrt(variance_j2) / energy_j)
+    return found if math.isfinite(found) else None
 
 
 def _iterations(results: Results) -> list[Path]:
