@@ -233,3 +233,21 @@ def test_weights_that_make_no_iteration_are_said(sweep, tmp_path):
     equal = kd.choose(str(sweep.profile), weights="equal-time")
     page = kd.write_page(tmp_path / "p.html", sweep.profile, equal).read_text()
     assert "energy_at_auto_j" not in page and "share_of_the_saving_percent" in page
+
+
+def test_a_slack_that_is_no_number_is_refused_and_one_like_a_fraction_is_told(sweep, capsys):
+    for bad in ("2", None, True):
+        with pytest.raises(kd.InputError, match=r"slack_percent = .*: expected a number of percent, such as 2"):
+            kd.choose(str(sweep.profile), slack_percent=bad)
+    with pytest.warns(UserWarning, match="a slack of 0.02 is 0.02 percent of the time; for 2 % give 2"):
+        kd.choose(str(sweep.profile), slack_percent=0.02)
+    assert main(["choose", str(sweep.profile), "--slack", "0.02"]) == 0
+    assert "note: a slack of 0.02 is 0.02 percent" in capsys.readouterr().err
+    assert main(["choose", str(sweep.profile), "--slack", "0.6"]) == 0
+    assert "a slack of" not in capsys.readouterr().err
+
+
+def test_a_plot_without_plotnine_is_refused_with_what_to_install(sweep, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotnine", None)  # as Python has it of a module that cannot be imported
+    with pytest.raises(kd.InputError, match=r"plot: this needs plotnine: pip install .kernel-dvfs.figures"):
+        kd.plot(sweep.profile, "fwd_qkv")

@@ -27,12 +27,15 @@ def test_a_schedule_of_another_version_is_refused_with_what_to_delete(tmp_path):
         Results(tmp_path).schedule("s")
 
 
-def test_a_gpu_that_is_nearly_known_is_named_and_the_other_ways_too():
+@pytest.mark.parametrize("other", ["rtx3090", "rtx_4090", "h100_pcie", "h20_sxm"])  # all of them exist
+def test_a_gpu_that_is_nearly_known_is_named_and_the_other_ways_too(other):
     with pytest.raises(InputError, match=r"did you mean .rtx_3080_ti.*; nvml for a GPU of this machine; .kind: table"):
         resolve("rtx_3080ti")
     assert meant("entirely else", ["rtx_3080_ti"]) == ""
     # a beginning is enough; what only shares letters is no help
     assert meant("h200", ["rtx_3080_ti", "h200_sxm"]) == " (did you mean 'h200_sxm'?)"
+    with pytest.raises(InputError, match="no such simulated GPU; allowed: "):
+        resolve(other)
     assert meant("rtx3090", ["rtx_3080_ti", "rtx_a4000"]) == meant("slack", ["lock", "ties"]) == ""
 
 

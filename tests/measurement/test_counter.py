@@ -110,3 +110,26 @@ def test_a_fault_says_whether_the_counter_fell(counter, board):
     with pytest.raises(CounterFault) as fault:
         counter.window(5.0)
     assert fault.value.fell
+
+
+@pytest.mark.parametrize(
+    ("scale", "swing_w", "verdict"),
+    [(1.0, 0, "agree"), (1.049, 0, "agree"), (1.06, 0, "disagree"), (0.94, 0, "disagree"), (0.9, 300, "not steady")],
+)
+def test_the_counter_is_held_against_the_integral_of_the_power(counter, board, scale, swing_w, verdict):
+    """scale: what the reading shows of the true power, 700 - 4 t W; swing_w: a square wave of two seconds around it."""
+
+    def read_mw():
+        board.time_s += 0.0007
+        swing = swing_w / 2 if board.time_s % 2 < 1 else -swing_w / 2
+        return int(1e3 * (scale * (700 - 4 * board.time_s) + swing))
+
+    counter.calibrate()
+    found = counter.against_power(read_mw, 4.0)
+    assert found.time_s == pytest.approx(4.0, abs=PERIOD_S)
+    assert found.counter_j == pytest.approx(2772, rel=0.03)
+    assert found.difference_percent == pytest.approx(100 / scale - 100, abs=0.3)
+    assert found.verdict == verdict
+    before = board.fed
+    counter.window(0.3)
+    assert board.fed > before, "the load is fed as before"

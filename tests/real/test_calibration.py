@@ -43,7 +43,7 @@ def test_the_figures_of_the_board_are_found_and_a_study_takes_them(lab, config, 
     "profile, words, knobs, said",
     [
         ("h200", ("--like", "h100_sxm"), {}, "dram_copy: the memory ran at 3201 MHz, that of H100 SXM at 2619"),
-        ("h200", ("--like", "h20_sxm"), {}, "no such simulated GPU (did you mean 'h200_sxm'?)"),
+        ("h200", ("--like", "h200_sx"), {}, "no such simulated GPU (did you mean 'h200_sxm'?)"),
         ("h200", (), {"foreign_compute": 1}, "compute on it"),
         ("h200", ("--gpu", "nvml:3"), {}, "no such GPU here"),
     ],

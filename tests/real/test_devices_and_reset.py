@@ -49,8 +49,8 @@ def test_devices_tells_other_programs_all_that_it_tells_people(lab, root):
     assert (first["core_mhz"][0], first["core_mhz"][-1], len(first["core_mhz"])) == (345, 1980, 110)
     assert first["counter_period_ms"] > first["counter_read_ms"] > 0 and first["counter_problem"] is None
     studies = [(each["clocks"], each["targets"], each["pairs"]) for each in first["estimates"]]
-    assert studies[-1] == ("auto-only", 48, 1)
-    assert 12 * 60 < sum(first["estimates"][-1]["least_s"].values()) < 14 * 60, "13 min in the text"
+    assert studies[0] == ("auto-only", 48, 1), "minutes before days"
+    assert 12 * 60 < sum(first["estimates"][0]["least_s"].values()) < 14 * 60, "13 min in the text"
     # each text that people read, but for what both round or word differently
     said = made.command("devices").stdout
     assert first["notes"], "another process computes on it"
@@ -63,6 +63,19 @@ def test_devices_tells_other_programs_all_that_it_tells_people(lab, root):
         assert request["what"] in said and all(line in said for line in request["lines"])
     assert told["leases"] in said and told["locking"]["slurm"] in said
     assert all(f"gpu: {name}" in said for name in told["simulated"])
+
+
+def test_devices_estimates_a_captured_step(lab, root):
+    made = lab("h200", time="real")
+    step = str(root / "tests/workload/steps/hand_made.json")
+    (told,) = json.loads(made.command("devices", "--json", "--step", step).stdout)["gpus"]
+    (model,) = json.loads(made.command("devices", "--json").stdout)["gpus"]
+    assert [each["problem"] for each in told["estimates"]] == [None] * len(told["estimates"])
+    for own, whole in zip(told["estimates"], model["estimates"], strict=True):
+        assert own["clocks"] == whole["clocks"] and own["pairs"] == whole["pairs"]
+        assert 0 < own["targets"] < whole["targets"] and "other sizes" not in own["least_s"]
+    refused = made.command("devices", "--step", "none.json")
+    assert refused.returncode == 2 and refused.stderr.startswith("error: ") and refused.stderr.count("\n") == 1
 
 
 def test_devices_tells_other_programs_of_a_machine_without_a_driver(lab):
@@ -276,3 +289,29 @@ def test_a_watch_tells_each_lease_that_it_cannot_use_once(lab):
         watch.wait()
     said = log.read_text().splitlines()
     assert len(said) == 2 and "GPU-a" in said[0] and "GPU-b" in said[1]
+
+
+def test_counter_tells_in_one_line_whether_it_and_the_power_reading_agree_and_sets_nothing(lab):
+    made = lab("h200", time="real")
+    done = made.command("counter", "--seconds", "1")
+    assert done.returncode == 0 and not done.stderr and done.stdout.count("\n") == 1
+    assert re.fullmatch(
+        r"Simulated H200 on a fake NVML: counter [\d.]+ J, power integrated [\d.]+ J over [\d.]+ s \(.* readings\), "
+        r"counter [+-]\d\.\d %: agree\n",
+        done.stdout,
+    )
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "knobs", "said"),
+    [
+        (("--gpu", "7"), {}, "no such GPU here"),
+        (("--seconds", "0"), {}, "expected a number of seconds from 1"),
+        ((), {"counter": "freeze"}, "stood at"),
+        ((), {"fail": "nvmlDeviceGetPowerUsage:3"}, "has no power reading"),
+    ],
+)
+def test_counter_refuses_in_one_line(lab, words, knobs, said):
+    done = lab("h200", time="real", **knobs).command("counter", *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr

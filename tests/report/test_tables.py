@@ -11,7 +11,7 @@ from kernel_dvfs.layout import PUBLISHED
 from kernel_dvfs.report import measured_tables, step_costs
 from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables import relaxed, tensor_energy
+from kernel_dvfs.report.tables import clocks_by_kernel, relaxed, tensor_energy
 
 NAN = float("nan")
 
@@ -195,3 +195,25 @@ def test_a_caption_and_a_subject_of_any_letters_are_set_by_latex_as_they_stand(t
     caption = text[text.index("\\caption{") + 9 : text.index("\\label")].strip().removesuffix("}")
     assert r"-5 \% of E\_1 \& \{x\} \$y\$ \textasciitilde{} \textasciicircum{} \textbackslash{}cmd \#1" in caption
     assert r"(table my\_file \& co.csv)" in caption
+
+
+def test_table_1_has_what_ran_and_says_where_a_request_changed_nothing():
+    asked = [("a", 1500, "auto"), ("b", 2100, 5001), ("c", 1890, "auto"), ("d", "auto", "auto")]
+    columns = ("target", "core_mhz", "mem_mhz", "reached_core_mhz", "reached_mem_mhz", "is_baseline")
+    rows = [(name, NAN, NAN, 1733.0, 9251.0, True) for name, *_ in asked]
+    rows += [("a", 1500.0, NAN, 1500.0, 9251.0, False), ("b", 2100.0, 5001.0, 1733.4, 5001.0, False)]
+    rows += [("c", 1890.0, NAN, 1621.7, 9251.0, False)]  # held down by its power limit
+    profile = pd.DataFrame(rows, columns=columns).assign(study="kernel", time_s=0.37, energy_j=2.9)
+    made = SimpleNamespace(
+        profile=profile,
+        workload={},
+        schedule=lambda name: {"targets": {name: {"core_mhz": core, "mem_mhz": mem} for name, core, mem in asked}},
+    )
+    ran = clocks_by_kernel(made, 0, ran=True)
+    assert [*zip(ran.core_mhz, ran.mem_mhz)] == [
+        (1500, "auto"),
+        ("as auto", 5001),
+        (1622, "auto"),
+        ("auto", "auto"),
+    ]
+    assert [*clocks_by_kernel(made, 0).core_mhz] == [1500, 2100, 1890, "auto"], "what to deploy stays as asked"

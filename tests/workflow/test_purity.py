@@ -57,3 +57,19 @@ def test_looking_at_a_study_that_is_not_there_yet_changes_nothing(untouched, mod
     assert done.returncode == (mode == ["--lint"]), done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stderr.splitlines()[-1] == "started: []", done.stderr[-3000:]
     assert contents(untouched) == before
+
+
+def test_the_workflow_is_the_same_from_where_the_catalogue_looks_for_it(untouched):
+    """Run elsewhere, as a user of the catalogue does; the same jobs, and the configuration that comes with it."""
+    elsewhere = untouched.parent / "elsewhere"
+    elsewhere.mkdir()
+    told = []
+    for file in ("Snakefile", "workflow/Snakefile"):
+        words = ["--snakefile", str(untouched / file), "--dry-run", "--cores", "1", "--config", *REDUCED, "--", "all"]
+        done = subprocess.run(
+            [sys.executable, "-m", "snakemake", *words], cwd=elsewhere, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        told.append(done.stdout)
+    jobs = [text[text.index("Job stats:") :].partition("\n\n")[0] for text in told]
+    assert jobs[0] == jobs[1] and "measure" in jobs[0]

@@ -25,7 +25,7 @@ from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
 from kernel_dvfs.deploy.tune import tune as tune
 from kernel_dvfs.errors import InputError as InputError
-from kernel_dvfs.package import NAMES
+from kernel_dvfs.package import NAMES, remedy
 from kernel_dvfs.report.words import answer_line
 from kernel_dvfs.step.api import capture as capture
 
@@ -236,13 +236,19 @@ def write_page(
 def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
     """Energy over time of one kernel or pass at every pair of clocks, against auto; chosen pairs are marked.
 
-    Needs plotnine: pip install 'kernel-dvfs[figures]'. Raises InputError for a target that the profile lacks.
+    Needs plotnine: pip install 'kernel-dvfs[figures]'. Raises InputError where it is missing, and for a target that the
+    profile lacks.
     """
     import textwrap
 
-    import numpy as np
-    import pandas as pd
-    import plotnine as p9
+    try:
+        import numpy as np
+        import pandas as pd
+        import plotnine as p9
+    except ModuleNotFoundError as error:
+        if not (told := remedy(error)):
+            raise
+        raise InputError(f"plot: {told}") from None
 
     from kernel_dvfs.layout import subject
     from kernel_dvfs.profile.store import read_profile

@@ -8,7 +8,7 @@ import threading
 from functools import cache
 from pathlib import Path
 
-LIBRARY = Path(workflow.basedir) / "workflow"
+LIBRARY = Path(str(workflow.current_basedir)).parent
 sys.path.insert(0, str(LIBRARY))
 
 from kernel_dvfs import environment, files, layout, lock, outputs, registry, slurm

@@ -8,7 +8,7 @@ from kernel_dvfs.native.build import source_files, watched
 from kernel_dvfs.native.load import BACKENDS
 
 # as seen from the working directory, so that moving the repository rebuilds nothing
-NATIVE = os.path.relpath(os.path.join(workflow.basedir, "native"))
+NATIVE = os.path.relpath(LIBRARY.parent / "native")
 
 
 def native_mode(wildcards):

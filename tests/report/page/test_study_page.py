@@ -12,6 +12,7 @@ from whole_schedule import whole_walk
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.layout import DEPLOYABLE, ITERATION_SCHEDULE, STRICT, iteration_name
+from kernel_dvfs.profile.store import read_profile, write_profile
 from kernel_dvfs.registry import outputs
 from kernel_dvfs.report.headings import heading_of
 from kernel_dvfs.report.page.deployment import deployment
@@ -244,6 +245,19 @@ def test_passes_left_at_auto_say_what_is_known_and_no_more(own, walk, said):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"walk": walk, "targets": targets}))
     text = page_of(own).text
     assert said in text and "--pass-level" not in text
+
+
+@pytest.mark.parametrize(("error_j", "is_offered"), [(0.02, True), (0.5, False), (None, True)])
+def test_a_pair_that_saves_less_than_its_error_is_not_recommended(own, error_j, is_offered):
+    """7.666 % are claimed of 10 J (kernels) and 2 J (pass). 0.02 J are an error of 1.9 and 5.5 %, 0.5 J of far more."""
+    path = own / "profile.parquet"
+    table, about = read_profile(path)
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    columns["energy_se_j"] = [error_j for _ in columns["target"]]
+    write_profile(path, columns, about["gpu"], about["workload"], about["settings"])
+    text = page_of(own).text
+    assert ("apply --schedule" in text) is ("apply --pass-level" in text) is is_offered
+    assert ("would save less than can be told from nothing" in text) is not is_offered
 
 
 def test_a_forecast_is_called_so_in_table_plane_and_fleet_and_nothing_is_called_validated(tmp_path, page):

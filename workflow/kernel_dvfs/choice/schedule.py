@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean, stdev
@@ -75,6 +76,18 @@ def _problem(profile: Profile, granularity: str, weights: str | None, ties: str)
     return problem_of(columns, settings, granularity, weights, ties, where), metadata
 
 
+def _check_slack(slack_percent: object) -> None:
+    """Raise InputError unless it is a number; warn where it looks like a fraction."""
+    if not isinstance(slack_percent, (int, float)) or isinstance(slack_percent, bool):
+        raise InputError(f"choice: slack_percent = {slack_percent!r}: expected a number of percent, such as 2")
+    if 0 < abs(slack_percent) < 0.1:
+        warnings.warn(
+            f"a slack of {slack_percent:g} is {slack_percent:g} percent of the time; for {100 * slack_percent:g} % "
+            f"give {100 * slack_percent:g}",
+            stacklevel=3,
+        )
+
+
 def choose(
     profile: Profile,
     granularity: str = "kernel",
@@ -91,8 +104,9 @@ def choose(
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
     ties: "tied" = replicates share data and choice, or "untied". walked: only for global waste: the schedule that a
     walk has shown to keep this limit (search.race), with the changes that the walk measured; None: the optimum of the
-    profile as it is. Raises InputError on bad input.
+    profile as it is. Warns of a slack that looks like a fraction. Raises InputError on bad input.
     """
+    _check_slack(slack_percent)
     problem, metadata = _problem(profile, granularity, weights, ties)
     walk: Walk | None = None
     if walked is None:

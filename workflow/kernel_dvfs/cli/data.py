@@ -234,20 +234,25 @@ def run_choose(options: Namespace) -> None:
 
 
 def _run_schedule(options: Namespace, slack: float) -> None:
+    import warnings
+
     from kernel_dvfs.choice.schedule import choose
     from kernel_dvfs.report.words import answer_line, answer_of
 
     granularity = options.granularity or "kernel"
-    schedule = choose(
-        options.profile,
-        granularity=granularity,
-        scope=options.scope or "global",
-        objective=options.objective or "waste",
-        slack_percent=slack,
-        weights=options.weights,
-        ties=options.ties,
-        walked=_walked(options.walk, granularity, slack) if options.walk else None,
-    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        schedule = choose(
+            options.profile,
+            granularity=granularity,
+            scope=options.scope or "global",
+            objective=options.objective or "waste",
+            slack_percent=slack,
+            weights=options.weights,
+            ties=options.ties,
+            walked=_walked(options.walk, granularity, slack) if options.walk else None,
+        )
+    tell(*(f"note: {each.message}" for each in said))
     if schedule["status"] != "optimal":
         raise InputError(
             f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"

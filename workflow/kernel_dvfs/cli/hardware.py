@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.cli import THROUGH
-from kernel_dvfs.cli.arguments import one_of
+from kernel_dvfs.cli.arguments import number, one_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import check_after, parse_after
 
@@ -32,6 +32,9 @@ def add_devices(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
     )
+    parser.add_argument(
+        "--step", default="", metavar="STEP.json", help="estimate a study of this captured step (kernel-dvfs capture)"
+    )
     parser.add_argument("--json", action="store_true", help="print it all as one JSON object (docs/python.md)")
 
 
@@ -43,7 +46,11 @@ def run_devices(options: Namespace) -> None:
     from kernel_dvfs.shipped import config_or
 
     config = config_or(options.config)
-    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock))
+    if options.step:
+        from kernel_dvfs.workload import step as steps
+
+        steps.read(options.step)  # one that cannot be read is refused, with a GPU or without
+    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock, options.step))
     if options.json:
         print(json.dumps(asdict(found)))
         return
@@ -155,6 +162,53 @@ def run_identify(options: Namespace) -> None:
         print(specimen.elsewhere(options.slurm, options.results))
     else:
         print(specimen.here(options.gpu, options.results, options.tell))
+
+
+# --- counter --------------------------------------------------------------------------------------------------------
+
+
+def add_counter(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Compare a GPU's energy counter with the integral of its power reading, idle or under the load that runs. "
+        "Only reads: no clock is set, nothing is run. Exit code 1 where the two disagree."
+    )
+    parser.epilog = "example: kernel-dvfs counter --seconds 10"
+    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
+    parser.add_argument(
+        "--seconds", type=number(1, 3600, "seconds"), default=10.0, metavar="S", help="how long to look (default: 10)"
+    )
+
+
+def run_counter(options: Namespace) -> int:
+    from kernel_dvfs.gpu.nvml.board import resolve
+    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.measurement.counter import EnergyCounter
+
+    with Library() as nvml:
+        board = resolve(nvml, options.gpu.removeprefix("nvml:"))
+
+        def power_mw() -> int:
+            found = board.power_mw()
+            if not found:
+                raise InputError(f"counter: {board.name()} has no power reading, so there is nothing to compare with")
+            return found
+
+        power_mw()
+        counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, lambda: None)
+        counter.calibrate()
+        found = counter.against_power(power_mw, options.seconds)
+        name = board.name()
+    remedy = {
+        "agree": "",
+        "disagree": "; trust neither before you know which: nvidia-smi -q -d POWER, another driver, a meter",
+        "not steady": "; a power reading may lag by a second: look longer, or at a steady load",
+    }[found.verdict]
+    print(
+        f"{name}: counter {found.counter_j:.1f} J, power integrated {found.integral_j:.1f} J over {found.time_s:.2f} s "
+        f"({found.lowest_w:.0f} to {found.highest_w:.0f} W, {found.readings} readings), counter "
+        f"{found.difference_percent:+.1f} %: {found.verdict}{remedy}"
+    )
+    return int(found.verdict == "disagree")
 
 
 # --- calibrate ------------------------------------------------------------------------------------------------------

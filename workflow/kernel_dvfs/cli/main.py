@@ -38,6 +38,9 @@ COMMANDS = {
         "latency",
         "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile",
     ),
+    "counter": command_of(
+        "hardware", "counter", "hold a GPU's energy counter against the integral of its power reading: do they agree?"
+    ),
     "calibrate": command_of(
         "hardware", "calibrate", "fit a simulated GPU to a board of this machine: two probes of its memory, a minute"
     ),

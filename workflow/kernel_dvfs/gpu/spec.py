@@ -242,13 +242,24 @@ def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
     if base is None:
         return tree
     if base not in names():
-        raise InputError(f"GPU spec {name}.yaml: base '{base}': no such spec{meant(base, names())}; {_allowed()}")
+        raise InputError(f"GPU spec {name}.yaml: base '{base}': no such spec{_meant(base)}; {_allowed()}")
     road = (*heirs, name)
     if base in road:
         raise InputError(
             f"GPU spec {road[0]}.yaml: {' -> '.join((*road, base))}: base leads in a circle; leave one out"
         )
     return merge(_read(base, road), tree)
+
+
+def _meant(name: str) -> str:
+    """The spec that a word is nearly, if any. Never one of another type: an rtx_4090 is no rtx_a4000."""
+    known, own = names(), _types(name)
+    return meant(name, [each for each in known if _types(each) == own] if own else known)
+
+
+def _types(name: str) -> set[str]:
+    """What a name says of the GPU's type: {"a100"} of a100_pcie, {"x3080"} of rtx_3080_ti, {} of rtx."""
+    return set(re.findall(r"[a-z]?[0-9]+", re.sub(r"[^a-z0-9]", "", name.lower())))
 
 
 def _allowed() -> str:
@@ -274,7 +285,7 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     """
     if name not in names():
         raise InputError(
-            f"gpu '{name}': no such simulated GPU{meant(name, names())}; {_allowed()}; nvml for a GPU of this machine; "
+            f"gpu '{name}': no such simulated GPU{_meant(name)}; {_allowed()}; nvml for a GPU of this machine; "
             "{kind: table, path: mine.csv} for measurements"
         )
     return _checked(name, _merged(name, overrides)) if overrides else deepcopy(_shipped(name))

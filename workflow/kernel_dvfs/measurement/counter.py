@@ -7,12 +7,43 @@ NVML nor CUDA.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel_dvfs.errors import CounterFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# nearer than this the counter and the power reading agree: a sensor of a board is good to about 5 %
+AGREE_PERCENT = 5.0
+# a power reading that is a mean over a second lags, so a load that changes by more than this tells nothing
+STEADY_PERCENT = 20.0
+
+
+class Compared(NamedTuple):
+    """An energy counter against the integral of a power reading, over the same time."""
+
+    time_s: float
+    counter_j: float
+    integral_j: float  # of the power reading, by trapezia
+    lowest_w: float
+    highest_w: float
+    readings: int
+
+    @property
+    def difference_percent(self) -> float:
+        """Counter less integral, of the integral."""
+        return 100 * (self.counter_j / self.integral_j - 1)
+
+    @property
+    def verdict(self) -> str:
+        """`agree`, `disagree`, or `not steady` where a difference may be the reading's lag."""
+        if abs(self.difference_percent) <= AGREE_PERCENT:
+            return "agree"
+        mean_w = self.integral_j / self.time_s
+        return "disagree" if 100 * (self.highest_w - self.lowest_w) <= STEADY_PERCENT * mean_w else "not steady"
 
 
 class AlignedWindow(NamedTuple):
@@ -68,6 +99,36 @@ class EnergyCounter:
         start_s, first_mj = self._next_edge(self._now_s())
         end_s, last_mj = self._next_edge(start_s + max(0.0, window_s - self.period_s / 2))
         return AlignedWindow(start_s, end_s, last_mj - first_mj)
+
+    def against_power(self, read_mw: Callable[[], int], window_s: float) -> Compared:
+        """The counter against the integral of a power reading, mW, from an edge to one about `window_s` later."""
+        seen: list[tuple[float, int]] = []  # time s, power mW
+        feed = self._feed
+
+        def look() -> None:
+            feed()
+            seen.append((self._now_s(), read_mw()))
+
+        self._feed = look
+        try:
+            window = self.window(window_s)
+        finally:
+            self._feed = feed
+        # a stretch reaches from one reading to the next; what of it lies outside of the window is left out
+        stretches = [
+            (max(before_s, window.start_s), min(after_s, window.end_s), (before_mw + after_mw) / 2)
+            for (before_s, before_mw), (after_s, after_mw) in pairwise([*seen, (window.end_s, seen[-1][1])])
+        ]
+        inside = [(end_s - start_s, mw / 1000) for start_s, end_s, mw in stretches if end_s > start_s]
+        powers_w = [watts for _, watts in inside]
+        return Compared(
+            window.end_s - window.start_s,
+            window.energy_mj / 1000,
+            sum(time_s * watts for time_s, watts in inside),
+            min(powers_w),
+            max(powers_w),
+            len(inside),
+        )
 
     def _next_edge(self, not_before_s: float) -> tuple[float, int]:
         """(time s, energy mJ after it) of the first edge after `not_before_s`; seen at most one read late."""

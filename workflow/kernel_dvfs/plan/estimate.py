@@ -24,12 +24,15 @@ _PLATEAU_S = 75.0  # thermal conditioning until the plateau is found
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
 
 
-def estimates(uuid: str, config: str, can_lock: bool) -> tuple[list[Estimate], list[str]]:
-    """(what would be measured of a GPU and for how long, what is missing for it). config: file; one that is not there
-    is told of, not refused. can_lock: whether the clocks of this GPU can be locked."""
+def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[list[Estimate], list[str]]:
+    """(what would be measured of a GPU and for how long, what is missing for it), the shortest first. config: file; one
+    that is not there is told of, not refused. can_lock: whether the clocks of this GPU can be locked. step: the record
+    of a captured step instead of the configuration's workload."""
     if not Path(config).is_file():
         return [], [f"no {config} here: give another --config to see what a study would take"]
-    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
+    own = {"workload": f"step:{step}"} if step else {}
+    # minutes before days: what needs no permission is where to begin
+    ways = [own | {"clocks": "auto-only"}, *([own] if can_lock else [])]
     found: list[Estimate] = []
     for changed in ways:
         estimate = _estimate(uuid, config, changed)

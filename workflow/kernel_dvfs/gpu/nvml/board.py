@@ -120,6 +120,10 @@ class Board:
         """Energy since the driver was loaded."""
         return self._get("GetTotalEnergyConsumption")
 
+    def power_mw(self) -> int | None:
+        """The power reading; some boards show the mean of the last second, others the present. None: there is none."""
+        return self._maybe("GetPowerUsage")
+
     def temperature_c(self) -> int:
         if self._nvml.has("nvmlDeviceGetTemperatureV"):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,14 @@ from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, SINGLE, STRICT, iteration_name
 from kernel_dvfs.report.page.tables import Rows
-from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.results import Results, is_chosen
 from kernel_dvfs.report.words import in_words
 from kernel_dvfs.sequence.costs import ASSUMED
 from kernel_dvfs.sequence.costs import in_words as sources_in_words
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN
 
 _COMMAND = "python train.py"
+_TWO_SIDED = 1.96  # standard errors in half of a 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         apply = f"kernel-dvfs apply --schedule {place}/{SINGLE}.json --baseline -- {_COMMAND}"
         if pair["core_mhz"] == pair["mem_mhz"] == AUTO:
             steps.append(Step("One pair for the whole run", "Of all pairs, auto is the best: nothing to set.", ""))
+        elif unsure := _below_its_error(results, single):
+            steps.append(Step("One pair for the whole run", f"{_pair(pair)} {unsure}", ""))
         else:
             steps.append(Step("One pair for the whole run", f"{_pair(pair)}; {_claimed(single)}.", apply))
     passes = _schedule(results, PASS_STRICT)
@@ -59,6 +63,8 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         text = f"{pairs}; {_claimed(passes)}. The script marks its passes with kernel_dvfs.deploy.mark."
         if all(each == AUTO for pair in passes["targets"].values() for each in pair.values()):
             text, apply = _nothing_to_set(passes), ""
+        elif unsure := _below_its_error(results, passes):
+            text, apply = f"{pairs}: that {unsure}", ""
         steps.append(Step("A pair for each pass", text, apply))
     launches = [(path, found) for path in _iterations(results) if (found := _iteration(path))]
     if launches:
@@ -147,6 +153,32 @@ def _schedule(results: Results, name: str) -> dict | None:
     except InputError:
         return None
     return schedule if schedule.get("status") == "optimal" and schedule.get("targets") else None
+
+
+def _below_its_error(results: Results, schedule: dict) -> str:
+    """Why a schedule is not worth to be set, where its saving is less than its error; else ""."""
+    error = _error_percent(results, schedule)
+    if error is None or -schedule["energy_change_percent"] > error:
+        return ""
+    return f"would save less than can be told from nothing ({_claimed(schedule)}; error {error:.2f} %): nothing to set."
+
+
+def _error_percent(results: Results, schedule: dict) -> float | None:
+    """Half of the 95 % interval of a schedule's change of energy, percent of that at auto: of its walk, else of the
+    errors that the profile has, those of kernels independent of each other; None where it has none."""
+    if walk := schedule.get("walk"):
+        return float(_TWO_SIDED * walk["energy_se_percent"])
+    profile = results.profile
+    profile = profile[profile.study == schedule["granularity"]]
+    auto = profile[profile.is_baseline].set_index("target")
+    chosen = profile[is_chosen(profile, schedule["targets"])].drop_duplicates("target").set_index("target")
+    count = auto.launches_per_iteration if schedule["weights"] == "counts" else auto.launches_per_iteration**0
+    # a target that stays at auto has no change, and no error of it
+    moved = chosen.index[~chosen.is_baseline]
+    errors_j = [(count * rows.energy_se_j)[moved] for rows in (auto, chosen)]
+    variance_j2 = float(sum((own**2).sum(skipna=False) for own in errors_j))
+    found = 100 * _TWO_SIDED * math.sqrt(variance_j2) / float((count * auto.energy_j).sum())
+    return found if math.isfinite(found) else None
 
 
 def _iterations(results: Results) -> list[Path]:
