@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernel_dvfs_serving.cluster import Router
 from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.pools import FULL_TP, Sizing, size, spread, static
 from kernel_dvfs_serving.pricing import Division, Pricing, choose_servers, divide, priced
@@ -38,6 +39,11 @@ def pricing(cluster: Cluster) -> Pricing:
         parked_w=cluster.machine.parked_w,
         peak_only=own.priced_at == "top",
     )
+
+
+def router(cluster: Cluster) -> Router:
+    """By pools, to the least loaded replica."""
+    return Router(cluster)
 
 
 def begin(cluster: Cluster) -> None:
