@@ -23,9 +23,10 @@ sys.path.insert(0, str(OWN / "workflow"))
 
 from kernel_dvfs_serving.machine import machine  # noqa: E402
 from kernel_dvfs_serving.make_profile import profile_rows  # noqa: E402
-from kernel_dvfs_serving.packing import LADDER, PARTS, Static  # noqa: E402
+from kernel_dvfs_serving.packing import LADDER, PARTS, Parts, Static  # noqa: E402
 from kernel_dvfs_serving.profile import read_profile, write_profile  # noqa: E402
 from kernel_dvfs_serving.replay import Replayer  # noqa: E402
+from kernel_dvfs_serving.requests import CLASSES  # noqa: E402
 from kernel_dvfs_serving.system import Settings  # noqa: E402
 from kernel_dvfs_serving.trace import Trace, hours, make_trace, read_trace  # noqa: E402
 from kernel_dvfs_serving.tuned import Tuner, replayed  # noqa: E402
@@ -65,6 +66,42 @@ def said(found: dict) -> str:
     )
 
 
+def show(name: str, seen: Trace, unseen: Trace, replayer: Replayer, own: Settings, options: argparse.Namespace) -> None:
+    """Both plans tuned on the trace that is seen, its ladder, and both on the other."""
+    begun = time.process_time()
+
+    def tuned(label: str, servers: int, parts: Parts | None, static: dict | None = None) -> tuple[Static, dict] | None:
+        tuner = Tuner(replayer, seen, replace(own, servers=servers), parts)
+        found = tuner.frontier((options.keep,))
+        if not found:
+            print(f"{name:18} {label:26} keeps {options.keep:g} % nowhere")
+            return None
+        best = found[0]
+        ratio = best["j_per_token_in_time"] / static["j_per_token_in_time"] if static else 1.0
+        print(f"{name:18} {label:26} {said(best)} | ratio {ratio:.3f}", flush=True)
+        return tuner.plan(best["servers"], best["tp"], best["clock"]), best
+
+    first = tuned("tuned static plan", SERVERS, None)
+    if first is None:
+        return
+    fixed, static = first
+    steps = {"packing": PARTS} if options.no_ladder else LADDER
+    plans = {parts: tuned(label, static["servers"], parts, static) for label, parts in steps.items()}
+    packing = plans[PARTS]
+    for label, changed in (
+        ("unseen", {}),
+        ("unseen, troubled", {"route_s": 0.02, "fails_s": unseen.span_s / 2}),
+    ):
+        if packing is None:
+            break
+        runs = [replayed(replayer, unseen, replace(plan, **changed), own) for plan in (fixed, packing[0])]
+        for kind, found in zip(("static", "packing"), runs):
+            print(f"{name:18} {f'{label}: {kind}':26} {said(found)}")
+        ratio = runs[1]["j_per_token_in_time"] / runs[0]["j_per_token_in_time"]
+        print(f"{name:18} {label:26} packing / static {ratio:.3f}", flush=True)
+    print(f"{name:18} {time.process_time() - begun:.0f} s of CPU", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="/tmp/serving_packing_profile.csv", help="made where it is not there")
@@ -75,7 +112,7 @@ def main() -> int:
     parser.add_argument("--keep", type=float, default=99.4, help="percent that packing and static plan are tuned to")
     options = parser.parse_args()
     if not Path(options.profile).exists():
-        write_profile(options.profile, profile_rows("h100_sxm", "llama2-70b", [2, 4, 8], CLOCKS, requests=100))
+        write_profile(options.profile, profile_rows("h100_sxm", "llama2-70b", [2, 4, 8], CLOCKS, CLASSES, requests=100))
     profile, own = read_profile(options.profile), Settings(servers=SERVERS)
     replayer = Replayer(machine(profile, profile.gpu, profile.model), profile)
     traces = {
@@ -87,42 +124,7 @@ def main() -> int:
     if options.conv:
         traces["own trace"] = halves(read_trace(options.conv))
     for name in options.only or traces:
-        seen, unseen = traces[name]
-        begun = time.process_time()
-        plans: dict[str, Static] = {}
-
-        def tuned(label: str, servers: int, parts: object) -> dict | None:
-            tuner = Tuner(replayer, seen, replace(own, servers=servers), parts)
-            found = tuner.frontier((options.keep,))
-            if not found:
-                print(f"{name:18} {label:26} keeps {options.keep:g} % nowhere")
-                return None
-            plans[label] = tuner.plan(found[0]["servers"], found[0]["tp"], found[0]["clock"])
-            return found[0]
-
-        static = tuned("tuned static plan", SERVERS, None)
-        if static is None:
-            continue
-        print(f"{name:18} {'tuned static plan':26} {said(static)}", flush=True)
-        steps = {"packing": PARTS} if options.no_ladder else LADDER
-        for label, parts in steps.items():
-            found = tuned(label, static["servers"], parts)
-            if found:
-                ratio = found["j_per_token_in_time"] / static["j_per_token_in_time"]
-                print(f"{name:18} {label:26} {said(found)} | ratio {ratio:.3f}", flush=True)
-        packing = next((plan for label, plan in plans.items() if "packing)" in label or label == "packing"), None)
-        if packing is None:
-            continue
-        trouble = {"route_s": 0.02, "fails_s": unseen.span_s / 2}
-        for label, changed in (("unseen", {}), ("unseen, troubled", trouble)):
-            runs = [
-                replayed(replayer, unseen, replace(p, **changed), own) for p in (plans["tuned static plan"], packing)
-            ]
-            ratio = runs[1]["j_per_token_in_time"] / runs[0]["j_per_token_in_time"]
-            for kind, found in zip(("static", "packing"), runs):
-                print(f"{name:18} {f'{label}: {kind}':26} {said(found)}")
-            print(f"{name:18} {label:26} packing / static {ratio:.3f}", flush=True)
-        print(f"{name:18} {time.process_time() - begun:.0f} s of CPU", flush=True)
+        show(name, *traces[name], replayer, own, options)
     return 0
 
 

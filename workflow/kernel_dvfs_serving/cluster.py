@@ -435,6 +435,8 @@ class Fleet:
             replica = Replica(server, tp, clock, instance, self._capacity(server.pool, tp))
             server.replicas.append(replica)
             self.router.serving[server.pool].append(replica)
+        for replica in server.replicas:
+            self.router.follow(replica)
 
     def _capacity(self, pool: int, tp: int) -> float:
         # a degree that cannot keep the class's promises is loaded by its GPUs: what it carries at all is not profiled
