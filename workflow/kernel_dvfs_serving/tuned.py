@@ -21,7 +21,7 @@ from kernel_dvfs_serving.packing import Packing, Parts, Static, boost_of
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
 from kernel_dvfs_serving.resharding import SERVER_GPUS
-from kernel_dvfs_serving.system import System
+from kernel_dvfs_serving.system import PACKED, TUNED, System
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.instance import Engine
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCHEMA = "kernel-dvfs/serving-static/1"
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
 _KNOBS = (False, False, False, False, False)
-STATIC_PLAN, PACKING = System("tuned static plan", *_KNOBS), System("packing", *_KNOBS)
+STATIC_PLAN, PACKING = System(TUNED, *_KNOBS), System(PACKED, *_KNOBS)
 _REMEDY = "make it again with kernel-dvfs serving plan TRACE.csv --profile PROFILE.csv"
 
 
