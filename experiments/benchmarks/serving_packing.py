@@ -90,6 +90,7 @@ def show(name: str, seen: Trace, unseen: Trace, replayer: Replayer, own: Setting
     packing = plans[PARTS]
     for label, changed in (
         ("unseen", {}),
+        ("unseen, delay", {"route_s": 0.02}),
         ("unseen, troubled", {"route_s": 0.02, "fails_s": unseen.span_s / 2}),
     ):
         if packing is None:

@@ -1,4 +1,4 @@
-"""Every managed serving system on given traces (serving_packing.py has the tuned plans): energy of a token served in time, promises kept, requests rejected.
+"""Every managed serving system on given traces: energy of a token served in time, promises kept, requests rejected.
 
     python experiments/benchmarks/serving_systems.py profile.csv conv.csv synthetic-idle-night.csv -o systems.csv
     python experiments/benchmarks/serving_systems.py profile.csv conv.csv --before ../old --before-profile old.csv

@@ -204,7 +204,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     def row(claim: str, theirs: dict, percent: float | None, why: str, found: dict = ours) -> dict:
         first, second = theirs.get(reported.V1), theirs.get(reported.V2)
         broken = "" if promise_kept(study, found) else "promise broken, so no saving; "
-        if percent is None:
+        if percent is None and not broken:
             broken += "the baseline breaks its promise, so there is nothing to save against; "
         return {
             "claim": claim,
