@@ -33,7 +33,7 @@ from kernel_dvfs_serving.tuned import Tuner, replayed  # noqa: E402
 
 CLOCKS = [345, 1000, 1300, 1600, 1980]
 SERVERS = 12
-DAY_RATE = 20.0  # requests/s in the mean
+DAY_RATE = 6.0  # requests/s in the mean
 
 
 def day(seed: int, slot_s: int = 300) -> Trace:

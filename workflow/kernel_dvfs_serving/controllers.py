@@ -97,7 +97,7 @@ def _size(cluster: Cluster, start_s: float, running: int | None) -> Sizing:
 
 def _expected(cluster: Cluster, start_s: float, seconds: float) -> np.ndarray:
     """Loads of the slots from start_s on, (slots, classes): the forecast, no less than what has just come unplanned."""
-    return np.maximum(cluster.forecast.between(start_s, start_s + seconds), cluster.unplanned_tps)
+    return np.maximum(cluster.forecast.between(start_s, start_s + seconds, cluster.now_s), cluster.unplanned_tps)
 
 
 def _running(cluster: Cluster) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs_serving.packing import PARTS
 from kernel_dvfs_serving.pools import COUNTS
 from kernel_dvfs_serving.replay import outcome
-from kernel_dvfs_serving.system import BASELINE, COMPARED, PACKED, SYSTEMS, TOKEN_COUNT, TUNED
+from kernel_dvfs_serving.system import BASELINE, COMPARED, HINDSIGHT, PACKED, SYSTEMS, TOKEN_COUNT, TUNED
 from kernel_dvfs_serving.trace import poisson, week
 from kernel_dvfs_serving.tuned import Tuner, replayed
 
@@ -45,6 +45,8 @@ def systems(study: ServingStudy) -> list[dict]:
     replayer, trace = study.replayer(), study.trace()
     names = [name for name, each in SYSTEMS.items() if not each.kernel_level or study["kernel_level"]]
     found = [_run(replayer, trace, name, study.settings(), timeline=True) for name in names]
+    known = _run(replayer, trace, "DynamoLLM", study.settings(load_prediction="oracle"), timeline=True)
+    found.append(known | {"system": HINDSIGHT})
     return [*found, *tuned_plans(replayer, trace, study.settings())]
 
 

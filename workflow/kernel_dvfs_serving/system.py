@@ -45,6 +45,7 @@ STATIC = "MultiPool"
 # the cheapest servers, degree and clock that, held fixed, keep the promise: what all savings are compared with
 TUNED = "tuned static plan"
 PACKED = "packing"
+HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
 # the systems that the literature compares
 COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
 KNOBS = ("instances", "degrees", "clocks")
