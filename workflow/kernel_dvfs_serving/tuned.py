@@ -273,8 +273,15 @@ def read_static(path: str, keep_percent: float | None = None, packing: bool = Fa
         raise InputError(f"{path}: {own['servers']} servers of degree {own['tp']} are not possible; {_REMEDY}")
     if not packing:
         return Static(own["servers"], own["tp"], own["clock"])
-    names = ("servers", "tp", "clock", "boost", "rest", "answer_tokens")
-    return Packing(**{name: plans[level]["packing"][name] for name in names})
+    packs = plans[level]["packing"]
+    return Packing(
+        packs["servers"],
+        packs["tp"],
+        packs["clock"],
+        boost=packs["boost"],
+        rest=packs["rest"],
+        answer_tokens=packs["answer_tokens"],
+    )
 
 
 def lines(found: list[dict], packed: list[dict], levels: Sequence[float]) -> Iterator[str]:
