@@ -1,7 +1,7 @@
 """The packing router against the tuned static plan: J per token served in time, promises kept, and their ratio.
 
     python experiments/benchmarks/serving_packing.py                  # a coding-like and a conversation-like hour
-    python experiments/benchmarks/serving_packing.py --day --conv AzureLLMInferenceTrace_conv.csv
+    python experiments/benchmarks/serving_packing.py --no-ladder --day --conv AzureLLMInferenceTrace_conv.csv
 
 Both are tuned (degree, clock, servers; replays decide) on a trace of one seed and replayed on another that they have
 not seen; the ladder, each part of packing after the other, is tuned on the first. Troubled: a router's delay of 20 ms,
@@ -99,7 +99,8 @@ def show(name: str, seen: Trace, unseen: Trace, replayer: Replayer, own: Setting
         for kind, found in zip(("static", "packing"), runs):
             print(f"{name:18} {f'{label}: {kind}':26} {said(found)}")
         ratio = runs[1]["j_per_token_in_time"] / runs[0]["j_per_token_in_time"]
-        print(f"{name:18} {label:26} packing / static {ratio:.3f}", flush=True)
+        kept = min(found["kept_percent"] for found in runs) >= own.promise_percent
+        print(f"{name:18} {label:26} packing / static {f'{ratio:.3f}' if kept else 'promise broken'}", flush=True)
     print(f"{name:18} {time.process_time() - begun:.0f} s of CPU", flush=True)
 
 
