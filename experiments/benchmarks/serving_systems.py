@@ -1,4 +1,4 @@
-"""Every serving system on given traces: energy of a token served in time, promises kept, requests rejected.
+"""Every managed serving system on given traces: energy of a token served in time, promises kept, requests rejected.
 
     python experiments/benchmarks/serving_systems.py profile.csv conv.csv synthetic-idle-night.csv -o systems.csv
     python experiments/benchmarks/serving_systems.py profile.csv conv.csv --before ../old --before-profile old.csv
@@ -25,7 +25,6 @@ import time
 from pathlib import Path
 
 OWN = Path(__file__).resolve().parents[2]
-SIZED = "SinglePool, sized"
 
 
 def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
@@ -35,9 +34,7 @@ def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
     """
     import numpy as np
 
-    from kernel_dvfs_serving import experiments, system
-    from kernel_dvfs_serving.pools import pool_kinds, size
-    from kernel_dvfs_serving.prediction import slot_loads
+    from kernel_dvfs_serving import system
     from kernel_dvfs_serving.profile import read_profile
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
@@ -55,13 +52,7 @@ def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
     rows = []
     for path in traces:
         trace, own = read_trace(path), system.Settings(servers=servers)
-        if hasattr(experiments, "least_servers"):
-            sized = experiments.least_servers(replayer, trace, own)["servers"]
-        else:
-            peaks = own.margin * slot_loads(trace, own.load_slot_s).max(0)
-            (sized,) = size(pool_kinds(1), replayer.columns(), peaks, servers).servers
         asked = [(name, name, own) for name in system.SYSTEMS]
-        asked.append((SIZED, "SinglePool", system.Settings(servers=sized, pools=1)))
         for name, run_name, settings in asked:
             begun = time.process_time()
             cluster = replayer.run(trace, run_name, settings)

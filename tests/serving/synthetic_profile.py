@@ -12,6 +12,7 @@ CLOCKS = {"800": 0.55, "1400": 0.8, "1980": 1.0}  # speed
 KV_TOKENS = {2: 40_000, 4: 300_000, 8: 900_000}
 # four servers with short epochs, so that a quarter of an hour sees every decision
 QUICK = {"servers": 4, "cluster_epoch_s": 300.0, "pool_epoch_s": 100.0, "start_s": 60.0, "load_slot_s": 60.0}
+QUICK["load_prediction"] = "oracle"  # the controllers are tried, not the forecast
 
 
 class LineEngine:

@@ -18,8 +18,6 @@ from kernel_dvfs_serving.pricing import (
     SHED_W_PER_TPS,
     Pricing,
     allocate,
-    at_once,
-    by_levels,
     choose_servers,
     divide,
     priced,
@@ -105,17 +103,6 @@ def test_load_that_does_not_fit_is_shed_and_counted():
     columns = [Column(index("LL"), frozenset({index("LL")}), 8, "1980", 1000.0, 3000.0)]
     found = allocate(columns, {index("LL"): 5000.0}, servers=2, parked_w=PARKED_W)
     assert found.shed_tps == {index("LL"): pytest.approx(3000.0)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pools, kernel_level", [(1, False), (4, True), (9, False)])
-def test_deciding_at_once_takes_no_more_power_than_by_levels(replayer, trace, pools, kernel_level):
-    columns = replayer.columns(kernel_level)
-    for load in slot_loads(trace, 600.0) * 3:
-        levels = by_levels(pool_kinds(pools), columns, load, 9, Pricing((2, 4, 8), 1.0, PARKED_W))
-        joint = at_once(columns, load, 9, PARKED_W, levels.columns)
-        assert levels.shed_tps == 0 == joint.shed_tps
-        assert joint.power_w <= levels.power_w * (1 + MIP_GAP)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9])

@@ -32,13 +32,16 @@ def test_prompt_lengths_alone_tell_more_than_the_commonest_letter():
     assert (own == letters).mean() > commonest + 0.05
 
 
-def test_the_forecast_is_hindsight_on_the_first_day_then_the_day_before_then_the_median_of_weeks():
+def test_the_forecast_is_the_last_slots_on_the_first_day_then_the_day_before_then_the_median_of_weeks():
     slot_s, day, week = 21_600, 4, 28
     loads = np.arange(3 * week + 1, dtype=float)[:, None] * np.ones(9)
     forecast = LoadForecast(loads, slot_s, margin=2.0)
     assert forecast.expected[2, 0] == 2 and forecast.expected[day + 1, 0] == 1
     assert forecast.expected[3 * week, 0] == np.median([0, week, 2 * week])
-    assert forecast.between(0, 3 * slot_s).max(0)[0] == 2 * 2
+    assert forecast.between(0, 3 * slot_s).max(0)[0] == 0  # of the first day only its beginning
+    assert forecast.between(2 * slot_s, 4 * slot_s)[:, 0].tolist() == [2 * 1]
+    oracle = LoadForecast(loads, slot_s, "oracle", margin=2.0)
+    assert oracle.between(0, 3 * slot_s).max(0)[0] == 2 * 2
     assert LoadForecast(loads, slot_s, "oracle").expected[50, 0] == 50
     with pytest.raises(InputError, match="template, oracle"):
         LoadForecast(loads, slot_s, "tea leaves")

@@ -1,13 +1,16 @@
 """The tuned static plan of a trace: its bounds, its search, its file and its replay."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from synthetic_profile import LineEngine, LineMachine
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs_serving.packing import PARTS, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
-from kernel_dvfs_serving.tuned import Static, Tuner, lone_ttft_s, read_static, written
+from kernel_dvfs_serving.tuned import Tuner, lone_ttft_s, read_static, written
 
 OWN = Settings(servers=3)
 
@@ -47,11 +50,15 @@ def test_a_plan_runs_at_its_own_clock_and_degree(tuner):
     assert slow["servers"] == 3 and slow["replicas"] == 6
 
 
-def test_a_plan_comes_back_from_its_file(tuner, tmp_path):
+def test_a_plan_comes_back_from_its_file(tuner, line, trace, tmp_path):
     found = tuner.frontier((97.0,))
     path = tmp_path / "plan.yaml"
-    path.write_text(yaml.safe_dump(written(found, tuner, "p.csv", "t.csv", "simulated", "line")))
+    packer = Tuner(Replayer(LineMachine(), line), trace, OWN, PARTS)
+    packed = packer.frontier((97.0,))
+    path.write_text(yaml.safe_dump(written(found, packed, tuner.replays, "p.csv", "t.csv", "simulated", "line")))
     (best,) = found
+    again = read_static(str(path), packing=True)
+    assert again == replace(packer.plan(again.servers, again.tp, again.clock), answer_tokens=again.answer_tokens)
     assert read_static(str(path)) == Static(best["servers"], best["tp"], best["clock"])
     with pytest.raises(InputError, match=r"no plan keeps 99\.9 %; it has 97"):
         read_static(str(path), 99.9)

@@ -66,6 +66,10 @@ class Agenda:
 class Decisions(Protocol):
     """What is decided while a cluster runs: the module controllers.py."""
 
+    def router(self, cluster: Cluster) -> Router:
+        """Who hands requests to replicas."""
+        ...
+
     def begin(self, cluster: Cluster) -> None:
         """Servers and instances for the first moment, and on the agenda what is decided later."""
         ...
@@ -103,8 +107,6 @@ class Cluster:
         self.agenda = Agenda()
         self.accounts = Accounts(settings.bin_s)
         self.events: Counter[str] = Counter()
-        self.router = Router(self)
-        self.fleet = Fleet(self)
         self.samples: list[dict] = []  # what the knobs stood at
         # load of the last slot, by class, with the margin, where it was more than planned for; else 0
         self.unplanned_tps = np.zeros(len(CLASSES))
@@ -117,7 +119,7 @@ class Cluster:
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
         self._predicted = predicted
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
-        self._tbt_slo_s = columns.slo_scale * TBT_SLO_S
+        self.tbt_slo_s = columns.slo_scale * TBT_SLO_S
         self._reacts = settings.react and (system.scale_clock or system.scale_sharding)
         count = len(trace.arrival_s)
         self.ttft_s = np.full(count, np.nan, dtype=np.float32)
@@ -130,6 +132,8 @@ class Cluster:
         self.open = 0  # requests that have come and not left
         self._arrived = 0
         self._last_finish_s = 0.0
+        self.router = decisions.router(self)
+        self.fleet = Fleet(self)
 
     @property
     def now_s(self) -> float:
@@ -181,7 +185,7 @@ class Cluster:
         if request.output > 1:
             self.mean_tbt_s[number] = (request.finish_s - request.first_s) / (request.output - 1)
         if pool is not None and self._reacts:
-            self._track(pool, self.ttft_s[number] <= request.slo_s and not self.mean_tbt_s[number] > self._tbt_slo_s)
+            self._track(pool, self.ttft_s[number] <= request.slo_s and not self.mean_tbt_s[number] > self.tbt_slo_s)
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated
         self.tokens_in += request.prefilled
@@ -197,6 +201,15 @@ class Cluster:
         allowed = 0.5 * (1 - own.promise_percent / 100)
         step = own.reserve_step * (-allowed if kept else 1 - allowed)
         self.reserves[pool] = min(1.0, max(0.0, self.reserves[pool] + step))
+
+    def late_percent(self, seconds: float) -> float:
+        """Of the requests that came in the last `seconds` and have ended, how many broke a promise, %; 0 of none."""
+        first = int(np.searchsorted(self.trace.arrival_s, self.now_s - seconds))
+        own = slice(first, self._arrived)
+        ended = self.finished[own] | self.rejected[own]
+        slo_s = np.array(self._slo_s)[self.kinds[own]]
+        kept = self.finished[own] & (self.ttft_s[own] <= slo_s) & ~(self.mean_tbt_s[own] > self.tbt_slo_s)
+        return 100.0 * float((ended & ~kept).sum()) / max(1, int(ended.sum()))
 
     def reject(self, request: Request) -> None:
         """Give a request up, for good."""
@@ -390,6 +403,9 @@ class Fleet:
         self.plans: list[deque[tuple[Server, Layout]]] = [deque() for _ in cluster.pools]
         self.changing: list[Server | None] = [None] * len(cluster.pools)
         self.joined = False  # whether a server has come to a pool since the last epoch
+        self.fresh: Layout = (max(cluster.columns.degrees),)  # of a server that comes up, where nobody divides it
+        self.fresh_clock: str | None = None  # of a replica that comes up; None: its highest
+        self.deadline_first = False  # in which order replicas read prompts
         self.server_s = 0.0  # servers' time, from taken to released
 
     def close(self, end_s: float) -> None:
@@ -406,7 +422,7 @@ class Fleet:
         self.park(server, self.agenda.now_s)
         server.layout = tuple(layout)
         for tp in layout:
-            clock = self.columns.top(tp)
+            clock = self.fresh_clock or self.columns.top(tp)
             instance = Instance(
                 self.machine.engine(tp, clock),
                 self.machine.kv_tokens(tp),
@@ -414,10 +430,13 @@ class Fleet:
                 self.settings.max_batch,
                 self.settings.chunk_tokens,
                 server.account,
+                self.deadline_first,
             )
             replica = Replica(server, tp, clock, instance, self._capacity(server.pool, tp))
             server.replicas.append(replica)
             self.router.serving[server.pool].append(replica)
+        for replica in server.replicas:
+            self.router.follow(replica)
 
     def _capacity(self, pool: int, tp: int) -> float:
         # a degree that cannot keep the class's promises is loaded by its GPUs: what it carries at all is not profiled
@@ -463,7 +482,7 @@ class Fleet:
     def _started(self, server: Server) -> None:
         server.state, server.parked_since_s = ON, self.agenda.now_s
         if server.pool is not None:
-            self.set_layout(server, (max(self.columns.degrees),))
+            self.set_layout(server, self.fresh)
             self.joined = True
             self.router.retry_backlog()
 
@@ -475,7 +494,7 @@ class Fleet:
                     self.router.serving[server.pool].remove(replica)
         server.pool = pool
         if server.state == ON and not server.replicas:
-            self.set_layout(server, (max(self.columns.degrees),))
+            self.set_layout(server, self.fresh)
         else:
             for replica in server.replicas:
                 replica.capacity = self._capacity(pool, replica.tp)
@@ -499,6 +518,35 @@ class Fleet:
             replica.serving = True
             self.router.serving[server.pool].append(replica)
         self.joined = True
+
+    def fail(self, server: Server) -> None:
+        """A server is lost after the steps in progress, and brought up again: what it held begins anew elsewhere."""
+        if server.state != ON or server.pool is None:
+            return
+        pool, server.state = server.pool, DRAINING
+        held = self.router.withdraw(server)
+        ends_s = self.agenda.now_s
+        for replica in server.replicas:
+            ends_s = max(ends_s, replica.instance.halt(self.agenda.now_s))
+            self.router.follow(replica)
+        self.events["servers failed"] += 1
+        self.agenda.at(ends_s, self._lost, server, pool, held)
+
+    def _lost(self, server: Server, pool: int, held: list[Request]) -> None:
+        unfinished = [replica.instance.next_s for replica in server.replicas if replica.instance.next_s is not None]
+        if unfinished:
+            self.agenda.at(max(unfinished) + 1e-9, self._lost, server, pool, held)
+            return
+        requests = list(held)
+        for replica in server.replicas:
+            requests += replica.instance.take_running(self.agenda.now_s)
+        if server.state == DRAINING:
+            # else its last step emptied it, and it is off already
+            self.release(server)
+        self.start(server, pool)
+        for request in requests:
+            request.prefilled = request.generated = 0
+            self.router.route(request)
 
     def release(self, server: Server) -> None:
         """The server is off, and no longer ours to feed."""

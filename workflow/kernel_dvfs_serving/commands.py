@@ -200,6 +200,7 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=number(1, 100), metavar="PERCENT", help="which of its plans (default: the first)"
     )
+    parser.add_argument("--packing", action="store_true", help="that plan with the packing router")
     _add_machine(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
     _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs")
@@ -208,11 +209,11 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _replay(options: argparse.Namespace) -> None:
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from kernel_dvfs.files import write_json
     from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.replay import lines, outcome
+    from kernel_dvfs_serving.replay import answer, lines, outcome
     from kernel_dvfs_serving.system import SYSTEMS
     from kernel_dvfs_serving.trace import read_trace
     from kernel_dvfs_serving.tuned import read_static, replayed
@@ -223,8 +224,11 @@ def _replay(options: argparse.Namespace) -> None:
     trace = read_trace(options.trace)
     profile = read_profile(options.profile)
     replayer = _replayer(options, profile, own)
+    if options.packing and not options.plan:
+        raise InputError("serving replay: --packing belongs to --plan, whose file says how packing is set")
     if options.plan:
-        plan = read_static(options.plan, options.keep)
+        plan = read_static(options.plan, options.keep, options.packing)
+        own = replace(own, servers=plan.servers)
         if (plan.tp, plan.clock) not in {key[1:] for key in profile.curves}:
             raise InputError(
                 f"{options.profile}: no rows of degree {plan.tp} at clock {plan.clock}, which {options.plan} asks for; "
@@ -234,6 +238,7 @@ def _replay(options: argparse.Namespace) -> None:
     else:
         found = outcome(replayer.run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
+    print(answer(found, "simulated" if profile.simulated else f"simulated from {options.profile}"))
     for line in lines(found):
         print(f"note: {line}", file=sys.stderr)
 
@@ -326,8 +331,11 @@ def _plan_loads(options: argparse.Namespace) -> None:
 
 
 def _plan_trace(options: argparse.Namespace) -> None:
+    from dataclasses import replace
+
     from kernel_dvfs.files import write_text
     from kernel_dvfs_serving.deployment import as_yaml
+    from kernel_dvfs_serving.packing import PARTS
     from kernel_dvfs_serving.profile import read_profile
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import read_trace
@@ -336,18 +344,23 @@ def _plan_trace(options: argparse.Namespace) -> None:
     levels = _percents(options.keep) if options.keep else LEVELS
     trace, profile = read_trace(options.trace), read_profile(options.profile)
     own = Settings(servers=options.servers)
-    tuner = Tuner(_replayer(options, profile, own, slo_scale=options.slo_scale), trace, own)
+    replayer = _replayer(options, profile, own, slo_scale=options.slo_scale)
+    tuner = Tuner(replayer, trace, own)
     found = tuner.frontier(levels)
     if not found:
         raise InputError(
             f"{options.trace}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
             "promises; give more servers, profile other degrees or clocks, or raise --slo-scale"
         )
+    # the same servers or fewer, with the other router
+    packer = Tuner(replayer, trace, replace(own, servers=max(each["servers"] for each in found)), PARTS)
+    packed = packer.frontier(levels)
     source = ", ".join(sorted(profile.sources))
-    plans = written(found, tuner, options.profile, options.trace, source, profile.model)
+    replays = tuner.replays + packer.replays
+    plans = written(found, packed, replays, options.profile, options.trace, source, profile.model)
     write_text(options.output, as_yaml(plans))
-    print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), replayed ({tuner.replays} plans)"))
-    print("\n".join(lines(found, levels)))
+    print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), replayed ({replays} plans)"))
+    print("\n".join(lines(found, packed, levels)))
 
 
 def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **columns: Any) -> Replayer:
@@ -434,7 +447,7 @@ def _study(options: argparse.Namespace) -> None:
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", help="systems, slots, loads, misprediction, sweeps, hierarchy or week")
+    parser.add_argument("name", metavar="NAME", help="systems, loads, misprediction, sweeps or week")
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernel_dvfs_serving.cluster import Router
 from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.pools import FULL_TP, Sizing, size, spread, static
 from kernel_dvfs_serving.pricing import Division, Pricing, choose_servers, divide, priced
@@ -38,6 +39,11 @@ def pricing(cluster: Cluster) -> Pricing:
         parked_w=cluster.machine.parked_w,
         peak_only=own.priced_at == "top",
     )
+
+
+def router(cluster: Cluster) -> Router:
+    """By pools, to the least loaded replica."""
+    return Router(cluster)
 
 
 def begin(cluster: Cluster) -> None:
@@ -91,7 +97,7 @@ def _size(cluster: Cluster, start_s: float, running: int | None) -> Sizing:
 
 def _expected(cluster: Cluster, start_s: float, seconds: float) -> np.ndarray:
     """Loads of the slots from start_s on, (slots, classes): the forecast, no less than what has just come unplanned."""
-    return np.maximum(cluster.forecast.between(start_s, start_s + seconds), cluster.unplanned_tps)
+    return np.maximum(cluster.forecast.between(start_s, start_s + seconds, cluster.now_s), cluster.unplanned_tps)
 
 
 def _running(cluster: Cluster) -> int:

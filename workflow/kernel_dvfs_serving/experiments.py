@@ -10,18 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs_serving.pools import COUNTS, FULL_TP, pool_kinds, size
-from kernel_dvfs_serving.prediction import slot_loads
-from kernel_dvfs_serving.pricing import Planned, Pricing, compare
+from kernel_dvfs_serving.packing import PARTS
+from kernel_dvfs_serving.pools import COUNTS
 from kernel_dvfs_serving.replay import outcome
-from kernel_dvfs_serving.requests import CLASSES
-from kernel_dvfs_serving.system import BASELINE, COMPARED, SIZED, SYSTEMS, TOKEN_COUNT
+from kernel_dvfs_serving.system import BASELINE, COMPARED, HINDSIGHT, PACKED, SYSTEMS, TOKEN_COUNT, TUNED
 from kernel_dvfs_serving.trace import poisson, week
+from kernel_dvfs_serving.tuned import Tuner, replayed
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from kernel_dvfs_serving.columns import Columns
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.study import ServingStudy
     from kernel_dvfs_serving.system import Settings
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
 MISPREDICTION = (0.0, 0.2, 0.4)
 MISPREDICTION_SEEDS = 3
-SLOTS_S = (5.0, 15.0, 60.0, 300.0)
 EPOCHS = {
     "cluster_epoch_s": (600.0, 1800.0, 3600.0),
     "pool_epoch_s": (60.0, 300.0, 900.0),
@@ -50,50 +45,29 @@ def systems(study: ServingStudy) -> list[dict]:
     replayer, trace = study.replayer(), study.trace()
     names = [name for name, each in SYSTEMS.items() if not each.kernel_level or study["kernel_level"]]
     found = [_run(replayer, trace, name, study.settings(), timeline=True) for name in names]
-    return [*found, least_servers(replayer, trace, study.settings())]
+    known = _run(replayer, trace, "DynamoLLM", study.settings(load_prediction="oracle"), timeline=True)
+    found.append(known | {"system": HINDSIGHT})
+    return [*found, *tuned_plans(replayer, trace, study.settings())]
 
 
-def least_servers(replayer: Replayer, trace: Trace, own: Settings) -> dict:
-    """The baseline on the fewest servers that keep the promise, which no setting but the promise decides.
+def tuned_plans(replayer: Replayer, trace: Trace, own: Settings) -> list[dict]:
+    """The tuned static plan, which all are compared with, and packing on no more servers, both with timelines.
 
-    Found by running it: from the servers that the load's highest slot asks for, down while the promise is kept, else up
-    to all there are.
+    Where no static plan keeps the promise it is all servers at the largest degree and highest clock, and says so by
+    what it keeps.
     """
-
-    def on(servers: int) -> dict:
-        found = _run(replayer, trace, BASELINE, replace(own, servers=servers, pools=1), timeline=True)
-        return found | {"system": SIZED}
-
-    count = slot_servers(replayer, trace, own)
-    found = on(count)
-    while not keeps(found, own) and count < own.servers:
-        count += 1
-        found = on(count)
-    while count > 1 and keeps(fewer := on(count - 1), own):
-        count, found = count - 1, fewer
-    return found
-
-
-def slot_servers(replayer: Replayer, trace: Trace, own: Settings) -> int:
-    """Servers that the baseline needs for the highest load slot, with the margin."""
-    loads_tps = own.margin * slot_loads(trace, own.load_slot_s)
-    (count,) = size(pool_kinds(1), replayer.columns(), loads_tps, own.servers).servers
-    return count
-
-
-def keeps(found: dict, own: Settings) -> bool:
-    """Whether an outcome keeps the share of promises that it must."""
-    return found["kept_percent"] >= own.promise_percent
-
-
-def slots(study: ServingStudy) -> list[dict]:
-    """What the length of a load slot decides: DynamoLLM, and the baseline on the servers that such slots ask for."""
-    replayer, trace, found = study.replayer(), study.trace(), []
-    for slot_s in SLOTS_S:
-        own = study.settings(load_slot_s=slot_s)
-        sized = replace(own, servers=slot_servers(replayer, trace, own), pools=1)
-        for name, settings in ((BASELINE, sized), ("DynamoLLM", own)):
-            found.append({"load_slot_s": slot_s} | _run(replayer, trace, name, settings))
+    found: list[dict] = []
+    for name, parts in ((TUNED, None), (PACKED, PARTS)):
+        begun = time.process_time()
+        most = found[0]["servers"] if found else own.servers
+        tuner = Tuner(replayer, trace, replace(own, servers=most), parts)
+        best = next(iter(tuner.frontier((own.promise_percent,))), None)
+        if best is None:
+            tp = max(replayer.columns().degrees)
+            best = {"servers": most, "tp": tp, "clock": replayer.columns().top(tp)}
+        plan = tuner.plan(best["servers"], best["tp"], best["clock"])
+        run = replayed(replayer, trace, plan, own, timeline=True, servers=most)
+        found.append(run | {"system": name, "cpu_s": time.process_time() - begun})
     return found
 
 
@@ -103,7 +77,7 @@ def loads(study: ServingStudy) -> list[dict]:
     for tps in study["loads_tps"]:
         trace = poisson(tps * study["settings"]["servers"], study["loads_span_s"], study["settings"]["seed"])
         runs = [_run(replayer, trace, name, study.settings()) for name in COMPARED]
-        found += [{"tps_per_server": tps} | each for each in [*runs, least_servers(replayer, trace, study.settings())]]
+        found += [{"tps_per_server": tps} | each for each in [*runs, *tuned_plans(replayer, trace, study.settings())]]
     return found
 
 
@@ -130,68 +104,22 @@ def sweeps(study: ServingStudy) -> list[dict]:
     return [{"swept": key, "value": value} | runs[own] for (key, value), own in asked.items()]
 
 
-def hierarchy(study: ServingStudy) -> list[dict]:
-    """Deciding by levels against all at once, for each slot of the trace in hindsight, changes free."""
-    replayer, trace, own = study.replayer(), study.trace(), study.settings()
-    loads_tps = slot_loads(trace, own.pool_epoch_s)
-    found = []
-    for kernel_level in (False, True) if study["kernel_level"] else (False,):
-        columns = replayer.columns(kernel_level)
-        rows = compare(
-            pool_kinds(own.pools),
-            columns,
-            loads_tps,
-            own.pool_epoch_s,
-            own.cluster_epoch_s,
-            own.servers,
-            Pricing(tuple(columns.degrees), 1.0, replayer.machine.parked_w),
-        )
-        static = _static_w(columns, loads_tps, own.servers)
-        for (start_s, levels, joint), static_w in zip(rows, static):
-            one = {
-                "kernel_level": kernel_level,
-                "start_s": start_s,
-                "load_tps": float(loads_tps[int(start_s / own.pool_epoch_s + 0.5)].sum()),
-            }
-            found.append(one | {"static_w": static_w} | _planned("levels", levels) | _planned("joint", joint))
-    return found
-
-
-def _planned(name: str, plan: Planned) -> dict:
-    return {
-        f"{name}_w": plan.power_w,
-        f"{name}_servers": plan.servers,
-        f"{name}_shed_tps": plan.shed_tps,
-        f"{name}_solve_s": plan.solve_s,
-        f"{name}_columns": len(plan.columns),
-    }
-
-
-def _static_w(columns: Columns, loads_tps: np.ndarray, servers: int) -> list[float]:
-    """SinglePool in the terms of the profile: all servers at full power, the load shared equally."""
-    offer = columns.pool(len(CLASSES) - 1)
-    clock = columns.top(FULL_TP)
-    return [servers * offer.power_w(FULL_TP, clock, float(load.sum()) / servers) for load in loads_tps]
-
-
 def week_(study: ServingStudy) -> list[dict]:
-    """The baseline on all servers and on the fewest that keep the promise, and DynamoLLM, over a synthetic week."""
+    """The baseline on all servers, DynamoLLM, the tuned static plan and packing over a synthetic week."""
     asked = study["week"]
     trace = week(asked["service"], asked["scale"], study["settings"]["seed"], asked["days"])
     replayer = study.replayer()
     own = study.settings(bin_s=60.0, sample_s=600.0)
     found = [_run(replayer, trace, name, own, True) for name in (BASELINE, "DynamoLLM")]
-    found.append(least_servers(replayer, trace, own))
+    found += tuned_plans(replayer, trace, own)
     return [{"trace": trace.subject} | each for each in found]
 
 
 EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
     "systems": systems,
-    "slots": slots,
     "loads": loads,
     "misprediction": misprediction,
     "sweeps": sweeps,
-    "hierarchy": hierarchy,
     "week": week_,
 }
 

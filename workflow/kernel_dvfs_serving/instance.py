@@ -90,7 +90,8 @@ class Recorder:
 class Instance:
     """Times in s. The owner calls `event` at `next_s`; every call's `now_s` is >= those before it.
 
-    engine: what it runs on. kv_tokens: KV cache of the whole instance.
+    engine: what it runs on. kv_tokens: KV cache of the whole instance. deadline_first: prompts are read by the earliest
+    deadline, those already late last, instead of first come first served (as engines do that schedule by priority).
     """
 
     def __init__(
@@ -101,12 +102,15 @@ class Instance:
         max_batch: int = MAX_BATCH,
         chunk_tokens: int = CHUNK_TOKENS,
         recorder: Recorder | None = None,
+        deadline_first: bool = False,
     ):
         self.engine = engine
         self.kv_tokens = kv_tokens
         self.max_batch = max_batch
         self.chunk_tokens = chunk_tokens
         self.recorder = recorder or Recorder()
+        self.deadline_first = deadline_first
+        self.unread = 0  # prompt tokens of what it holds that no finished step has read
         self.waiting: deque[Request] = deque()  # nothing done yet
         self.resuming: deque[Request] = deque()  # from elsewhere, their KV cache with them
         self.next_s: float | None = None  # end of the run in progress
@@ -132,6 +136,26 @@ class Instance:
         return len(self._heap) + len(self._prefilling)
 
     @property
+    def decoding(self) -> int:
+        """Sequences that each step gives a token."""
+        return len(self._heap)
+
+    @property
+    def context_tokens(self) -> int:
+        """Cached tokens of those sequences, when the run in progress began."""
+        return self._context
+
+    @property
+    def reading(self) -> bool:
+        """Whether the step in progress reads prompts."""
+        return bool(self._chunks)
+
+    def to_read(self) -> list[Request]:
+        """Requests whose prompts are not wholly read, in the order of reading."""
+        own = [*self._prefilling, *self.waiting]
+        return sorted(own, key=lambda request: (request.deadline_s, request.number)) if self.deadline_first else own
+
+    @property
     def empty(self) -> bool:
         """Whether it holds no request at all."""
         return not (self._heap or self._prefilling or self.waiting or self.resuming)
@@ -154,6 +178,7 @@ class Instance:
         if not self.fits(request):
             raise RuntimeError(f"request {request.number} can never fit into {self.kv_tokens} tokens of KV cache")
         (self.resuming if request.started else self.waiting).append(request)
+        self.unread += request.input - request.prefilled
         self._interrupt(now_s)
 
     def set_engine(self, engine: Engine, now_s: float) -> None:
@@ -168,6 +193,7 @@ class Instance:
     def take_waiting(self) -> list[Request]:
         """All requests that nothing has been done for; they are the caller's now."""
         taken = list(self.waiting)
+        self.unread -= sum(request.input for request in taken)
         self.waiting.clear()
         return taken
 
@@ -189,6 +215,7 @@ class Instance:
         if self.next_s is not None:
             raise RuntimeError("requests can only be taken between steps")
         taken = list(self._prefilling) + list(self.resuming)
+        self.unread -= sum(request.input - request.prefilled for request in taken)
         for leaves, _, request in self._heap:
             request.generated = (request.stop_at or request.output) - (leaves - self._steps)
             if request not in self._returned:
@@ -235,7 +262,7 @@ class Instance:
             self.engine, self._pending_engine = self._pending_engine, None
         batch = len(self._heap)
         if not self.halted and (self._prefilling or self.waiting or self.resuming):
-            batch = self._admit(batch)
+            batch = self._admit(batch, now_s)
         if self.halted or not (batch or self._chunks):
             if self.next_s is not None:
                 self.next_s, self._run_start_s = None, now_s
@@ -255,7 +282,7 @@ class Instance:
             # a request that comes back ends its own long gap with its first step, so that one stands alone
             self._plan_run(batch, 1 if self._returned else self._heap[0][0] - self._steps)
 
-    def _admit(self, batch: int) -> int:
+    def _admit(self, batch: int, now_s: float) -> int:
         """Fill the step with prompt chunks; the decoding batch, with those that have come back."""
         while self.resuming and self.running < self.max_batch:
             request = self.resuming[0]
@@ -270,6 +297,9 @@ class Instance:
                 self._decode(request)
                 batch += 1
         budget = self.chunk_tokens - batch
+        if self.deadline_first:
+            self._read_by_deadline(budget, now_s)
+            return batch
         for request in self._prefilling:
             if budget <= 0:
                 return batch
@@ -287,6 +317,25 @@ class Instance:
             self._chunks.append((request, tokens))
             budget -= tokens
         return batch
+
+    def _read_by_deadline(self, budget: int, now_s: float) -> None:
+        """Fill the step by deadline; what does not fit into the KV cache is passed over, not waited for."""
+        begun = set(map(id, self._prefilling))
+        for request in sorted(
+            [*self._prefilling, *self.waiting], key=lambda each: (each.deadline_s < now_s, each.deadline_s, each.number)
+        ):
+            if budget <= 0:
+                return
+            if id(request) not in begun:
+                need = request.input + request.output
+                if self.resuming or self.running >= self.max_batch or self.kv_used + need > self.kv_tokens:
+                    continue
+                self.waiting.remove(request)
+                self.kv_used += need
+                self._prefilling.append(request)
+            tokens = min(budget, request.input - request.prefilled)
+            self._chunks.append((request, tokens))
+            budget -= tokens
 
     def _decode(self, request: Request) -> None:
         leaves = self._steps + (request.stop_at or request.output) - request.generated
@@ -311,6 +360,7 @@ class Instance:
             left.append(self._leave(heappop(heap)[2], now_s))
         for request, tokens in self._chunks:
             request.prefilled += tokens
+            self.unread -= tokens
             self._processed += tokens
             if request.prefilled == request.input:
                 # the prompt's last chunk yields the first token

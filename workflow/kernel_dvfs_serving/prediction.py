@@ -2,7 +2,8 @@
 
 Of a request the prompt's letter is known and the answer's is predicted, with errors by a confusion matrix, or from the
 prompt's length alone. Of a load, a slot's expectation is the median of the same slot in the earlier weeks; in the first
-week, of the day before; on the first day there is no history, so the truth is taken, as an oracle would.
+week, of the day before; on the first day, of which there is no history, the last half hour is expected again (before
+the first request: the first five minutes, which an operator is taken to know).
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def by_token_count(input_tokens: np.ndarray, output_tokens: np.ndarray, share: f
     return table[own]
 
 
+LAST_S, BEGINNING_S = 1800.0, 300.0
+
 # -- loads -------------------------------------------------------------------------------------------------------------
 
 
@@ -84,12 +87,25 @@ class LoadForecast:
         self.margin = margin
         self.loads = loads
         self.expected = loads if method == "oracle" else _template(loads, slot_s)
+        # slots of which nothing is known before they come
+        self._first_day = 0 if method == "oracle" else max(1, round(DAY_S / slot_s))
 
-    def between(self, start_s: float, end_s: float) -> np.ndarray:
-        """Expectations of the slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes)."""
+    def between(self, start_s: float, end_s: float, now_s: float | None = None) -> np.ndarray:
+        """Expectations of the slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes).
+
+        now_s: when they are asked for; None: at start_s. On the first day the last slots stand for those to come.
+        """
         first = min(int(start_s / self.slot_s + 1e-9), len(self.expected) - 1)
         last = min(max(int(np.ceil(end_s / self.slot_s - 1e-9)), first + 1), len(self.expected))
-        return self.expected[first:last] * self.margin
+        known = int((start_s if now_s is None else now_s) / self.slot_s + 1e-9)
+        if max(first, known) >= min(last, self._first_day):
+            return self.expected[first:last] * self.margin
+        recent = self.loads[max(0, known - max(1, round(LAST_S / self.slot_s))) : known]
+        if not known:
+            recent = self.loads[: max(1, round(BEGINNING_S / self.slot_s))]
+        # what of it is past, what the last slots say of the first day's rest, and what there is history for
+        parts = (self.expected[first : min(last, known)], recent, self.expected[max(first, self._first_day) : last])
+        return np.concatenate(parts) * self.margin
 
 
 def _template(loads: np.ndarray, slot_s: float) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""What a pool's servers draw under a load: how they are best divided into instances, and how many servers pay; and what
-deciding so, by levels, costs against one decision on all at once.
+"""What a pool's servers draw under a load: how they are best divided into instances, and how many servers pay; and
+the one optimisation over all classes, degrees and clocks that a plan of loads is made with.
 
 By levels: servers per pool, then degrees within each pool's servers, then each instance's clock. A division is priced
 slot by slot on the profile, each instance at the share of the load that its capacity gives it, and at the clock that it
@@ -15,9 +15,6 @@ bound). Least sum p u + parked GPUs' power, so that the columns carry the load, 
 and no more servers are on than there are. A class's load may be divided (flows x) between all groups that serve it.
 Load that does not fit is shed at a price above any column's: reported, never silent. Solved by OR-Tools (SCIP) to a gap
 of 1e-4.
-
-Loads of the comparison are those of hindsight and changes are free, so the difference is the hierarchy's alone; the
-joint optimum is a bound for the simulated systems in so far as the profile describes an instance.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ import numpy as np
 
 from kernel_dvfs_serving.columns import Column, Columns, undominated
 from kernel_dvfs_serving.pools import FULL_TP, PoolKind, Sizing, size, spread, static
-from kernel_dvfs_serving.requests import dominates
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 
 if TYPE_CHECKING:
@@ -278,95 +274,3 @@ def allocate(
         time.process_time() - begun,
         status == pywraplp.Solver.OPTIMAL,
     )
-
-
-# -- by levels, and all at once ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One decision."""
-
-    power_w: float  # of all servers that are on
-    shed_tps: float  # load not carried
-    solve_s: float  # CPU seconds
-    servers: int  # on
-    columns: list[Column]  # that were open to it
-
-
-def by_levels(
-    pools: list[PoolKind],
-    columns: Columns,
-    load: np.ndarray,
-    servers: int,
-    pricing: Pricing,
-    cluster_loads: np.ndarray | None = None,
-) -> Planned:
-    """The three controllers in turn, for one load, of shape (classes,).
-
-    cluster_loads: what servers are counted for, of shape (slots, classes); None: the load.
-    """
-    begun = time.process_time()
-    first = choose_servers(pools, columns, load[None] if cluster_loads is None else cluster_loads, servers, pricing)
-    plan = spread(pools, columns, load[None], first.servers)
-    power_w, shed = 0.0, plan.short_tps
-    for offer, count, (tps,) in zip(plan.offers, plan.servers, plan.loads):
-        if not count:
-            continue
-        # what a pool cannot carry is counted as short, and is not its to price
-        found = divide(offer, np.array([tps]), count, pricing)
-        able = sum(offer.largest(tp) * number for tp, number in found.counts.items())
-        kept = min(tps, able)
-        power_w += pricing.parked_w * (SERVER_GPUS * count - sum(tp * number for tp, number in found.counts.items()))
-        for tp, number in found.counts.items():
-            power_w += number * _least_w(offer, tp, kept * offer.largest(tp) / able)
-    open_columns = [column for offer in plan.offers for column in offer.columns]
-    return Planned(power_w, shed, time.process_time() - begun, sum(plan.servers), open_columns)
-
-
-def _least_w(offer: PoolColumns, tp: int, tps: float) -> float:
-    """Power of an instance at a load, its time divided between the columns of its degree that take least, W."""
-    points = sorted({(each.tps, each.power_w) for each in undominated(offer.columns) if each.tp == tp})
-    hull: list[tuple[float, float]] = []
-    for x, y in points:
-        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) >= (y - hull[-2][1]) * (
-            hull[-1][0] - hull[-2][0]
-        ):
-            hull.pop()
-        hull.append((x, y))
-    return float(np.interp(tps, [x for x, _ in hull], [y for _, y in hull]))
-
-
-def at_once(columns: Columns, loads: np.ndarray, servers: int, parked_w: float, also: Sequence[Column] = ()) -> Planned:
-    """One optimisation over all classes, degrees and clocks.
-
-    Open to it: instances for one class alone, instances for a class and all smaller ones, and what is given in `also`:
-    the hierarchy's own pools, so that whatever it can do can be done here.
-    """
-    offers = []
-    for kind in range(len(loads)):
-        smaller = {each for each, load in enumerate(loads) if load > 0 and dominates(kind, each)}
-        offers += [columns.pool(kind), columns.pool(kind, smaller)]
-    offered = list(dict.fromkeys([*(column for offer in offers for column in offer.columns), *also]))
-    own = {kind: float(load) for kind, load in enumerate(loads) if load > 0}
-    found = allocate(offered, own, servers=servers, parked_w=parked_w)
-    return Planned(found.power_w, sum(found.shed_tps.values()), found.solve_s, found.servers, offered)
-
-
-def compare(
-    pools: list[PoolKind],
-    columns: Columns,
-    loads: np.ndarray,
-    epoch_s: float,
-    cluster_epoch_s: float,
-    servers: int,
-    pricing: Pricing,
-) -> list[tuple[float, Planned, Planned]]:
-    """[(start_s, by levels, at once)] for loads (slots of epoch_s, classes); servers are counted per cluster epoch."""
-    slots = max(1, round(cluster_epoch_s / epoch_s))
-    rows = []
-    for slot, load in enumerate(loads):
-        longer = loads[slot - slot % slots : slot - slot % slots + slots]
-        levels = by_levels(pools, columns, load, servers, pricing, longer)
-        rows.append((slot * epoch_s, levels, at_once(columns, load, servers, pricing.parked_w, levels.columns)))
-    return rows

@@ -8,9 +8,8 @@ nothing is changed while it runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 import yaml
@@ -18,51 +17,32 @@ import yaml
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.shape import FILLED, checked
 from kernel_dvfs_serving.columns import mhz
+from kernel_dvfs_serving.packing import Packing, Parts, Static, boost_of
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
 from kernel_dvfs_serving.resharding import SERVER_GPUS
-from kernel_dvfs_serving.system import System
+from kernel_dvfs_serving.system import PACKED, TUNED, System
 
 if TYPE_CHECKING:
-    from kernel_dvfs_serving.cluster import Cluster
     from kernel_dvfs_serving.instance import Engine
     from kernel_dvfs_serving.replay import Replayer
-    from kernel_dvfs_serving.servers import Replica
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import Trace
 
 SCHEMA = "kernel-dvfs/serving-static/1"
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
-_SYSTEM = System("tuned static plan", False, False, False, False, False)
+_KNOBS = (False, False, False, False, False)
+STATIC_PLAN, PACKING = System(TUNED, *_KNOBS), System(PACKED, *_KNOBS)
 _REMEDY = "make it again with kernel-dvfs serving plan TRACE.csv --profile PROFILE.csv"
 
 
-@dataclass(frozen=True, slots=True)
-class Static:
-    """Servers of 8 GPUs, all divided into instances of `tp` GPUs at one clock (as the profile names it)."""
-
+class _PackingPlan(TypedDict):
     servers: int
     tp: int
     clock: str
-
-    @property
-    def replicas(self) -> int:
-        """Instances on all servers."""
-        return self.servers * (SERVER_GPUS // self.tp)
-
-    def begin(self, cluster: Cluster) -> None:
-        """Every server is there before the first request, at no cost, its clocks set."""
-        for server in cluster.fleet.servers[: self.servers]:
-            cluster.fleet.take(server, 0, (self.tp,) * (SERVER_GPUS // self.tp))
-            for replica in server.replicas:
-                replica.clock = self.clock
-                replica.instance.set_engine(cluster.machine.engine(self.tp, self.clock), 0.0)
-
-    def raise_clock(self, cluster: Cluster, replica: Replica) -> None:
-        """Nothing: its clocks stay."""
-
-    def watch_queue(self, cluster: Cluster, replica: Replica) -> None:
-        """Nothing: its queues are first come, first served."""
+    boost: str
+    rest: str
+    answer_tokens: float
 
 
 class _StaticPlan(TypedDict):
@@ -70,6 +50,7 @@ class _StaticPlan(TypedDict):
     servers: int
     tp: int
     clock: str
+    packing: NotRequired[_PackingPlan]
 
 
 class StaticFile(TypedDict):
@@ -79,22 +60,33 @@ class StaticFile(TypedDict):
     plans: Annotated[list[_StaticPlan], FILLED]
 
 
-def replayed(replayer: Replayer, trace: Trace, plan: Static, settings: Settings, timeline: bool = False) -> dict:
-    """The outcome of a plan on a trace (replay.outcome), with its tp and clock."""
-    found = outcome(replayer.run_system(trace, _SYSTEM, settings, plan, servers=plan.servers), timeline)
-    return found | {"tp": plan.tp, "clock": plan.clock, "replicas": plan.replicas}
+def replayed(
+    replayer: Replayer,
+    trace: Trace,
+    plan: Static,
+    settings: Settings,
+    timeline: bool = False,
+    servers: int | None = None,
+) -> dict:
+    """The outcome of a plan on a trace (replay.outcome), with what it sets. servers: there are; None: as planned."""
+    system = PACKING if isinstance(plan, Packing) else STATIC_PLAN
+    cluster = replayer.run_system(trace, system, settings, plan, servers=servers or plan.servers)
+    found = outcome(cluster, timeline) | {"tp": plan.tp, "clock": plan.clock, "replicas": plan.replicas}
+    if isinstance(plan, Packing):
+        found |= {"boost": plan.boost, "rest": plan.rest, "answer_tokens": plan.answer_tokens}
+    return found
 
 
 class Tuner:
-    """The static plans of one trace on one machine; each is replayed at most once.
+    """The plans of one trace on one machine; each is replayed at most once.
 
-    settings.servers: as many as there are at most.
+    settings.servers: as many as there are at most. parts: of packing; None: static plans.
     """
 
-    def __init__(self, replayer: Replayer, trace: Trace, settings: Settings):
-        self._replayer, self._trace, self._settings = replayer, trace, settings
+    def __init__(self, replayer: Replayer, trace: Trace, settings: Settings, parts: Parts | None = None):
+        self._replayer, self._trace, self._settings, self._parts = replayer, trace, settings, parts
         self._found: dict[Static, dict] = {}
-        columns = replayer.columns()
+        self._columns = columns = replayer.columns()
         self.slo_scale = columns.slo_scale
         self.kinds = [(tp, clock) for tp in columns.degrees for clock in columns.clocks[tp]]
 
@@ -102,6 +94,16 @@ class Tuner:
     def replays(self) -> int:
         """How many plans were replayed."""
         return len(self._found)
+
+    def plan(self, servers: int, tp: int, clock: str) -> Static:
+        """The plan of so many servers, a degree and a clock."""
+        if self._parts is None:
+            return Static(servers, tp, clock)
+        clocks = self._columns.clocks[tp]
+        answer = float(self._trace.output_tokens.mean())
+        boost = boost_of(clock, clocks) if self._parts.boosts else clock
+        rest = min(clocks, key=mhz)
+        return Packing(servers, tp, clock, boost=boost, rest=rest, answer_tokens=answer, parts=self._parts)
 
     def on(self, plan: Static) -> dict:
         """The outcome of a plan."""
@@ -118,7 +120,7 @@ class Tuner:
         """
         best: dict[float, dict] = {}
         for tp, clock in sorted(self.kinds, key=self._promising):
-            reach = self._lone_percent(tp, clock)
+            reach = self._lone_percent(tp, self._fastest(tp, clock))
             least = 1
             for level in sorted(levels):
                 if reach < level:
@@ -128,7 +130,7 @@ class Tuner:
                 if count is None:
                     break
                 least = count
-                found = self.on(Static(count, tp, clock))
+                found = self.on(self.plan(count, tp, clock))
                 if found["j_per_token_in_time"] < cheapest:
                     best[level] = found
         return [{"keep_percent": level} | best[level] for level in sorted(best)]
@@ -142,15 +144,15 @@ class Tuner:
     def _fewest(self, tp: int, clock: str, level: float, least: int, most: int) -> int | None:
         """Fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves."""
         broken, count = least - 1, least
-        while count <= most and not self._keeps(Static(count, tp, clock), level):
+        while count <= most and not self._keeps(self.plan(count, tp, clock), level):
             broken, count = count, count + max(1, count - least + 1)
         if count > most:
-            if broken >= most or not self._keeps(Static(most, tp, clock), level):
+            if broken >= most or not self._keeps(self.plan(most, tp, clock), level):
                 return None
             count = most
         while count - broken > 1:
             middle = (count + broken) // 2
-            if self._keeps(Static(middle, tp, clock), level):
+            if self._keeps(self.plan(middle, tp, clock), level):
                 count = middle
             else:
                 broken = middle
@@ -162,9 +164,15 @@ class Tuner:
     def _affordable(self, tp: int, clock: str, j_per_token: float) -> int:
         """Most servers whose idle power alone does not cost more: what is left out could only lose."""
         tokens = int(self._trace.input_tokens.sum(dtype=int) + self._trace.output_tokens.sum(dtype=int))
-        idle_w = self._engine(tp, clock).idle_w * (SERVER_GPUS // tp)
+        plan = self.plan(1, tp, clock)
+        least = plan.rest if isinstance(plan, Packing) and plan.parts.rests else clock
+        idle_w = self._engine(tp, least).idle_w * (SERVER_GPUS // tp)
         affordable = j_per_token * tokens / (idle_w * self._trace.span_s)
         return int(min(self._settings.servers, affordable))
+
+    def _fastest(self, tp: int, clock: str) -> str:
+        plan = self.plan(1, tp, clock)
+        return plan.boost if isinstance(plan, Packing) else clock
 
     def _lone_percent(self, tp: int, clock: str) -> float:
         """Share of requests, percent, whose promises a replica keeps that holds nothing else: no plan keeps more."""
@@ -202,9 +210,17 @@ def lone_ttft_s(engine: Engine, input_tokens: int, chunk_tokens: int) -> float:
 # -- a plan as a file ------------------------------------------------------------------------------------------------
 
 
-def written(found: list[dict], tuner: Tuner, profile: str, trace: str, source: str, model: str) -> dict[str, Any]:
-    """A frontier in plain values, fit for YAML, with the commands that start a replica of each plan."""
-    keys = ("kept_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh")
+def written(
+    found: list[dict],
+    packed: list[dict],
+    replays: int,
+    profile: str,
+    trace: str,
+    source: str,
+    model: str,
+) -> dict[str, Any]:
+    """Two frontiers, static plans and packing, in plain values fit for YAML, with what starts a replica of each."""
+    packing = {each["keep_percent"]: each for each in packed}
     return {
         "schema": SCHEMA,
         "trace": trace,
@@ -213,21 +229,29 @@ def written(found: list[dict], tuner: Tuner, profile: str, trace: str, source: s
         "plans": [
             {
                 "keep_percent": each["keep_percent"],
-                "servers": each["servers"],
-                "tp": each["tp"],
-                "clock": each["clock"],
-                "replicas": each["replicas"],
-                **{key: float(f"{each[key]:.5g}") for key in keys if each[key] is not None},
-                "vllm": f"vllm serve {model} --tensor-parallel-size {each['tp']}",
-                "sglang": f"python -m sglang.launch_server --model-path {model} --tp {each['tp']}",
+                **_plain(each, model),
+                **({"packing": _plain(own, model)} if (own := packing.get(each["keep_percent"])) else {}),
             }
             for each in found
         ],
-        "replays": tuner.replays,
+        "replays": replays,
     }
 
 
-def read_static(path: str, keep_percent: float | None = None) -> Static:
+def _plain(found: dict, model: str) -> dict[str, Any]:
+    figures = ("kept_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh", "answer_tokens")
+    packs = "boost" in found
+    return {
+        **{key: found[key] for key in ("servers", "tp", "clock", "boost", "rest", "replicas") if key in found},
+        **{key: float(f"{found[key]:.5g}") for key in figures if found.get(key) is not None},
+        "vllm": f"vllm serve {model} --tensor-parallel-size {found['tp']}"
+        + (" --scheduling-policy priority" if packs else ""),
+        "sglang": f"python -m sglang.launch_server --model-path {model} --tp {found['tp']}"
+        + (" --enable-priority-scheduling" if packs else ""),
+    }
+
+
+def read_static(path: str, keep_percent: float | None = None, packing: bool = False) -> Static:
     """The plan in a file that keeps the promises of so many percent; None: the first. Raises InputError."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -240,21 +264,48 @@ def read_static(path: str, keep_percent: float | None = None) -> Static:
     level = next(iter(plans)) if keep_percent is None else keep_percent
     if level not in plans:
         raise InputError(f"{path}: no plan keeps {level:g} %; it has {', '.join(f'{each:g}' for each in plans)}")
-    own = plans[level]
+    own: _StaticPlan | _PackingPlan = plans[level]
+    if packing:
+        if "packing" not in plans[level]:
+            raise InputError(f"{path}: packing has no plan for {level:g} %; {_REMEDY}")
+        own = plans[level]["packing"]
     if not 1 <= own["servers"] <= 128 or own["tp"] not in (1, 2, 4, 8):
         raise InputError(f"{path}: {own['servers']} servers of degree {own['tp']} are not possible; {_REMEDY}")
-    return Static(own["servers"], own["tp"], own["clock"])
+    if not packing:
+        return Static(own["servers"], own["tp"], own["clock"])
+    packs = plans[level]["packing"]
+    return Packing(
+        packs["servers"],
+        packs["tp"],
+        packs["clock"],
+        boost=packs["boost"],
+        rest=packs["rest"],
+        answer_tokens=packs["answer_tokens"],
+    )
 
 
-def lines(found: list[dict], levels: Sequence[float]) -> Iterator[str]:
-    """The frontier for a terminal, a line a level."""
-    yield "keep %  servers  degree   clock  replicas  J/token  kept %  TTFT P99  gap P99"
+def lines(found: list[dict], packed: list[dict], levels: Sequence[float]) -> Iterator[str]:
+    """The frontiers for a terminal, a line a level, then packing's, each beside the static plan of its level."""
+    yield "keep %  servers  degree          clock  replicas  J/token  kept %  TTFT P99  gap P99"
+    yield from _rows(found)
+    for level in sorted(set(levels) - {each["keep_percent"] for each in found}):
+        yield f"{level:6g}  no plan keeps so many on these servers, at these degrees and clocks"
+    if not packed:
+        return
+    yield "the same with the packing router (a prompt by its deadline, replicas filled, the rest idle):"
+    yield from _rows(packed)
+    static = {each["keep_percent"]: each["j_per_token_in_time"] for each in found}
+    for each in packed:
+        level, own = each["keep_percent"], each["j_per_token_in_time"]
+        if level in static:
+            yield f"packing / static at {level:g} %: {own / static[level]:.3f} of the energy of a token"
+
+
+def _rows(found: list[dict]) -> Iterator[str]:
     for each in found:
-        clock = f"{mhz(each['clock'])} MHz"
+        clock = "/".join(str(mhz(each[name])) for name in ("clock", "boost") if name in each) + " MHz"
         yield (
-            f"{each['keep_percent']:6g}  {each['servers']:7d}  {each['tp']:6d}  {clock:>8}  {each['replicas']:6d}  "
+            f"{each['keep_percent']:6g}  {each['servers']:7d}  {each['tp']:6d}  {clock:>13}  {each['replicas']:6d}  "
             f"{each['j_per_token_in_time']:7.4f}  {each['kept_percent']:6.2f}  {each['ttft_p99_s']:6.2f} s  "
             f"{1000 * each['tbt_p99_s']:4.0f} ms"
         )
-    for level in sorted(set(levels) - {each["keep_percent"] for each in found}):
-        yield f"{level:6g}  no plan keeps so many on these servers, at these degrees and clocks"

@@ -9,7 +9,7 @@ from kernel_dvfs.change import change_percent
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs_serving.report import reported, tables
 from kernel_dvfs_serving.report.share import by_system, subtitle, wrapped
-from kernel_dvfs_serving.system import BASELINE, SIZED
+from kernel_dvfs_serving.system import BASELINE, TUNED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ def savings_data(study: ServingStudy) -> pd.DataFrame:
     import pandas as pd
 
     frame = tables.savings(study)
-    frame = frame[~frame.system.str.startswith(BASELINE) | (frame.system == SIZED)]
+    frame = frame[~frame.system.str.startswith(BASELINE) | (frame.system == TUNED)]
     changes = frame.change_percent.astype(float)
     against = ["no baseline" if isnan(change) else f"{change:+.1f} %" for change in changes]
     label = [f" {change}, kept {kept:.1f} %" for change, kept in zip(against, frame.kept_percent)]
@@ -36,8 +36,8 @@ def savings_data(study: ServingStudy) -> pd.DataFrame:
 
 
 @OUTPUTS.figure(
-    "Energy of a token served in time by serving system, change against SinglePool on the fewest servers that keep the "
-    "promise, negative = saved; grey: fewer promises kept than must be, so nothing is saved",
+    "Energy of a token served in time by serving system, change against the tuned static plan, "
+    "negative = saved; grey: fewer promises kept than must be, so nothing is saved",
     reads=["systems"],
 )
 def savings(study: ServingStudy) -> p9.ggplot:
@@ -61,8 +61,7 @@ def savings(study: ServingStudy) -> p9.ggplot:
             subtitle=subtitle(study, "left"),
             x="",
             y="change of energy, % (negative: saved)",
-            caption="Against SinglePool on the fewest servers that keep the promise.\n"
-            "Grey: fewer promises kept than must be, so nothing is saved.",
+            caption="Against the tuned static plan.\nGrey: fewer promises kept than must be, so nothing is saved.",
         )
         + style.theme(3.2)
     )
@@ -158,7 +157,7 @@ def split(study: ServingStudy) -> p9.ggplot:
     )
 
 
-SYSTEMS = (BASELINE, SIZED, "DynamoLLM")
+SYSTEMS = (BASELINE, TUNED, "DynamoLLM")
 
 
 _STEP_S = 60.0

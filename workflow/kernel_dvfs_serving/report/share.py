@@ -26,9 +26,9 @@ def promise_kept(study: ServingStudy, found: dict) -> bool:
 
 
 def token_change_percent(study: ServingStudy, found: dict, reference: dict) -> float | None:
-    """Change of the energy of a token served in time against another run; None also where that one breaks the promise:
-    against a baseline that does not do the work nothing is saved."""
-    if not promise_kept(study, reference):
+    """Change of the energy of a token served in time against another run; None also where either breaks the promise:
+    who does not do the work saves nothing, and against who does not nothing is saved."""
+    if not (promise_kept(study, reference) and promise_kept(study, found)):
         return None
     return change_percent(found["j_per_token_in_time"], reference["j_per_token_in_time"])
 

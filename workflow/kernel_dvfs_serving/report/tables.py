@@ -14,7 +14,7 @@ from kernel_dvfs_serving.report.share import (
     shapley,
     token_change_percent,
 )
-from kernel_dvfs_serving.system import BASELINE, KNOBS, SIZED, STATIC, SUBSETS
+from kernel_dvfs_serving.system import BASELINE, KNOBS, STATIC, SUBSETS, TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +37,8 @@ STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
 
 
 @OUTPUTS.table(
-    "Energy of a token served in time by each serving system, changes against SinglePool on the fewest servers that "
-    "keep the promise (negative = saved; empty where these break it too); requests in time, late and rejected, and "
+    "Energy of a token served in time by each serving system, changes against the tuned static plan "
+    " (negative = saved; empty where these break it too); requests in time, late and rejected, and "
     "latencies",
     reads=["systems"],
 )
@@ -57,7 +57,7 @@ def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
         "servers": found["servers"],
         "energy_kwh": found["energy_kwh"],
         "j_per_token_in_time": found["j_per_token_in_time"],
-        "change_percent": token_change_percent(study, found, runs[SIZED]),
+        "change_percent": token_change_percent(study, found, runs[TUNED]),
         "change_of_all_servers_percent": token_change_percent(study, found, runs[BASELINE]),
         "promise_kept": promise_kept(study, found),
     }
@@ -84,13 +84,13 @@ def classes(study: ServingStudy) -> pd.DataFrame:
     reads=["systems"],
 )
 def cost(study: ServingStudy) -> pd.DataFrame:
-    """One row a system; changes against SinglePool, sized. Servers are charged from start to release."""
+    """One row a system; changes against the tuned static plan. Servers are charged from start to release."""
     import pandas as pd
 
     runs = by_system(study.experiment("systems"))
     rows = {name: costs(study, found) for name, found in runs.items()}
     # a baseline that breaks the promise costs nothing that could be compared
-    base = rows[SIZED] if promise_kept(study, runs[SIZED]) else dict.fromkeys(rows[SIZED])
+    base = rows[TUNED] if promise_kept(study, runs[TUNED]) else dict.fromkeys(rows[TUNED])
     for name, each in rows.items():
         each |= {
             "servers_change_percent": change_percent(each["servers"], base["servers"]),
@@ -173,7 +173,7 @@ _SIZE = "servers are given, not sized to the load: what the trace does not need 
 _UNIT = "what their load counts, and per what, is not known; ours is prompt and answer tokens/s per server"
 _ENGINE = (
     "no server too many in the baseline, so this is degrees, clocks and the load's slack over time; depends on the "
-    "engine's speed and on the load slots (tables/slots)"
+    "engine's speed and on the load slots"
 )
 
 
@@ -196,7 +196,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
 
     runs = by_system(study.experiment("systems"))
     bill = cost(study).set_index("system").loc["DynamoLLM"]
-    ours, sized, everything = (runs[name] for name in ("DynamoLLM", SIZED, BASELINE))
+    ours, sized, everything = (runs[name] for name in ("DynamoLLM", TUNED, BASELINE))
 
     def changed(reference: dict) -> float | None:
         return token_change_percent(study, ours, reference)
@@ -204,7 +204,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     def row(claim: str, theirs: dict, percent: float | None, why: str, found: dict = ours) -> dict:
         first, second = theirs.get(reported.V1), theirs.get(reported.V2)
         broken = "" if promise_kept(study, found) else "promise broken, so no saving; "
-        if percent is None:
+        if percent is None and not broken:
             broken += "the baseline breaks its promise, so there is nothing to save against; "
         return {
             "claim": claim,
@@ -218,12 +218,17 @@ def paper(study: ServingStudy) -> pd.DataFrame:
         }
 
     rows = [
-        row("energy, SinglePool sized for the promise", reported.ENERGY, changed(sized), _ENGINE),
+        row("energy, tuned static plan", reported.ENERGY, changed(sized), _ENGINE),
         row("energy, SinglePool on all servers", reported.ENERGY, changed(everything), _SIZE),
         row("energy, MultiPool on all servers", {}, changed(runs[STATIC]), _SIZE),
         row("carbon", reported.CARBON, bill.carbon_change_percent, "ours has one intensity all day: it follows energy"),
         row("cost", reported.COST, bill.cost_change_percent, "servers rule it"),
-        row("servers", {reported.V1: reported.SERVERS}, bill.servers_change_percent, "ours against the sized baseline"),
+        row(
+            "servers",
+            {reported.V1: reported.SERVERS},
+            bill.servers_change_percent,
+            "against the tuned plan's",
+        ),
     ]
     if ours["end_s"] >= _DAY_S:
         day = {reported.V1: reported.DAY_CONVERSATION}
@@ -275,40 +280,6 @@ def loads(study: ServingStudy) -> pd.DataFrame:
 
 
 @OUTPUTS.table(
-    "DynamoLLM by the length of a load slot, against SinglePool on the servers that such slots ask for, on the fewest "
-    "that keep the promise, and on all; energy of a token served in time, negative = saved",
-    reads=["systems", "slots"],
-)
-def slots(study: ServingStudy) -> pd.DataFrame:
-    """One row a length. baseline_*: SinglePool on the servers that the highest slot asks for."""
-    import pandas as pd
-
-    runs, found = by_system(study.experiment("systems")), study.experiment("slots")
-    rows = []
-    for slot_s in dict.fromkeys(each["load_slot_s"] for each in found):
-        own = by_system([each for each in found if each["load_slot_s"] == slot_s])
-        base, ours = own[BASELINE], own["DynamoLLM"]
-        rows.append(
-            {
-                "load_slot_s": slot_s,
-                "baseline_servers": base["servers"],
-                "baseline_kept_percent": base["kept_percent"],
-                "baseline_j_per_token_in_time": base["j_per_token_in_time"],
-                "j_per_token_in_time": ours["j_per_token_in_time"],
-                "kept_percent": ours["kept_percent"],
-                "promise_kept": promise_kept(study, ours),
-                "late": ours["late"],
-                "rejected": ours["rejected"],
-                "server_hours": ours["server_hours"],
-                "change_of_slot_baseline_percent": token_change_percent(study, ours, base),
-                "change_percent": token_change_percent(study, ours, runs[SIZED]),
-                "change_of_all_servers_percent": token_change_percent(study, ours, runs[BASELINE]),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-@OUTPUTS.table(
     "DynamoLLM with a share of answers' classes mispredicted, and with classes predicted from the prompt's length "
     f"alone; reported at 40 %: energy +{reported.MISPREDICTION['energy']:g} %, "
     f"TTFT +{reported.MISPREDICTION['ttft']:g} %",
@@ -342,14 +313,14 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
 
 @OUTPUTS.table(
     "DynamoLLM with one setting changed at a time: epochs, overheads, margins, rules, number of pools; change "
-    "of a token's energy against SinglePool, sized",
+    "of a token's energy against the tuned static plan",
     reads=["systems", "sweeps"],
 )
 def sweeps(study: ServingStudy) -> pd.DataFrame:
     """One row a setting and value; is_default: the study's own."""
     import pandas as pd
 
-    base = by_system(study.experiment("systems"))[SIZED]
+    base = by_system(study.experiment("systems"))[TUNED]
     return pd.DataFrame(
         [
             {
@@ -369,77 +340,6 @@ def sweeps(study: ServingStudy) -> pd.DataFrame:
             for each in study.experiment("sweeps")
         ]
     )
-
-
-@OUTPUTS.table(
-    "The hierarchy's optimality gap: power planned by levels and at once for the same loads (hindsight, changes free)",
-    reads=["hierarchy"],
-)
-def hierarchy(study: ServingStudy) -> pd.DataFrame:
-    """One row a slot of the trace, clocks per instance or per kernel; gap: percent of the joint optimum."""
-    import pandas as pd
-
-    return pd.DataFrame(
-        [
-            {
-                "clocks": "per kernel" if each["kernel_level"] else "per instance",
-                "start_s": each["start_s"],
-                "load_tps": each["load_tps"],
-                "static_w": each["static_w"],
-                "levels_w": each["levels_w"],
-                "joint_w": each["joint_w"],
-                "gap_percent": 100 * (each["levels_w"] / each["joint_w"] - 1),
-                "levels_servers": each["levels_servers"],
-                "joint_servers": each["joint_servers"],
-                "levels_shed_tps": each["levels_shed_tps"],
-                "joint_shed_tps": each["joint_shed_tps"],
-                "joint_columns": each["joint_columns"],
-            }
-            for each in study.experiment("hierarchy")
-        ]
-    )
-
-
-_SIMULATED = ("SinglePool", "DynamoLLM", "DynamoLLM, kernel clocks")
-
-
-@OUTPUTS.table(
-    "Mean power over the trace: simulated, and planned on the profile for each slot's load in hindsight with free "
-    "changes, by levels and at once (the joint optimum)",
-    reads=["hierarchy", "systems"],
-)
-def bound(study: ServingStudy) -> pd.DataFrame:
-    """One row a system or plan; change: against SinglePool of the same kind (simulated or planned)."""
-    import pandas as pd
-
-    runs, slots = by_system(study.experiment("systems")), study.experiment("hierarchy")
-    base = runs[BASELINE]["mean_power_w"]
-    rows = [
-        {
-            "what": name,
-            "kind": "simulated",
-            "mean_power_w": runs[name]["mean_power_w"],
-            "change_percent": change_percent(runs[name]["mean_power_w"], base),
-            "kept_percent": runs[name]["kept_percent"],
-        }
-        for name in _SIMULATED
-        if name in runs
-    ]
-    plain = [each for each in slots if not each["kernel_level"]]
-    static = sum(each["static_w"] for each in plain) / len(plain)
-    for level, key, name in (
-        (False, "static_w", "SinglePool"),
-        (False, "levels_w", "by levels"),
-        (False, "joint_w", "at once"),
-        (True, "levels_w", "by levels, kernel clocks"),
-        (True, "joint_w", "at once, kernel clocks"),
-    ):
-        own = [each for each in slots if each["kernel_level"] == level]
-        if own:
-            power = sum(each[key] for each in own) / len(own)
-            row = {"what": name, "kind": "planned", "mean_power_w": power}
-            rows.append(row | {"change_percent": change_percent(power, static), "kept_percent": None})
-    return pd.DataFrame(rows)
 
 
 def week_subject(study: ServingStudy) -> str:
