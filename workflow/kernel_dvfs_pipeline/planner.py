@@ -157,7 +157,7 @@ def told(plan: Plan, base: Plan) -> str:
     if plan.gap is not None:
         line += f", proven within {100 * max(plan.gap, 0):.2f} %"
     if plan.search == PYTHON:
-        line += "; searched by Python alone, more slowly and less well: kernel-dvfs build --pipeline on"
+        line += "; searched by Python alone, more slowly and less well: kernel-dvfs build --pipeline on --beside"
     return line
 
 

@@ -13,7 +13,8 @@ Three steps, each within the promise; the cheapest result counts.
 
 A heuristic: the bound (frontier.py) says for each plan how much it can lose.
 
-The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it. Everything works without it, slower,
+The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it, for the current folder or, with
+`--beside`, for all. Everything works without it, slower,
 and one clock per operation then loses a little more (docs/pipeline.md): the frontier, the bound and every promise are
 the same, which tests/pipeline/test_core.py checks.
 """
@@ -99,9 +100,14 @@ class Offered:
         return module.Choices(self.first, self.ticks, self.cost_j)
 
 
-def core(results_dir: str | os.PathLike[str] = "results") -> Any | None:
-    """The extension module, or None where it is not built."""
-    return _loaded(os.path.abspath(results_dir))
+def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
+    """The extension module, or None where it is not built.
+
+    results_dir: the results folder that holds it; None: `results` of the current folder, else beside this package.
+    """
+    if results_dir is not None:
+        return _loaded(os.path.abspath(results_dir))
+    return _loaded(os.path.abspath("results")) or _loaded(os.path.dirname(os.path.abspath(__file__)))
 
 
 def network(module: Any, graph: Graph, curves: list[Curve], offered: Offered) -> Any:
