@@ -89,13 +89,14 @@ class Runtime:
 
     def next_iteration(self) -> Plan | None:
         """An iteration begins, and what is new is told. The new plan where a straggler has lasted, else None."""
+        has_lasted = 1 in self._waits.values()
         self._waits = {pipeline: max(0, left - 1) for pipeline, left in self._waits.items()}
-        return self._answer() if self.lasting else None
+        return self._answer() if has_lasted else None
 
     def improve(self) -> Plan | None:
         """The thorough search for the time that is followed: the new plan, or None where it saves nothing.
 
-        set_straggler answers from the quick search, in 0.01 to 1.4 s. This one takes 0.1 to 6 s (docs/pipeline-details.md).
+        set_straggler answers from the quick search, in 0.01 to 1.4 s; this one takes 0.1 to 6 s.
         """
         if self.iteration_s == self.base_s:
             return None  # the plan without a straggler is of that search
