@@ -1,6 +1,12 @@
 """The compiled core of the search for plans: the same programme and the same repair as without it, plans at least as
 good."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case
@@ -79,6 +85,28 @@ def test_a_thorough_plan_is_in_time_not_below_the_bound_and_never_worse_than_a_q
             gaps.append((quick.gap, thorough.gap))
     quick_mean, thorough_mean = np.mean(gaps, axis=0)
     assert thorough_mean < quick_mean
+
+
+def test_the_core_is_found_beside_the_package_from_a_folder_without_one(pipeline_core, tmp_path):
+    """In a process and a copy of the package of its own: the checkout may have a core already."""
+    package, beside = Path(rounding.__file__).parent, tmp_path / "kernel_dvfs_pipeline"
+    shutil.copytree(package, beside, ignore=shutil.ignore_patterns("native", "__pycache__"))
+    ask = "from kernel_dvfs_pipeline import rounding; print(rounding.__file__, rounding.core() is not None)"
+
+    def answer():
+        path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(package.parent)])}
+        ran = subprocess.run(
+            [sys.executable, "-c", ask], cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=True
+        )
+        return ran.stdout.split()
+
+    assert answer() == [str(beside / "rounding.py"), "False"]
+    shutil.copytree(Path(pipeline_core) / "native", beside / "native")
+    assert answer()[1] == "True"
+
+
+def test_only_the_search_for_clocks_goes_beside_the_package(refused):
+    assert "--pipeline alone" in refused("build", "--cpu", "on", "--pipeline", "on", "--beside")
 
 
 def test_the_same_plan_comes_every_time():

@@ -29,8 +29,8 @@ def solved():
     return planner()
 
 
-def runtime(solved):
-    return Runtime(solved, all_max(solved).time_s)
+def runtime(solved, lasting=0):
+    return Runtime(solved, all_max(solved).time_s, lasting=lasting)
 
 
 def changing():
@@ -187,7 +187,7 @@ def test_a_straggler_is_followed_only_when_it_has_lasted_and_a_short_one_costs_n
     slowdowns[2:4, 1] = 1.3  # two iterations
     slowdowns[6:13, 0] = 1.2  # seven
     for lasting, known_after in ((0, 0), (1, 1), (2, 1), (3, 0), (7, 0)):
-        found = replay(runtime(solved), slowdowns, known_after, lasting)
+        found = replay(runtime(solved, lasting), slowdowns, known_after)
         # known `known_after` later, and then for `lasting` iterations left as it is
         begins = [first + known_after + lasting for first, count in ((2, 2), (6, 7)) if lasting < count]
         changes = [own.iteration for own in found if own.changed]
@@ -197,11 +197,6 @@ def test_a_straggler_is_followed_only_when_it_has_lasted_and_a_short_one_costs_n
             for own in found[: min(begins, default=16)]
         )
     # one iteration too late, a followed straggler that is over costs time; one that is left alone does not
-    at_once, patient = (replay(runtime(solved), slowdowns[:6], 1, lasting) for lasting in (0, 2))
+    at_once, patient = (replay(runtime(solved, lasting), slowdowns[:6], 1) for lasting in (0, 2))
     assert sum(own.time_s for own in at_once) > sum(own.still_time_s for own in at_once)
     assert sum(own.time_s for own in patient) == sum(own.still_time_s for own in patient)
-
-
-def test_a_replay_refuses_what_no_straggler_lasts(solved):
-    with pytest.raises(InputError, match="replay: lasting -1 iterations: expected a whole number >= 0"):
-        replay(runtime(solved), np.ones((2, 2)), 1, -1)

@@ -1,9 +1,10 @@
 """A straggler comes and goes while training runs; the answer is a plan, or nothing where nothing has to change."""
 
 import pytest
-from made_up import BLOCKING_W, profile
+from made_up import BLOCKING_W, few_clocks, profile
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.runtime import Runtime
@@ -87,3 +88,45 @@ def test_clearing_a_pipeline_that_keeps_up_is_refused(runtime):
 def test_an_impossible_hysteresis_is_refused(planner):
     with pytest.raises(InputError, match="hysteresis"):
         Runtime(planner, hysteresis=1.5)
+
+
+def test_a_straggler_is_followed_once_it_has_lasted_and_others_are_not_forgotten_meanwhile(planner):
+    runtime = Runtime(planner, lasting=2)
+    first = runtime.plan
+    assert runtime.set_straggler(3, 1.2 * runtime.base_s) is None
+    assert runtime.next_iteration() is None  # the first iteration with it
+    assert runtime.set_straggler(3, 1.25 * runtime.base_s) is None  # slower still: its count goes on
+    assert runtime.next_iteration() is None and runtime.followed == {}
+    slow = runtime.next_iteration()
+    assert slow is runtime.plan and 1.2 * runtime.base_s < slow.time_s <= 1.25 * runtime.base_s
+    # a slower one that is gone again before it has lasted
+    assert runtime.set_straggler(5, 1.5 * runtime.base_s) is None and runtime.next_iteration() is None
+    assert runtime.iteration_s == 1.25 * runtime.base_s and runtime.clear(5) is None
+    assert runtime.clear(3) is first
+
+
+@pytest.mark.parametrize("lasting", [-1, 1.5, True])
+def test_an_impossible_number_of_iterations_is_refused(planner, lasting):
+    with pytest.raises(InputError, match="expected a whole number >= 0"):
+        Runtime(planner, lasting=lasting)
+
+
+def test_a_quick_answer_is_improved_where_there_is_time_and_never_made_worse_or_late(pipeline_core, monkeypatch):
+    module = rounding.core(pipeline_core)
+    monkeypatch.setattr(rounding, "core", lambda results_dir="results": module)
+    runtime = Runtime(Planner(few_clocks(4), pipeline_graph("1f1b", 4, 12), BLOCKING_W), hysteresis=0)
+    assert runtime.improve() is None  # the first plan is of a thorough search
+    better = 0
+    for ratio in (1.011, 1.019, 1.047, 1.13):
+        until_s = ratio * runtime.base_s
+        quick = runtime.set_straggler(1, until_s)
+        found = runtime.improve()
+        if found is not None:
+            better += 1
+            assert found is runtime.plan and found.time_s <= until_s
+            assert found.energy_j(until_s) < quick.energy_j(until_s)
+        else:
+            assert runtime.plan is quick
+        assert runtime.improve() is None
+        runtime.clear(1)
+    assert better

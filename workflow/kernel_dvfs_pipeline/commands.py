@@ -175,7 +175,7 @@ def run_replay(options: argparse.Namespace) -> None:
     planner = _planner(options)
     base_s = all_max(planner).time_s if options.time is None else options.time
     for lasting in sorted({*LASTING, options.lasting}):
-        iterations = replay(Runtime(planner, base_s), slowdowns, options.known_after, lasting)
+        iterations = replay(Runtime(planner, base_s, lasting=lasting), slowdowns, options.known_after)
         if lasting == options.lasting:
             write_records(options.output, Iteration, iterations)
         print(f"followed once it has lasted {lasting}: {summary(iterations)}")

@@ -26,7 +26,7 @@ from kernel_dvfs_pipeline.bracket import Programme
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, Options, curve_of, options_of, split_options
 from kernel_dvfs_pipeline.frontier import Frontier, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
-from kernel_dvfs_pipeline.rounding import Offered, Rounded, round_to_options
+from kernel_dvfs_pipeline.rounding import DIVED, Offered, Rounded, round_to_options
 from kernel_dvfs_pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs_pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
 
@@ -157,7 +157,7 @@ def told(plan: Plan, base: Plan) -> str:
     if plan.gap is not None:
         line += f", proven within {100 * max(plan.gap, 0):.2f} %"
     if plan.search == PYTHON:
-        line += "; searched by Python alone, more slowly and less well: kernel-dvfs build --pipeline on"
+        line += "; searched by Python alone, more slowly and less well: kernel-dvfs build --pipeline on --beside"
     return line
 
 
@@ -283,17 +283,19 @@ class Planner:
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
-        programme = self._simplex(thorough)
-        starts = [(self._planned(ticks, thorough), programme if thorough else None)]
-        # the programme has many solutions; the frontier's is at times the one that rounds better
-        if thorough and programme is not None and len(self.graph) <= _FRONTIER_TOO:
-            starts.append((self._planned(ticks, False), None))
-        # one clock is a way to split, too, and rounding is no more than a heuristic
-        found = [
-            (own, round_to_options(self.graph, self._offered[own], *start, ticks, used if own == ONE_CLOCK else None))
-            for start, used in starts
-            for own in KINDS[: KINDS.index(kind) + 1]
-        ]
+        ways = [thorough]
+        if len(self.graph) <= _FRONTIER_TOO and thorough and self._programme is not None:
+            # the programme has many solutions; the frontier's, as the quick search takes it, at times rounds better
+            ways.append(False)
+        found: list[tuple[str, Rounded]] = []
+        for own in ways:
+            planned, programme = self._planned(ticks, own), self._simplex(thorough=True)
+            if not own and (programme is None or len(self.graph) > DIVED or not programme.solve(ticks)):
+                programme = None
+            # one clock is a way to split, too, and rounding is no more than a heuristic
+            for each in KINDS[: KINDS.index(kind) + 1]:
+                used = programme if each == ONE_CLOCK else None
+                found.append((each, round_to_options(self.graph, self._offered[each], *planned, ticks, used, own)))
         return min(found, key=lambda each: each[1].cost_j)
 
     def _simplex(self, thorough: bool) -> Any | None:

@@ -13,7 +13,8 @@ Three steps, each within the promise; the cheapest result counts.
 
 A heuristic: the bound (frontier.py) says for each plan how much it can lose.
 
-The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it. Everything works without it, slower,
+The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it, for the current folder or, with
+`--beside`, for all. Everything works without it, slower,
 and one clock per operation then loses a little more (docs/pipeline.md): the frontier, the bound and every promise are
 the same, which tests/pipeline/test_core.py checks.
 """
@@ -38,7 +39,7 @@ from kernel_dvfs_pipeline.graph import Graph
 _QUICK_CUTS, _CUTS, _IDLE_ROUNDS = 16, 800, 3
 _AGAIN = 3  # times that the best plan is searched from once more
 _STEPS = 10  # steps of time that a round tries, each both ways
-_MANY = 2000  # operations: beyond, no dives, and fewer cuts
+DIVED = 2000  # operations: beyond, no dives, and fewer cuts
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
 _NEVER = 2**50
@@ -99,9 +100,14 @@ class Offered:
         return module.Choices(self.first, self.ticks, self.cost_j)
 
 
-def core(results_dir: str | os.PathLike[str] = "results") -> Any | None:
-    """The extension module, or None where it is not built."""
-    return _loaded(os.path.abspath(results_dir))
+def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
+    """The extension module, or None where it is not built.
+
+    results_dir: the results folder that holds it; None: `results` of the current folder, else beside this package.
+    """
+    if results_dir is not None:
+        return _loaded(os.path.abspath(results_dir))
+    return _loaded(os.path.abspath("results")) or _loaded(os.path.dirname(os.path.abspath(__file__)))
 
 
 def network(module: Any, graph: Graph, curves: list[Curve], offered: Offered) -> Any:
@@ -118,13 +124,19 @@ def interior(module: Any, graph: Graph, curves: list[Curve]) -> Any:
 
 
 def round_to_options(
-    graph: Graph, offered: Offered, begin: np.ndarray, end: np.ndarray, limit: int, programme: Any = None
+    graph: Graph,
+    offered: Offered,
+    begin: np.ndarray,
+    end: np.ndarray,
+    limit: int,
+    programme: Any = None,
+    thorough: bool = True,
 ) -> Rounded:
     """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
 
     The plan must leave every operation the time of its fastest option; then so does every start. programme: the core's
-    network of the same options, solved for `limit`; with it the search is thorough, without it quick.
-    Raises ArithmeticError.
+    network of the same options, solved for `limit`. Without it the search is quick; with it, thorough or, where that is
+    False, quick but for one dive. Raises ArithmeticError.
     """
     planned = np.asarray(begin), np.asarray(end)
     found = [
@@ -138,13 +150,16 @@ def round_to_options(
         return moved
 
     after = search(planned, _QUICK_CUTS)
-    if programme is not None:
+    if programme is not None and not thorough:
+        # of the three orders the one that does best alone: backwards in time
+        search(_split(programme.dive(_orders(offered, planned)[0])[1]), _QUICK_CUTS)
+    if programme is not None and thorough:
         # what takes long where there are many operations is done less
-        many = len(offered) / _MANY
+        many = len(offered) / DIVED
         cuts = round(_CUTS / max(many, 1))
         search(after, cuts)
-    if programme is not None and many <= 1:
-        dives = [(times[: len(offered)], times[len(offered) :]) for times in _dives(programme, offered, planned)]
+    if programme is not None and thorough and many <= 1:
+        dives = [_split(programme.dive(order)[1]) for order in _orders(offered, planned)]
         # dives differ by chance: the best is worth the cuts
         search(min(dives, key=lambda times: float(_cost_of(offered, times).sum())), cuts)
         for _ in range(_AGAIN):
@@ -186,13 +201,18 @@ def _cost_of(offered: Offered, times: Times) -> np.ndarray:
     return offered.cost_of(offered.within(times[1] - times[0]))
 
 
-def _dives(programme: Any, offered: Offered, planned: Times) -> list[np.ndarray]:
-    """Begins and ends of dives in three orders: forwards and backwards in time; what is long first, then forwards."""
+def _orders(offered: Offered, planned: Times) -> list[np.ndarray]:
+    """Of dives: backwards and forwards in time; what is long first, then forwards."""
     fastest = offered.ticks[offered.first[:-1]]
     is_short = fastest < (fastest.min() + fastest.max()) / 2
     begin, end = planned
-    orders = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable"), np.lexsort((begin, is_short))
-    return [programme.dive(order)[1] for order in orders]
+    return [np.argsort(-end, kind="stable"), np.argsort(begin, kind="stable"), np.lexsort((begin, is_short))]
+
+
+def _split(times: np.ndarray) -> Times:
+    """(begins, ends) of what the core gives in one array."""
+    begin, end = np.split(times, 2)
+    return begin, end
 
 
 def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:

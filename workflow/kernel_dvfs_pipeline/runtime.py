@@ -3,6 +3,8 @@
 runtime = Runtime(planner)
 plan = runtime.set_straggler(pipeline=3, t_iter_s=34.0)     # None: the plan in force stays
 plan = runtime.clear(pipeline=3)
+plan = runtime.next_iteration()                             # an iteration begins: who has lasted long enough?
+plan = runtime.improve()                                    # there is time: the thorough search, where it saves
 
 And what comes of the answers, replayed over many iterations of data-parallel pipelines in which several straggle, and
 others do later. All pipelines end an iteration together: they wait for the slowest within the all-reduce of gradients.
@@ -38,23 +40,36 @@ class Runtime:
 
     planner: its frontier is solved here, before anyone waits. base_s: iteration time without a straggler (default:
     the fastest). hysteresis: clocks change where that saves more than this share of the energy until T', so that
-    noise changes nothing; a time is never ignored where the plan in force would break it.
+    noise changes nothing; a time is never ignored where the plan in force would break it. lasting: a straggler is
+    followed once it has lasted for so many iterations more (next_iteration counts them); one that ends earlier costs
+    no time.
+
+    To be called from one thread. Raises InputError.
     """
 
     def __init__(
-        self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.01, kind: str = ONE_CLOCK
+        self,
+        planner: Planner,
+        base_s: float | None = None,
+        hysteresis: float = 0.01,
+        kind: str = ONE_CLOCK,
+        lasting: int = 0,
     ) -> None:
+        if type(lasting) is not int or lasting < 0:
+            raise InputError(f"runtime: lasting {lasting!r} iterations: expected a whole number >= 0")
         if not (math.isfinite(hysteresis) and 0 <= hysteresis < 1):
             raise InputError(f"runtime: hysteresis = {hysteresis}: expected a share from 0 to below 1")
-        self.planner, self.hysteresis, self.kind = planner, hysteresis, kind
+        self.planner, self.hysteresis, self.kind, self.lasting = planner, hysteresis, kind, lasting
         self.base_s = float(planner.frontier.time_s[-1]) if base_s is None else base_s
         self._straggling: dict[int, float] = {}
+        self._waits: dict[int, int] = {}  # iterations that have to begin until a straggler is followed
         # without a straggler there is time for a thorough search; its plan is what comes back when all is clear
         self._base_plan = planner.plan(self.base_s, kind)
         self.plan: Plan = self._base_plan
 
     def set_straggler(self, pipeline: int, t_iter_s: float) -> Plan | None:
-        """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays.
+        """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays, as it
+        does until the straggler has lasted.
 
         Raises InputError; the plan in force stays then, too.
         """
@@ -62,26 +77,49 @@ class Runtime:
             raise InputError(
                 f"runtime: pipeline {pipeline}: iteration time {t_iter_s!r} s: expected a number > 0, at most {_MOST_S}"
             )
-        before = dict(self._straggling)
+        before = dict(self._straggling), dict(self._waits)
         self._straggling[pipeline] = float(t_iter_s)
+        # the iteration that begins next is the first with it
+        self._waits.setdefault(pipeline, self.lasting + 1 if self.lasting else 0)
         try:
             return self._answer()
         except InputError:
-            self._straggling = before
+            self._straggling, self._waits = before
             raise
+
+    def next_iteration(self) -> Plan | None:
+        """An iteration begins, and what is new is told. The new plan where a straggler has lasted, else None."""
+        has_lasted = 1 in self._waits.values()
+        self._waits = {pipeline: max(0, left - 1) for pipeline, left in self._waits.items()}
+        return self._answer() if has_lasted else None
+
+    def improve(self) -> Plan | None:
+        """The thorough search for the time that is followed: the new plan, or None where it saves nothing.
+
+        set_straggler answers from the quick search, in 0.01 to 1.4 s; this one takes 0.1 to 6 s.
+        """
+        if self.iteration_s == self.base_s:
+            return None  # the plan without a straggler is of that search
+        plan = self.planner.plan_for_straggler(self.iteration_s, self.kind, thorough=True)
+        return self._take(plan) if plan.energy_j(self.iteration_s) < self.plan.energy_j(self.iteration_s) else None
 
     def clear(self, pipeline: int) -> Plan | None:
         """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""
         if pipeline not in self._straggling:
             known = ", ".join(map(str, sorted(self._straggling))) or "none"
             raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")
-        del self._straggling[pipeline]
+        del self._straggling[pipeline], self._waits[pipeline]
         return self._answer()
 
     @property
+    def followed(self) -> dict[int, float]:
+        """{pipeline: seconds that its iteration takes} of the stragglers that have lasted."""
+        return {pipeline: own for pipeline, own in self._straggling.items() if not self._waits[pipeline]}
+
+    @property
     def iteration_s(self) -> float:
-        """The time that the slowest pipeline takes."""
-        return max([self.base_s, *self._straggling.values()])
+        """The time that the slowest pipeline takes, of those that are followed."""
+        return max([self.base_s, *self.followed.values()])
 
     def _answer(self) -> Plan | None:
         asked_s = self.iteration_s
@@ -116,11 +154,10 @@ class Iteration:
     changed: bool  # whether another plan begins here
 
 
-def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1, lasting: int = 0) -> list[Iteration]:
+def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[Iteration]:
     """Every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
 
-    known_after: iterations until the runtime knows of a change; 0: at once. lasting: a straggler is followed once it is
-    known to have lasted for so many iterations more; one that ends earlier costs no time. Raises InputError.
+    known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
     """
     slowdowns = np.asarray(slowdowns, float)
     if slowdowns.ndim != 2 or not slowdowns.size or not ((slowdowns >= 1) & (slowdowns <= _MOST_SLOWDOWN)).all():
@@ -128,17 +165,13 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1, lastin
             f"replay: slowdowns: expected numbers from 1 to {_MOST_SLOWDOWN:g}, a row for each iteration and a column "
             "for each pipeline"
         )
-    for what, count in (("known after", known_after), ("lasting", lasting)):
-        if type(count) is not int or count < 0:
-            raise InputError(f"replay: {what} {count!r} iterations: expected a whole number >= 0")
+    if type(known_after) is not int or known_after < 0:
+        raise InputError(f"replay: known after {known_after!r} iterations: expected a whole number >= 0")
     base = runtime.plan
     known = np.ones(slowdowns.shape[1])
-    lasted = np.zeros(slowdowns.shape[1], np.int64)
     made = []
     for number, now in enumerate(slowdowns):
         seen = slowdowns[number - known_after] if number >= known_after else np.ones_like(now)
-        lasted = np.where(seen > 1, lasted + 1, 0)
-        seen = np.where(lasted > lasting, seen, 1.0)
         before = runtime.plan
         # the slow ones first: clearing one before another is set would ask for a plan that nobody runs
         for pipeline in sorted(np.flatnonzero(seen != known).tolist(), key=lambda own: -seen[own]):
@@ -146,16 +179,17 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1, lastin
                 runtime.set_straggler(pipeline, float(seen[pipeline]) * base.time_s)
             else:
                 runtime.clear(pipeline)
-        known = seen
-        (time_s, energy_j), (still_s, still_j) = (_together(base, own, now, seen) for own in (runtime.plan, base))
+        runtime.next_iteration()
+        known, followed = seen, np.isin(np.arange(len(seen)), list(runtime.followed))
+        (time_s, energy_j), (still_s, still_j) = (_together(base, own, now, followed) for own in (runtime.plan, base))
         changed = runtime.plan is not before
         made.append(Iteration(number, int((now > 1).sum()), time_s, energy_j, still_s, still_j, changed))
     return made
 
 
-def _together(base: Plan, plan: Plan, now: np.ndarray, known: np.ndarray) -> tuple[float, float]:
-    """(seconds, joules) of one iteration. A pipeline that is known to straggle runs `base`, every other one `plan`."""
-    own = [(base if slow > 1 else plan, stretch) for slow, stretch in zip(known.tolist(), now.tolist())]
+def _together(base: Plan, plan: Plan, now: np.ndarray, followed: np.ndarray) -> tuple[float, float]:
+    """(seconds, joules) of one iteration. A straggler that is followed runs `base`, every other pipeline `plan`."""
+    own = [(base if slow else plan, stretch) for slow, stretch in zip(followed.tolist(), now.tolist())]
     time_s = max(each.time_s * stretch for each, stretch in own)
     # a straggler's joules grow with its time; then it waits for the slowest at the synchronising power
     return time_s, sum(

@@ -507,19 +507,28 @@ def add_build(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--pipeline", **one_of(MODES), help="the search for clocks of a training pipeline; needs a C++ compiler"
     )
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="put it beside the package, where the search is found from every folder (with --pipeline alone)",
+    )
 
 
 def run_build(args: Namespace) -> int:
     """Build what `args` asks for. Raises InputError: see kernel_dvfs.native.build.build."""
+    from kernel_dvfs import package
     from kernel_dvfs.native.build import build
     from kernel_dvfs.shipped import native_or
 
     named = {"cpu": args.cpu, "cuda": args.cuda, "graph": args.graph, "pipeline": args.pipeline}
     if not any(named.values()):
         named = dict.fromkeys(named, "auto")
+    if args.beside and any(mode for backend, mode in named.items() if backend != "pipeline"):
+        raise InputError("--beside is for the search for clocks: give it with --pipeline alone")
+    out = os.path.join(package.FOLDER, "kernel_dvfs_pipeline", "native") if args.beside else args.out
     for backend, mode in named.items():
         if mode:
-            build(native_or(args.native_dir), args.out, backend, mode)
+            build(native_or(args.native_dir), out, backend, mode)
     return 0
 
 
