@@ -82,6 +82,7 @@ class FakeLiving:
 
     def __init__(self, found, effects, times_us, state_byte=CHUNK_BYTE, chunks=8):
         self.nodes, self._effects, self._times_us = found, effects, times_us
+        self.functions = [node.function for node in found]
         self.device = FakeDevice(16 * chunks * CHUNK_BYTE)
         self._next = 8 * chunks * CHUNK_BYTE
         self.memory = Memory(

@@ -94,6 +94,25 @@ def test_a_child_that_dies_without_a_word_is_an_error(tmp_path, monkeypatch):
         list(capturing._child({"source": "train.py:make"}))
 
 
+@pytest.mark.parametrize("ends", ["sys.exit(3)", "os.write(int(sys.argv[3]), said)"])
+def test_what_a_child_says_to_its_terminal_is_told_in_one_line(tmp_path, monkeypatch, capfd, ends):
+    said = b'{"failed": 7, "what": "k", "kind": "k", "why": "it failed"}\n'
+    child = tmp_path / "child"
+    text = (
+        f"import os, sys\nsaid = {said!r}\nfor number in range(1344):\n    print('assert', number, file=sys.stderr)\n"
+    )
+    child.write_text(f"#!{capturing.sys.executable}\n{text}sys.stderr.flush()\n{ends}\n")
+    child.chmod(0o755)
+    monkeypatch.setattr(capturing.sys, "executable", str(child))
+    if "exit" in ends:
+        with pytest.raises(InputError, match=r"died \(exit code 3\); it said: assert 1343$"):
+            list(capturing._child({"source": "train.py:make"}))
+    else:
+        (line,) = capturing._child({"source": "train.py:make"})
+        assert line["why"] == "it failed; it said: assert 1343"
+    assert not capfd.readouterr().err
+
+
 def test_the_command_keeps_the_file_of_the_very_same_step(processes, recording, outline_of, tmp_path, capsys):
     step = record(outline_of(recording("triton_kernel")))
     path = tmp_path / "step.json"

@@ -77,6 +77,42 @@ def test_members_of_a_class_take_turns(fake_living, no_limit):
     assert order[:7] == [0, 1, 2, 0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(("name", "is_lost"), [("index_elementwise_kernel", False), ("reads_as_told", True)])
+def test_a_reader_of_integers_never_reads_them_where_the_pool_gave_them_away(fake_living, no_limit, name, is_lost):
+    def indices(number):
+        def effect(memory):
+            memory[AT + number] = 3
+
+        return effect
+
+    def reads(number):
+        def effect(memory):
+            assert memory[AT + number] == 3, "an index out of range"
+
+        return effect
+
+    # two micro-batches: the indices of the first are another tensor by the time that the second ones are read
+    found = [kernel("to_int"), kernel(name), kernel("writes_over"), kernel("to_int_2"), kernel(name)]
+    living = fake_living(found, [indices(0), reads(0), writes(200), indices(1), reads(1)], [5.0] * 5)
+    if is_lost:
+        with pytest.raises(AssertionError, match="an index out of range"):
+            walk(living, no_limit)
+        return
+    tried, _ = walk(living, no_limit)
+    assert [(each.rotated, each.repeatable) for each in tried] == [(1, "yes")] * 4
+
+
+def test_which_kernels_read_integers_is_told_by_recorded_names(recording):
+    step = recording("gpt_eager")
+    found = {name for name in step.functions if trial.most_turns([name]) == 1}
+    told = ("nll_loss_forward", "nll_loss_backward", "embedding_backward", "vectorized_gather", "sum_and_scatter")
+    assert all(any(each in name for name in found) for each in told)
+    assert not any("nvjet" in name or "flash" in name or "with_index" in name for name in found)
+    # convolutions over indexed tiles take turns
+    assert not any("xmma" in name for name in recording("conv").functions if trial.most_turns([name]) == 1)
+    assert trial.most_turns(["void reduce<float, unsigned int IndexType>(index_t)"]) == trial.ROTATED
+
+
 @pytest.mark.parametrize(
     ("in_step_us", "repeatable"), [(10.0, "yes"), (35.0, "yes"), (45.0, "no"), (6.0, "yes"), (4.0, "no"), (None, "yes")]
 )

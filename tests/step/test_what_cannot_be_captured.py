@@ -103,7 +103,7 @@ def test_a_file_that_fails_says_its_own_reason(script):
     path = script("import json\njson.loads('{')\n")
     with pytest.raises(InputError) as error:
         framework.function_of(f"{path}:make")
-    assert "train.py: failed when it was run (JSONDecodeError: " in said(error)
+    assert "train.py: failed when it was run at train.py:2 (JSONDecodeError: " in said(error)
 
 
 def test_a_file_may_import_what_lies_beside_it(script, tmp_path, monkeypatch):
@@ -178,9 +178,21 @@ def test_a_failed_capture_says_the_frameworks_reason_and_the_usual_cause(fake_to
     with pytest.raises(InputError) as error:
         framework._captured(fake_torch, step, "mine")
     line = said(error)
-    assert line.startswith("mine: capture failed (") and named in line
+    assert line.startswith("mine: capture failed at test_what_cannot_be_captured.py:") and named in line
     assert str(raised)[:40] in line, "not what failed after it"
     assert not fake_torch.is_generator_captured, "torch draws as before"
+
+
+def test_a_refusal_names_the_line_of_the_users_own_code(fake_torch, script):
+    # the error is raised within a library that the third line calls
+    path = script("import json\ndef make():\n    return json.loads('{')\n")
+    step = framework.function_of(f"{path}:make")
+    with pytest.raises(InputError) as error:
+        framework._captured(fake_torch, step, "mine")
+    assert said(error).startswith("mine: capture failed at train.py:3 (")
+    with pytest.raises(InputError) as error, framework._as_input_error("mine: failed"):
+        step()
+    assert said(error).startswith("mine: failed at train.py:3 (JSONDecodeError: ")
 
 
 def test_a_line_names_no_more_of_a_kernel_than_a_reader_bears(fake_torch):
@@ -254,7 +266,7 @@ def test_a_step_that_draws_random_numbers_is_refused(fake_torch):
 
 def test_a_step_that_fails_by_itself_says_so(fake_torch):
     warming(fake_torch, Generator())
-    with pytest.raises(InputError, match=r"mine: the step failed before any capture \(ZeroDivisionError: "):
+    with pytest.raises(InputError, match=r"mine: the step failed before any capture at \w+\.py:\d+ \(ZeroDiv"):
         framework._warm_up(fake_torch, lambda: 1 / 0, "mine")
 
 
@@ -434,7 +446,7 @@ def test_a_block_of_a_program_that_cannot_be_captured_is_refused_in_one_line(fak
     monkeypatch.setattr(api, "load", lambda *_: None)
     with pytest.raises(InputError) as error, api.capture(name="mine"):
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
-    assert said(error).startswith("mine: capture failed (CUDA error: operation not permitted")
+    assert said(error).startswith("mine: capture failed at test_what_cannot_be_captured.py:")
 
 
 def test_a_raw_handle_is_replayed_by_what_is_rebuilt_of_its_nodes(fake_torch):

@@ -110,7 +110,7 @@ class Captured:
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
         found = assembly.outline(living.nodes, living.functions, living.memory.segments, opened.calls, replays[1:])
-        tried = [Tried(None, min(trial.ROTATED, len(members)), "untried", _UNTRIED, 0) for members in found.classes]
+        tried = [Tried(None, _turns(found, members), "untried", _UNTRIED, 0) for members in found.classes]
         return assembly.step(
             name=self._name,
             source="",
@@ -199,6 +199,11 @@ class Captured:
         memory = self._living.memory
         state, everything = (hashlib.sha256(each()).hexdigest() for each in (memory.state_hash, memory.all_hashes))
         return state, everything
+
+
+def _turns(found: assembly.Outline, members: Sequence[int]) -> int:
+    functions = (found.functions[place] for place in found.launches[members[0]].nodes)
+    return min(trial.most_turns(functions), len(members))
 
 
 class _Replayed:

@@ -14,11 +14,12 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import IO, Any
 
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import compact_json, write_json
@@ -35,6 +36,8 @@ from kernel_dvfs.workload.step import LEAST_SHARE, Step
 _TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
 _KEPT_REPLAYS = 2
 _MOST_PROCESSES = 12
+# of what a child wrote to its standard error, so much is looked at, and so much of its last line told
+_LAST_BYTE, _LINE_LETTERS = 1 << 14, 200
 _ROUND_S, _ROUNDS = 0.3, 5
 # how long what is done with the whole step may take, s; a trial may take so many steps beside its own limit
 _WHOLE_LIMIT_S, _TRACE_LIMIT_S, _STEPS_A_TRIAL = 600.0, 120.0, 6
@@ -90,9 +93,15 @@ def name_of(source: str) -> str:
 
 def _child(told: dict[str, Any]) -> Any:
     """What a child says, line by line; its death counts as an error, unless it told why."""
+    # a file, since a pipe that nobody reads would fill up: a failed assert writes a line for each of its threads
+    with tempfile.TemporaryFile() as errors:
+        yield from _heard(told, errors)
+
+
+def _heard(told: dict[str, Any], errors: IO[bytes]) -> Any:
     read_end, write_end = os.pipe()
     words = [sys.executable, "-m", "kernel_dvfs.step.capturing", str(write_end)]
-    child = subprocess.Popen(words, pass_fds=(write_end,), stdin=subprocess.PIPE, text=True)
+    child = subprocess.Popen(words, pass_fds=(write_end,), stdin=subprocess.PIPE, stderr=errors, text=True)
     os.close(write_end)
     ended = False
     try:
@@ -101,6 +110,8 @@ def _child(told: dict[str, Any]) -> Any:
         with os.fdopen(read_end, encoding="utf-8") as said:
             for text in said:
                 line = json.loads(text)
+                if "failed" in line and (why := _last_words(errors)):
+                    line["why"] += f"; it said: {why}"
                 ended = ended or bool({"error", "failed", "step"} & line.keys())
                 yield line
     finally:
@@ -109,7 +120,20 @@ def _child(told: dict[str, Any]) -> Any:
         code = child.wait()
     if not ended:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise InputError(f"{told['source']}: the process that captured it died ({how}); its last lines are above")
+        last = _last_words(errors) or "nothing"
+        raise InputError(f"{told['source']}: the process that captured it died ({how}); it said: {last}")
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    """One line of what a child wrote to its standard error: its last one, "" where there is none.
+
+    By the descriptor, whose place the child shares: its own writing goes on at the end.
+    """
+    size = os.fstat(errors.fileno()).st_size
+    begin = max(0, size - _LAST_BYTE)
+    text = os.pread(errors.fileno(), _LAST_BYTE, begin).decode(errors="replace")
+    lines_ = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines_[-1][:_LINE_LETTERS] if lines_ else ""
 
 
 # --- in the child -----------------------------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
@@ -27,6 +29,10 @@ WARM_UPS = 3
 _TRACED_CALLS = 2
 # left free on the device when the state is saved there
 _SPARE_BYTE = 1 << 30
+# libraries of Python and this package: no user's own code
+_INSTALLED = tuple(
+    os.path.join(os.path.abspath(folder), "") for folder in (os.path.dirname(os.__file__), Path(__file__).parents[1])
+)
 _INSTALL = "pip install 'kernel-dvfs[torch]'"
 
 # what a failed capture says, and what usually causes it; the first that fits
@@ -43,7 +49,8 @@ _CAUSES = (
     (
         "not permitted when stream is capturing",
         "the host waits for the GPU inside the step: .item(), .cpu(), print of "
-        "a tensor, an if on one, an optimiser without capturable=True, or memory allocated outside torch",
+        "a tensor, an if on one, nonzero, an index by a mask, an optimiser without capturable=True, or memory "
+        "allocated outside torch",
     ),
     ("streamcapture", "the host waits for the GPU inside the step, or memory is allocated outside torch"),
 )
@@ -108,7 +115,24 @@ def _as_input_error(what: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{what} ({type(error).__name__}: {_first_line(error)})") from error
+        raise InputError(f"{what}{place_of(error)} ({type(error).__name__}: {_first_line(error)})") from error
+
+
+def place_of(error: BaseException) -> str:
+    """` at train.py:212`: the innermost line of the user's own code that an error came through; "" where none is known.
+
+    Own code: what is installed neither as a library nor as this package.
+    """
+    frames = [
+        each
+        for each in traceback.extract_tb(error.__traceback__)
+        if os.path.isfile(each.filename) and not _is_installed(os.path.abspath(each.filename))
+    ]
+    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def _is_installed(path: str) -> bool:
+    return path.startswith(_INSTALLED) or "/site-packages/" in path or "/dist-packages/" in path
 
 
 def _first_line(error: BaseException) -> str:
@@ -215,7 +239,8 @@ def capture_failed(name: str, error: Exception) -> InputError:
     first: BaseException = error
     while first.__context__ is not None:  # the end of a broken capture fails as well; what broke it came before
         first = first.__context__
-    return InputError(f"{name}: capture failed ({_first_line(first)}); usual cause: {cause(error)}")
+    place = place_of(first) or place_of(error)
+    return InputError(f"{name}: capture failed{place} ({_first_line(first)}); usual cause: {cause(error)}")
 
 
 def cause(error: BaseException) -> str:

@@ -6,8 +6,9 @@ operations later. Needs no GPU itself: `LivingStep` and the watchdog are given.
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,11 @@ from kernel_dvfs.step.nodes import Node
 # so many launches of a class take turns: their weights are others, so caches are about as cold as in the step, and
 # what they read is still the data of their kind
 ROTATED = 4
+# kernels that read integers from memory and go where these say: torch's pool gives the integers of an early launch to
+# other tensors before the last launch is met, and what then lies there are no indices: a device assert, and the GPU's
+# context is lost. These never take turns
+_READ_INTEGERS = ("index", "gather", "scatter", "embedding", "nll_loss", "sort", "nonzero", "take", "cross_entropy")
+_OF_ARITHMETIC = re.compile(r"[Ii]ndex_?[Tt](?:ype)?\b|index_t\b|IndexToOffset|_indexed|_with_index")
 # what fails is tried again: without taking turns, then joined with the launch before it; then it is left
 MOST_ERRORS = 3
 # the longest that a trial takes where nothing hangs, s, beside the step itself, which is run up to the launch
@@ -48,9 +54,20 @@ class Living(Protocol):
     @property
     def nodes(self) -> Sequence[Node]: ...
     @property
+    def functions(self) -> Sequence[str]: ...
+    @property
     def memory(self) -> Any: ...
     def loop(self, places: Sequence[int], repeat: int = 1) -> Any: ...
     def meet(self, place: int) -> None: ...
+
+
+def most_turns(functions: Iterable[str]) -> int:
+    """How many launches of a class may take turns. functions: demangled, of the nodes of one of them.
+
+    Types of index arithmetic, convolutions over indexed tiles and kernels that count their elements read none.
+    """
+    names = (_OF_ARITHMETIC.sub("", function).lower() for function in functions)
+    return 1 if any(mark in name for name in names for mark in _READ_INTEGERS) else ROTATED
 
 
 def unit(launches: Sequence[Launch], members: Sequence[int], rotated: int) -> tuple[list[int], int]:
@@ -81,14 +98,17 @@ def walk(
     Raises InputError where a kernel fails: the GPU's context is lost then, and so is this process.
     """
     results: dict[int, Tried] = {}
-    for members in sorted(classes, key=lambda each: unit(launches, each, ROTATED)[1]):
+    turns = {
+        members[0]: most_turns(living.functions[place] for place in launches[members[0]].nodes) for members in classes
+    }
+    for members in sorted(classes, key=lambda each: unit(launches, each, turns[each[0]])[1]):
         first = launches[members[0]].main
         if first in known:
             results[first] = known[first]
             continue
         # alone after it failed while taking turns: what later launches read may lie in memory that was reused
         errors = failed.get(first, [])
-        rotated = min(ROTATED, len(members)) if not errors else 1
+        rotated = min(turns[members[0]], len(members)) if not errors else 1
         if any(living.nodes[place].is_host for place in launches[members[0]].nodes):
             result = Tried(None, 1, "no", "it copies from or to the host's memory", 0)
         elif len(errors) == MOST_ERRORS:
