@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernel_dvfs_serving.requests import Request
     from kernel_dvfs_serving.servers import Replica, Server
 
-# settings of the recipe, chosen on one coding-like trace (experiments/benchmarks/serving_packing.py)
+# settings of the recipe, found on other traces of these kinds and not tuned again (docs/serving-details.md)
 SAFETY = 0.6  # share of the time to the first token's deadline that an estimate may take
 FULL = 0.9  # share of a KV cache that may be spoken for
 SLOWEST_STEP = 0.95  # of the promise on time between tokens: a mixed step of more is boosted
