@@ -36,7 +36,7 @@ def before(planner: Planner, ticks: int) -> float:
     rows = records.potential[slower : slower + 2].astype(float)
     share = (records.ticks[slower] - ticks) / (records.ticks[slower] - records.ticks[slower + 1])
     begin, end = np.split(np.floor(rows[0] + share * (rows[1] - rows[0])).astype(np.int64), 2)
-    offered = planner._offered[ONE_CLOCK]
+    offered = planner._offered(ONE_CLOCK)
     starts = np.maximum(offered.within(end - begin), 0), _by_end(planner.graph, offered, end)
     return min(_finished(planner.graph, offered, start, ticks).cost_j for start in starts)
 

@@ -54,7 +54,7 @@ def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
     planner = Planner(StageProfile(settings, "simulated"), pipeline_graph("1f1b", stages, microbatches), BLOCKING_W)
     curves, ticks = [planner.curves[key] for key in planner.keys], int(LATER * planner.ends_ticks[0])
     if way == "simplex":
-        programme = rounding.network(module, planner.graph, curves, planner._offered[ONE_CLOCK])
+        programme = rounding.network(module, planner.graph, curves, planner._offered(ONE_CLOCK))
     if way != "plan":
         began = time.process_time(), time.perf_counter()
     error = 0.0

@@ -64,15 +64,23 @@ def test_the_network_finds_the_frontier_cold_and_from_any_other_time():
             assert not network.solve(planner.frontier.fastest_ticks - 1)
 
 
-def test_the_repair_is_the_one_without_the_core_choice_for_choice():
+@pytest.mark.parametrize("with_core", [True, False])
+def test_a_repair_keeps_the_limit_makes_nothing_faster_and_fills_what_room_there_is(with_core, monkeypatch):
+    if not with_core:
+        monkeypatch.setattr(rounding, "core", lambda results_dir="results": None)
+    slower = 0
     for planner in planners():
-        offered = planner._offered["one clock"]
+        offered, graph = planner._offered("one clock"), planner.graph
         for ticks in times_of(planner, 4):
-            begin, end = planner.frontier.planned(ticks)
-            start = offered.within(end - begin)
+            start = np.zeros(len(graph), np.int64)
             for per_second in (False, True):
-                ours = rounding.repaired(planner.graph, offered, start, ticks, per_second)
-                assert ours.tolist() == rounding._repaired(planner.graph, offered, start, ticks, per_second).tolist()
+                found = rounding.repaired(graph, offered, start, ticks, per_second)
+                assert max(graph.finish_ticks(offered.ticks_of(found).tolist())) <= ticks
+                assert (found >= start).all()
+                slower += int((found > start).sum())
+                # again, nothing more fits
+                assert rounding.repaired(graph, offered, found, ticks, per_second).tolist() == found.tolist()
+    assert slower > 100
 
 
 def test_a_thorough_plan_is_in_time_not_below_the_bound_and_never_worse_than_a_quick_one():

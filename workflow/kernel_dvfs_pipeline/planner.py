@@ -189,6 +189,7 @@ class Planner:
         self.synchronising_w = math.nan if synchronising_w is None else graph.stages * synchronising_w
         self.transfer_j = transfer_w * float(graph.lag_ticks.sum()) / TICKS_PER_S
         self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its optimum
+        self._laid_out: dict[str, Offered] = {}
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         needed = 1 + max(stage for stage, _ in self.keys)
         if profile.stages > needed:
@@ -238,7 +239,7 @@ class Planner:
         if module is None:
             return None
         curves = [self.curves[key] for key in self.keys]
-        return rounding.network(module, self.graph, curves, self._offered[ONE_CLOCK])
+        return rounding.network(module, self.graph, curves, self._offered(ONE_CLOCK))
 
     @cached_property
     def _interior(self) -> Programme | None:
@@ -253,12 +254,12 @@ class Planner:
     def _split(self) -> dict[Key, Options]:
         return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
 
-    @cached_property
-    def _offered(self) -> dict[str, Offered]:
-        return {
-            kind: Offered([own[key] for key in self.keys])
-            for kind, own in ((ONE_CLOCK, self.options), (SPLIT, self._split))
-        }
+    def _offered(self, kind: str) -> Offered:
+        # laid out when a plan of the kind is asked for: those of splits are many
+        if kind not in self._laid_out:
+            own = self.offered(kind)
+            self._laid_out[kind] = Offered([own[key] for key in self.keys])
+        return self._laid_out[kind]
 
     def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
         """The plan of least energy found that ends by `time_s`.
@@ -295,7 +296,7 @@ class Planner:
             # one clock is a way to split, too, and rounding is no more than a heuristic
             for each in KINDS[: KINDS.index(kind) + 1]:
                 used = programme if each == ONE_CLOCK else None
-                found.append((each, round_to_options(self.graph, self._offered[each], *planned, ticks, used, own)))
+                found.append((each, round_to_options(self.graph, self._offered(each), *planned, ticks, used, own)))
         return min(found, key=lambda each: each[1].cost_j)
 
     def _simplex(self, thorough: bool) -> Any | None:

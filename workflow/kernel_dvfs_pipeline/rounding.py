@@ -15,8 +15,8 @@ A heuristic: the bound (frontier.py) says for each plan how much it can lose.
 
 The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it, for the current folder or, with
 `--beside`, for all. Everything works without it, slower,
-and one clock per operation then loses a little more (docs/pipeline.md): the frontier, the bound and every promise are
-the same, which tests/pipeline/test_core.py checks.
+and one clock per operation then loses more (docs/pipeline-details.md): dives are left out, and the repair takes
+operations in the graph's order. The bound and every promise hold all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cache, cached_property
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ class Offered:
         kinds: dict[int, Options] = {id(own): own for own in options}
         self.kinds = list(kinds.values())
         place = {number: at for at, number in enumerate(kinds)}
-        kind = np.array([place[id(own)] for own in options])
+        self.kind = kind = np.array([place[id(own)] for own in options])
         self.members = [np.flatnonzero(kind == at) for at in range(len(self.kinds))]
         self.first = np.concatenate([[0], np.cumsum([len(own.ticks) for own in options])])
         self.ticks = np.concatenate([own.ticks for own in options])
@@ -216,10 +215,11 @@ def _split(times: np.ndarray) -> Times:
 
 
 def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
-    ticks = [offered.ticks[a:b].tolist() for a, b in zip(offered.first[:-1], offered.first[1:])]
+    ticks = [own.ticks.tolist() for own in offered.kinds]
     choice: list[int] = []
     finish: list[int] = []
-    for own, until, waits in zip(ticks, end.tolist(), graph.before):
+    for kind, until, waits in zip(offered.kind.tolist(), end.tolist(), graph.before):
+        own = ticks[kind]
         start = max((finish[other] + lag for other, lag in waits), default=0)
         at = len(own) - 1
         while at and own[at] > until - start:
@@ -238,89 +238,17 @@ def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> 
 
 
 def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
-    """`start` with slower options while they fit; the one that saves most first, in all or per second."""
+    """`start` with slower options while they fit. With the core the one that saves most first, in all or per second;
+    without it in order of the graph, up to the latest end that leaves all others their time."""
     module = core()
     if module is not None:
         return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
-    return _repaired(graph, offered, start, limit, per_second)
-
-
-def _repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
-    """As the core does it (native/pipeline/repair.cpp), choice for choice."""
-    choice = start.tolist()
-    first, ticks, cost_j = offered.first.tolist(), offered.ticks.tolist(), offered.cost_j.tolist()
-    floats = Floats(graph, [ticks[at + own] for at, own in zip(first, choice)], limit)
-    waiting: list[tuple[float, int, int]] = []
-
-    def candidate(number: int) -> list[tuple[float, int, int]]:
-        at = first[number] + choice[number]
-        if at + 1 == first[number + 1] or floats.room(number) <= 0:
-            return []
-        longer, change = ticks[at + 1] - ticks[at], cost_j[at + 1] - cost_j[at]
-        return [(change / longer if per_second else change, number, longer)]
-
-    for number in range(len(choice)):
-        waiting += candidate(number)
-    heapify(waiting)
-    while waiting:
-        _, number, longer = heappop(waiting)
-        # room only ever shrinks, so a candidate that does not fit is dropped for good
-        if longer > floats.room(number):
-            continue
-        floats.lengthen(number, longer)
-        choice[number] += 1
-        for each in candidate(number):
-            heappush(waiting, each)
-    return np.array(choice)
-
-
-class Floats:
-    """Earliest and latest times of operations, kept up to date while single ones are made longer.
-
-    finish[i]: the earliest, latest[i]: the latest end of operation i under `limit`, ticks. A longer operation only
-    ever takes room away from others, so what does not fit once never fits later.
-    """
-
-    def __init__(self, graph: Graph, ticks: list[int], limit: int) -> None:
-        self.graph, self.ticks, self.limit = graph, list(ticks), limit
-        self.finish = graph.finish_ticks(self.ticks)
-        self.latest = [limit] * len(graph)
-        for number in range(len(graph) - 1, -1, -1):
-            for other, lag in graph.after[number]:
-                bound = self.latest[other] - self.ticks[other] - lag
-                if bound < self.latest[number]:
-                    self.latest[number] = bound
-
-    def room(self, number: int) -> int:
-        """By how much an operation may become longer without breaking the limit; negative where it is broken."""
-        return self.latest[number] - self.finish[number]
-
-    def lengthen(self, number: int, by: int) -> None:
-        """Make an operation longer by `by` <= its room. A change is passed on in topological order, once to each."""
-        before, after = self.graph.before, self.graph.after
-        ticks, finish, latest = self.ticks, self.finish, self.latest
-        ticks[number] += by
-        finish[number] += by
-        waiting, seen = [number], {number}
-        while waiting:
-            tail = heappop(waiting)
-            for head, lag in after[tail]:
-                end = finish[tail] + lag + ticks[head]
-                if end > finish[head]:
-                    finish[head] = end
-                    if head not in seen:
-                        seen.add(head)
-                        heappush(waiting, head)
-        waiting, seen = [-number], {number}
-        while waiting:
-            head = -heappop(waiting)
-            begin = latest[head] - ticks[head]
-            for tail, lag in before[head]:
-                if begin - lag < latest[tail]:
-                    latest[tail] = begin - lag
-                    if tail not in seen:
-                        seen.add(tail)
-                        heappush(waiting, -tail)
+    ticks = offered.ticks_of(start).tolist()
+    latest = [limit] * len(graph)
+    for number in reversed(range(len(graph))):
+        for other, lag in graph.after[number]:
+            latest[number] = min(latest[number], latest[other] - ticks[other] - lag)
+    return _by_end(graph, offered, np.array(latest))
 
 
 def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
