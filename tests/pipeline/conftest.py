@@ -25,6 +25,7 @@ OPTIONS = {
     "chunks": 1,
     "early_recompute": False,
     "transfer_s": 0.0,
+    "transfer_w": 0.0,
     "constant": [],
     "microbatches": [4, 6],
     "total_microbatches": 24,

@@ -10,6 +10,8 @@ from PIL import Image
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.registry import outputs
+from kernel_dvfs_pipeline import planner as planner_module
+from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
@@ -52,6 +54,38 @@ def test_frontier_and_plan_say_what_is_saved_at_the_same_time_and_how_well_that_
     told = capsys.readouterr().out
     assert f": saves {saved:.2f} % at the same time, proven within {100 * plan['gap']:.2f} %" in told
     assert ("kernel-dvfs build --pipeline on" in told) == (plan["search"] == "Python")
+
+
+def test_a_frontier_that_is_read_back_spares_solving_it_and_another_pipelines_is_refused(
+    stage_csv, tmp_path, monkeypatch, refused, pipeline_core
+):
+    module = rounding.core(pipeline_core)
+    monkeypatch.setattr(rounding, "core", lambda results_dir="results": module)
+    planner = Planner(read_stage_profile(stage_csv), pipeline_graph("1f1b", 4, 4), 80)
+    until_s = 1.13 * all_max(planner).time_s
+    bound_j, least_j = float(planner.frontier.cost_at(int(until_s * 1e12))), float(planner.frontier.energy_j.min())
+    assert run("pipeline", "frontier", stage_csv, *SHAPE, "-o", tmp_path / "f.csv") == 0
+
+    def solved_again(*_):
+        raise AssertionError("the frontier was solved again")
+
+    monkeypatch.setattr(planner_module, "parametric_frontier", solved_again)
+    words = "--frontier", tmp_path / "f.csv", "-o", tmp_path / "p.json"
+    for asked in (
+        ("--straggler", until_s),
+        ("--straggler", until_s, "--synchronising-w", 50),
+        ("--energy", 1.01 * least_j),
+    ):
+        assert run("pipeline", "plan", stage_csv, *SHAPE, *asked, *words) == 0
+        plan = json.loads((tmp_path / "p.json").read_text())
+        assert plan["time_s"] <= plan["promised_time_s"] and 0 <= plan["gap"] < 0.02
+        if len(asked) == 2 and asked[0] == "--straggler":
+            assert plan["least_effective_energy_j"] == pytest.approx(bound_j, rel=1e-9)
+    said = f"{tmp_path / 'f.csv'}: the frontier of another pipeline"
+    plan = "pipeline", "plan", stage_csv, "--straggler", until_s, *words
+    assert said in refused(*plan, "--microbatches", 4, "--blocking-w", 81)
+    assert said in refused(*plan, "--microbatches", 5, "--blocking-w", 80)
+    assert "nowhere.csv" in refused(*plan[:-4], "--frontier", "nowhere.csv", *plan[-2:], *SHAPE)
 
 
 @pytest.mark.parametrize("latency_s", [0, 0.001, 0.1])

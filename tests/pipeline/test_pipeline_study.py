@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs_pipeline.graph import pipeline_graph, write_graph
 from kernel_dvfs_pipeline.report import paper
 from kernel_dvfs_pipeline.solver import Solver
 from kernel_dvfs_pipeline.steps import make_study, solve_plans
@@ -14,8 +15,11 @@ from kernel_dvfs_pipeline.study import (
     BEST_PUBLISHED,
     PUBLISHED,
     REALISED,
+    Corner,
     Method,
     PipelineStudy,
+    PublishedPoint,
+    Run,
     read_plan,
     read_records,
     write_records,
@@ -40,6 +44,39 @@ def test_a_solved_study_holds_frontiers_and_plans_that_others_can_read(stage_csv
     assert plan["microbatches"] == 4 and plan["profile"] == "made-up"
     with open(tmp_path / "mb4/published.csv", newline="") as file:
         assert {row["filter_on"] for row in csv.DictReader(file)} == {"raw", "effective"}
+
+
+def test_a_study_of_a_graph_is_that_of_the_schedule_it_was_written_from(stage_csv, study_options, tmp_path):
+    write_graph(tmp_path / "mine.json", pipeline_graph("gpipe", 4, 6, transfer_s=0.003))
+    asked = {"name": study_options | {"schedule": "gpipe", "transfer_s": 0.003}}
+    asked["graph"] = study_options | {"schedule": str(tmp_path / "mine.json")}
+    for name, options in asked.items():
+        make_study(stage_csv, tmp_path / name, options | {"name": "x"})
+        solve_plans(Solver(PipelineStudy(tmp_path / name)), 6)
+    for file in ("frontier.csv", "published.csv", "methods.csv"):
+        assert (tmp_path / "name/mb6" / file).read_text() == (tmp_path / "graph/mb6" / file).read_text()
+    with pytest.raises(InputError, match=r"mine\.json: 4 stages and 6 microbatches, asked for 4 and 5"):
+        Solver(PipelineStudy(tmp_path / "graph")).planner(5)
+
+
+def test_transfers_of_a_study_draw_their_power_in_every_number(stage_csv, study_options, tmp_path):
+    rows = {}
+    for watt in (0.0, 35.0):
+        options = study_options | {"name": "x", "transfer_s": 0.003, "transfer_w": watt}
+        make_study(stage_csv, tmp_path / str(watt), options)
+        study = PipelineStudy(tmp_path / str(watt))
+        solver = Solver(study)
+        solve_plans(solver, 4)
+        rows[watt] = [study.read(4, kind) for kind in (Method, Run, Corner, PublishedPoint)]
+    # 3 boundaries, forwards and backwards, 4 microbatches; 2 GPUs a stage
+    more_j = 2 * 35.0 * 3 * 2 * 4 * 0.003
+    for without, with_power in zip(*rows.values()):
+        assert len(without) == len(with_power) > 2
+        for one, other in zip(without, with_power):
+            assert other.energy_j == pytest.approx(one.energy_j + more_j, rel=1e-9)
+            assert other.time_s == one.time_s
+            if isinstance(one, Method):
+                assert other.base_energy_j == pytest.approx(one.base_energy_j + more_j, rel=1e-9)
 
 
 def test_the_scales_of_a_csv_are_applied_once(stage_csv, study_options, tmp_path):

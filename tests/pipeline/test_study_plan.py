@@ -40,6 +40,14 @@ def test_a_schedule_has_a_folder_of_its_own(planned):
     assert {name.rpartition("/")[2] for name in names} == {"pp8-interleaved2", "pp8-recompute", "pp8"}
 
 
+def test_a_graph_has_a_folder_by_its_content(planned, tmp_path):
+    folders = set()
+    for content in ("{}", "[]"):
+        (tmp_path / "mine.json").write_text(content)
+        folders.add(planned(schedule=str(tmp_path / "mine.json")).folder.rpartition("/")[2])
+    assert len(folders) == 2 and all(folder.startswith("pp8-mine-") for folder in folders)
+
+
 def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
     (tmp_path / "mine.csv").write_text("")
     given = {"profile": str(tmp_path / "mine.csv"), "blocking_w": 80}
@@ -57,6 +65,8 @@ def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
         ({"tensor_parallel": 7}, "tensor_parallel 7"),
         ({"scale_energy": 80}, "in full scale"),
         ({"stages": 0}, "pipeline.stages = 0"),
+        ({"schedule": "nowhere.json"}, "no such graph"),
+        ({"transfer_w": -1}, "pipeline.transfer_w = -1"),
         ({"schedule": "zigzag"}, "1f1b, gpipe, interleaved, zb-h1 or dualpipe"),
         ({"microbatches": []}, "pipeline.microbatches"),
         ({"straggler": [0.9]}, "a number from 1"),

@@ -72,6 +72,9 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--straggler", type=number(0, 1e9, "seconds"), metavar="S", help="all wait until then anyway")
     asked.add_argument("--energy", type=number(0, 1e15, "J"), metavar="J", help="the fastest within this budget")
     asked.add_argument("--price", type=number(0, 1e9, "W"), metavar="W", help="where one second less costs this much")
+    parser.add_argument(
+        "--frontier", metavar="F.csv", help="of this pipeline, from pipeline frontier: spares solving it again"
+    )
     parser.add_argument("--split", action="store_true", help="may change clocks within an operation")
     parser.add_argument(
         "--switch-latency",
@@ -94,6 +97,8 @@ def run_plan(options: argparse.Namespace) -> None:
     if latency_s and (options.energy is not None or options.price is not None):
         raise InputError("--switch-latency keeps a time: give --time, --straggler or --no-slowdown")
     planner = _planner(options)
+    if options.frontier:
+        planner.read_frontier(options.frontier)
     answers = {
         "no_slowdown": lambda _, kind: planner.plan_ticks(all_max(planner).time_ticks, kind),
         "time": planner.plan,

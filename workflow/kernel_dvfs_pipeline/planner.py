@@ -22,13 +22,13 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs_pipeline import rounding
-from kernel_dvfs_pipeline.bracket import Programme
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, Options, curve_of, options_of, split_options
-from kernel_dvfs_pipeline.frontier import Frontier, parametric_frontier
+from kernel_dvfs_pipeline.bracket import ERROR, Programme
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
+from kernel_dvfs_pipeline.frontier import Frontier, Records, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
 from kernel_dvfs_pipeline.rounding import DIVED, Offered, Rounded, round_to_options
 from kernel_dvfs_pipeline.stage_profile import Key, StageProfile
-from kernel_dvfs_pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
+from kernel_dvfs_pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, Corner, read_records
 
 PYTHON = "Python"  # what searched, where the core is not built
 # seconds that stand for a time may have been rounded down by float64
@@ -190,6 +190,7 @@ class Planner:
         self.transfer_j = transfer_w * float(graph.lag_ticks.sum()) / TICKS_PER_S
         self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its optimum
         self._laid_out: dict[str, Offered] = {}
+        self._is_read = False  # whether the frontier came from a file: its corners alone
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         needed = 1 + max(stage for stage, _ in self.keys)
         if profile.stages > needed:
@@ -217,6 +218,36 @@ class Planner:
     @cached_property
     def frontier(self) -> Frontier:
         """The frontier, solved once: exact up to 4,000 operations; beyond, with the core, a Bracket within 0.1 %."""
+        return self._solved_frontier
+
+    def read_frontier(self, path: Path | str) -> None:
+        """Take the frontier that `pipeline frontier` wrote for this pipeline; then, with the core, none is solved.
+
+        Raises InputError where it is another pipeline's.
+        """
+        found = read_records(path, Corner, "pipeline frontier")
+        ticks = np.array([round(own.time_s * TICKS_PER_S) for own in found], np.int64)
+        cost_j = np.array([own.effective_energy_j for own in found])
+        waits_j = np.array([own.energy_j for own in found]) - cost_j
+        least_j = sum(float(self.curves[key].cost_j[-1]) for key in self.keys)
+        same = (
+            len(found) > 0
+            and bool((np.diff(ticks) < 0).all() and (np.diff(cost_j) >= 0).all())
+            and np.allclose(ticks[[-1, 0]], self.ends_ticks, rtol=1e-12)
+            and np.allclose(waits_j, self.blocking_w * ticks / TICKS_PER_S + self.transfer_j, rtol=1e-6)
+            and math.isclose(cost_j[0], least_j, rel_tol=ERROR)
+        )
+        if not same:
+            raise InputError(
+                f"{path}: the frontier of another pipeline; write it with kernel-dvfs pipeline frontier and the same "
+                "stages, schedule and powers"
+            )
+        price_uw = np.rint([own.price_w * UW_PER_W for own in found]).astype(np.int64)
+        records = Records(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+        self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
+
+    @cached_property
+    def _solved_frontier(self) -> Frontier:
         if self._interior is not None:
             return self._interior.frontier()
         curves = [self.curves[key] for key in self.keys]
@@ -302,7 +333,7 @@ class Planner:
     def _simplex(self, thorough: bool) -> Any | None:
         """The core's programme where a plan starts from it: for few operations a quick one starts from the frontier."""
         few, many = len(self.graph) <= _FRONTIER_TOO, len(self.graph) > _SIMPLEX
-        return None if many or (few and not thorough) else self._programme
+        return None if many or (few and not thorough and not self._is_read) else self._programme
 
     def _planned(self, ticks: int, thorough: bool) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the linear programme's plan. With the core a thorough search needs no frontier, and where
@@ -313,7 +344,7 @@ class Planner:
             self._solved = (ticks, bounds.least_j)
             return bounds.begin, bounds.end
         if programme is None:
-            begin, end = self.frontier.planned(ticks)
+            begin, end = (self._solved_frontier if self._is_read else self.frontier).planned(ticks)
             return begin, end
         if not programme.solve(ticks):
             raise ArithmeticError(f"no iteration takes {ticks} ticks")

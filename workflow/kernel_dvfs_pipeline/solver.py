@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max, per_stage, uniform
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, Curve, duration_ticks
-from kernel_dvfs_pipeline.graph import Graph, pipeline_graph
+from kernel_dvfs_pipeline.graph import Graph, pipeline_graph, read_graph
 from kernel_dvfs_pipeline.planner import Plan, Planner
 from kernel_dvfs_pipeline.published import (
     FILTERS,
@@ -29,6 +29,7 @@ from kernel_dvfs_pipeline.published import (
     unit_curve,
 )
 from kernel_dvfs_pipeline.slow_changes import switched_kernel_level
+from kernel_dvfs_pipeline.stage_profile import StageProfile
 from kernel_dvfs_pipeline.stages_from_kernels import Kernels, kernel_level, read_kernels
 from kernel_dvfs_pipeline.study import (
     ALL_MAX,
@@ -82,6 +83,15 @@ class Solver:
     def graph(self, microbatches: int) -> Graph:
         """One iteration."""
         study = self.study
+        if str(study["schedule"]).endswith(".json"):
+            graph = read_graph(study["schedule"])
+            has = graph.stages, 1 + max(operation.microbatch for operation in graph.operations)
+            if has != (study["stages"], microbatches):
+                raise InputError(
+                    f"{study['schedule']}: {has[0]} stages and {has[1]} microbatches, asked for {study['stages']} and "
+                    f"{microbatches}: ask for what the graph has"
+                )
+            return graph
         return pipeline_graph(
             study["schedule"],
             study["stages"],
@@ -95,9 +105,7 @@ class Solver:
     def planner(self, microbatches: int) -> Planner:
         """One pair of clocks per operation, or two with a split."""
         if microbatches not in self._planners:
-            self._planners[microbatches] = Planner(
-                self.study.profile, self.graph(microbatches), self.study.stage_blocking_w, self.study["kernels"]
-            )
+            self._planners[microbatches] = self._planner(self.study.profile, microbatches)
         return self._planners[microbatches]
 
     def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:
@@ -112,7 +120,12 @@ class Solver:
             )
         shape = self.kernels, study["stages"] * study["chunks"], study.stage_blocking_w
         profile = switched_kernel_level(*shape, latency_s) if latency_s else kernel_level(*shape)
-        return Planner(profile, self.graph(microbatches), study.stage_blocking_w, study["kernels"])
+        return self._planner(profile, microbatches)
+
+    def _planner(self, profile: StageProfile, microbatches: int) -> Planner:
+        study = self.study
+        powers = {"blocking_w": study.stage_blocking_w, "transfer_w": study["transfer_w"] * study["tensor_parallel"]}
+        return Planner(profile, self.graph(microbatches), kernels=study["kernels"], **powers)
 
     def base(self, microbatches: int) -> Plan:
         """All clocks at their highest."""
@@ -201,7 +214,7 @@ class Solver:
         wait_j = base.energy_j(until_s)
 
         def entry(method: str, cost_j: float, time_s: float, lasts_s: float = until_s) -> Method:
-            energy_j = cost_j + planner.blocking_w * lasts_s
+            energy_j = cost_j + planner.transfer_j + planner.blocking_w * lasts_s
             return Method(ratio, method, time_s, cost_j, energy_j, base.time_s, wait_j)
 
         yield entry(ALL_MAX, base.cost_j, base.time_s)
@@ -228,7 +241,8 @@ class Solver:
     def _promised(self, microbatches: int, ratio: float) -> Method:
         """What the published algorithm promises, by the artifact's lookup."""
         _, frontier = self.published(microbatches)
-        blocking_w = self.planner(microbatches).blocking_w
+        planner = self.planner(microbatches)
+        blocking_w, transfer_j = planner.blocking_w, planner.transfer_j
         time_s, energy_j = self.published_base(microbatches)
         until_s = time_s * ratio
         point = frontier.cheapest_within(until_s)
@@ -238,7 +252,7 @@ class Solver:
             method=PUBLISHED,
             time_s=own_s,
             effective_energy_j=own_j - blocking_w * own_s,
-            energy_j=own_j + blocking_w * (until_s - own_s),
+            energy_j=own_j + transfer_j + blocking_w * (until_s - own_s),
             base_time_s=time_s,
             base_energy_j=energy_j + blocking_w * (until_s - time_s),
         )
@@ -254,7 +268,8 @@ class Solver:
         reach = np.flatnonzero(published.time_s <= last / TICKS_PER_S)
         for point in reach[np.linspace(0, len(reach) - 1, MARKS).astype(int)].tolist() if len(reach) else []:
             run = self.realised(microbatches, point)
-            yield Run(REALISED, run.time_s, run.cost_j + planner.blocking_w * run.time_s)
+            energy_j = run.cost_j + planner.transfer_j + planner.blocking_w * run.time_s
+            yield Run(REALISED, run.time_s, energy_j)
         simple = {
             ALL_MAX: base,
             UNIFORM: uniform(planner, int(base.time_ticks * UNIFORM_RATIO)),

@@ -91,7 +91,7 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
         PublishedPoint(filter_on, *point)
         for filter_on in FILTERS
         for _, found in [solver.published(microbatches, filter_on)]
-        for point in zip(found.time_s.tolist(), found.energy_j.tolist())
+        for point in zip(found.time_s.tolist(), (found.energy_j + planner.transfer_j).tolist())
     ]
     study.write(microbatches, PublishedPoint, points)
     ratios = sorted({1.0, BLOAT_RATIO, *map(float, study["straggler"])})
@@ -156,7 +156,8 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
         for latency_s, planner in slow.items():
             costs[slow_level(latency_s)] = planner.plan_ticks(ticks, ONE_CLOCK).cost_j
         wait_j = base.energy_j(until_s)
-        rows += [Level(ratio, level, cost_j + base.blocking_w * until_s, wait_j) for level, cost_j in costs.items()]
+        rest_j = base.transfer_j + base.blocking_w * until_s
+        rows += [Level(ratio, level, cost_j + rest_j, wait_j) for level, cost_j in costs.items()]
     study.write(microbatches, Level, rows)
 
 

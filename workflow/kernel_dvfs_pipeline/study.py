@@ -33,10 +33,11 @@ class Asked(TypedDict):
     """What a study is told besides its name."""
 
     stages: AtLeastOne
-    schedule: Text  # of schedules.NAMES
+    schedule: Text  # of schedules.NAMES, or the path of a graph, .json
     chunks: AtLeastOne
     early_recompute: bool
     transfer_s: NotNegative
+    transfer_w: NotNegative  # what a transfer draws on top, for each GPU of a stage
     constant: list[Text]  # instructions that every stage runs besides
     microbatches: Annotated[list[AtLeastOne], FILLED]
     total_microbatches: AtLeastOne
@@ -267,14 +268,14 @@ def _cell(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else repr(value)
 
 
-def read_records(path: Path | str, kind: type[Record]) -> list[Record]:
-    """The records of a CSV that write_records wrote. Raises InputError naming the file."""
+def read_records(path: Path | str, kind: type[Record], command: str = "pipeline solve") -> list[Record]:
+    """The records of a CSV that write_records wrote, by `command`. Raises InputError naming the file."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         return [kind(**{own.name: _READ[str(own.type)](row[own.name]) for own in fields(kind)}) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: {_reason(error)}; write it with kernel-dvfs pipeline solve") from None
+        raise InputError(f"{path}: {_reason(error)}; write it with kernel-dvfs {command}") from None
 
 
 def _reason(error: Exception) -> str:

@@ -130,8 +130,18 @@ def _shape(asked: dict) -> str:
     """`pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
     words = [f"pp{asked['stages']}"]
     if asked["schedule"] != "1f1b":
-        words.append(asked["schedule"] + (str(asked["chunks"]) if asked["chunks"] > 1 else ""))
+        words.append(_schedule(asked["schedule"]) + (str(asked["chunks"]) if asked["chunks"] > 1 else ""))
     return "-".join(words + (["recompute"] if asked["early_recompute"] else []))
+
+
+def _schedule(asked: str) -> str:
+    """Its name; of a graph that of its file, and what tells its content from any other."""
+    if not asked.endswith(".json"):
+        return asked
+    try:
+        return f"{Path(asked).stem}-{_digest([Path(asked).read_text(encoding='utf-8')])}"
+    except (OSError, ValueError):
+        raise InputError(f"schedule = '{asked}': no such graph; write one with kernel-dvfs pipeline graph") from None
 
 
 def _digest(content: list) -> str:
