@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
 # what snakemake, the native build, the tests and the site need
 IN_SDIST = (
-    *("Snakefile", "config.yaml", "Makefile", "mkdocs.yml", "docs/tutorial.yaml", "envs/requirements.lock"),
+    *("Snakefile", "setup.py", "config.yaml", "Makefile", "mkdocs.yml", "docs/tutorial.yaml", "envs/requirements.lock"),
     *("workflow/rules/common.smk", "workflow/schemas/config.schema.yaml", "workflow/report/workflow.rst"),
     *("profiles/default/profile.yaml", "profiles/slurm/status.sh", "conftest.py"),
     *("native/CMakeLists.txt", "native/pyproject.toml"),
@@ -52,6 +52,8 @@ example,norm,,,1.0,250,1
 example,norm,1400,5000,1.0,200,0
 example,norm,1000,5000,1.0,150,0
 """
+# what makes sdist or wheel, by the backend's own hooks: no further package
+HOOK = "from setuptools import build_meta as b; import sys; print(b.build_{}(sys.argv[1]))"
 
 
 def say(text: str) -> None:
@@ -69,12 +71,10 @@ def call(*words, cwd=None, env=None) -> str:
 
 def build(python: Path, folder: Path) -> tuple:
     """(sdist, wheel), the wheel made from the sdist, as an index's users would get it."""
-    # by the backend's own hooks: no further package
-    hook = "from setuptools import build_meta as b; import sys; print(b.build_{}(sys.argv[1]))"
-    sdist = folder / call(python, "-c", hook.format("sdist"), folder, cwd=copy_of(folder)).splitlines()[-1]
+    sdist = folder / call(python, "-c", HOOK.format("sdist"), folder, cwd=copy_of(folder)).splitlines()[-1]
     shutil.unpack_archive(sdist, folder)
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
-    wheel = folder / call(python, "-c", hook.format("wheel"), folder, cwd=unpacked).splitlines()[-1]
+    wheel = folder / call(python, "-c", HOOK.format("wheel"), folder, cwd=unpacked).splitlines()[-1]
     return unpacked, wheel
 
 
@@ -116,6 +116,23 @@ def check_contents(unpacked: Path, wheel: Path) -> None:
     foreign = {name.split("/")[0] for name in names if not name.startswith(("kernel_dvfs", *PLUGINS))}
     if foreign:
         sys.exit(f"error: the wheel holds {', '.join(sorted(foreign))} beside the library")
+
+
+def check_core(python: Path, unpacked: Path, folder: Path) -> None:
+    """Where the search for clocks of pipelines was compiled beside the package, a wheel holds it, is for its platform
+    alone, and finds it."""
+    here = os.environ | {"PYTHONPATH": str(unpacked / "workflow")}
+    call(sys.executable, "-m", "kernel_dvfs", "build", "--pipeline", "on", "--beside", cwd=unpacked, env=here)
+    made = folder / "with-core"
+    wheel = made / call(python, "-c", HOOK.format("wheel"), made, cwd=unpacked).splitlines()[-1]
+    if wheel.name.endswith("-none-any.whl"):
+        sys.exit(f"error: {wheel.name} holds a compiled core and claims to be for every platform; see setup.py")
+    shutil.unpack_archive(wheel, made, "zip")
+    ask = "from kernel_dvfs_pipeline import rounding; print(rounding.core().__file__)"
+    found = call(sys.executable, "-c", ask, cwd=made, env=os.environ | {"PYTHONPATH": str(made)})
+    if not found.startswith(str(made / "kernel_dvfs_pipeline")):
+        sys.exit(f"error: {wheel.name} does not find its core but {found.strip()}")
+    say(f"{wheel.name} ({wheel.stat().st_size / 1e3:.0f} kB) holds the compiled core")
 
 
 def environment(folder: Path, wheel: Path, here: bool) -> Path:
@@ -233,6 +250,7 @@ def main() -> None:
         check_contents(unpacked, wheel)
         size = wheel.stat().st_size
         say(f"built {unpacked.name}.tar.gz and {wheel.name} ({size / 1e3:.0f} kB); both hold what they need")
+        check_core(builder / "bin/python", unpacked, folder)
         python = environment(folder, wheel, options.here)
         check_wheel(python, folder)
         if not options.here:
