@@ -7,7 +7,10 @@ point and, likewise up to 30,000 operations, by the network simplex. The compile
 --pipeline on`). Stages are like those of a large model: all equal but the last, which has the logits and the loss.
 Their curves come from the simulated A100 (GPT-3 175B, tensor-parallel 8), so no data are needed.
 
-    python experiments/benchmarks/pipeline_scale.py [--sizes 8x12 ...] [--limit SECONDS]
+Beside them runs lowtime 0.3.0, its authors' published implementation, where a Python that has it is named; it is
+stopped after --limit, and what it had not reached by then is told.
+
+    python experiments/benchmarks/pipeline_scale.py [--sizes 8x12 ...] [--limit SECONDS] [--lowtime-python PYTHON]
 """
 
 import argparse
@@ -30,6 +33,20 @@ LATER = 1.05  # T of the one plan, relative to the fastest
 WAYS = ("frontier", "exact", "plan", "interior", "simplex")
 
 
+def profile_of(stages: int, kernels_path: str):
+    """The StageProfile of so many stages."""
+    from kernel_dvfs_pipeline.stage_profile import StageProfile
+    from kernel_dvfs_pipeline.stages_from_kernels import pass_level, read_kernels
+
+    measured = pass_level(read_kernels(kernels_path), 8).settings
+    names = ("forward", "backward")
+    # stage 1 stands for all but the last
+    settings = {
+        (stage, name): measured[7 if stage == stages - 1 else 1, name] for stage in range(stages) for name in names
+    }
+    return StageProfile(settings, "simulated")
+
+
 def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
     """CPU and wall seconds of one of WAYS, GiB at most, and the proven error in %. The graph is not counted, except in
     the plan."""
@@ -38,20 +55,13 @@ def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
     from kernel_dvfs_pipeline.frontier import parametric_frontier
     from kernel_dvfs_pipeline.graph import pipeline_graph
     from kernel_dvfs_pipeline.planner import ONE_CLOCK, Planner
-    from kernel_dvfs_pipeline.stage_profile import StageProfile
-    from kernel_dvfs_pipeline.stages_from_kernels import pass_level, read_kernels
 
     module = rounding.core()
     if module is None:
         raise SystemExit("no compiled core in results/: kernel-dvfs build --pipeline on")
-    measured = pass_level(read_kernels(kernels_path), 8).settings
-    names = ("forward", "backward")
-    # stage 1 stands for all but the last
-    settings = {
-        (stage, name): measured[7 if stage == stages - 1 else 1, name] for stage in range(stages) for name in names
-    }
+    profile = profile_of(stages, kernels_path)
     began = time.process_time(), time.perf_counter()
-    planner = Planner(StageProfile(settings, "simulated"), pipeline_graph("1f1b", stages, microbatches), BLOCKING_W)
+    planner = Planner(profile, pipeline_graph("1f1b", stages, microbatches), BLOCKING_W)
     curves, ticks = [planner.curves[key] for key in planner.keys], int(LATER * planner.ends_ticks[0])
     if way == "simplex":
         programme = rounding.network(module, planner.graph, curves, planner._offered(ONE_CLOCK))
@@ -75,6 +85,21 @@ def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
     return made | {"gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
 
 
+def beside_lowtime(stages: int, microbatches: int, kernels_path: str, python: str, limit_s: float) -> str:
+    """A line of what lowtime took, and how far it came towards the fastest iteration."""
+    from pipeline_frontier import lowtime
+
+    from kernel_dvfs_pipeline.graph import pipeline_graph
+    from kernel_dvfs_pipeline.planner import Planner
+
+    planner = Planner(profile_of(stages, kernels_path), pipeline_graph("1f1b", stages, microbatches), BLOCKING_W)
+    made = lowtime(python, planner.profile, planner.graph, BLOCKING_W, limit_s)
+    fastest_s, slowest_s = (own * 1e-12 for own in planner.ends_ticks)
+    share = (slowest_s - made["last"][0]) / (slowest_s - fastest_s)
+    ended = "ended" if made["solve_s"] <= limit_s else f"NOT ended, {100 * share:.1f} % of the way to the fastest time"
+    return f"   lowtime: {made['solve_s']:8.2f} CPU s, {made['points']} points, {ended}"
+
+
 def sweep(path: str) -> None:
     """A kernel profile of the simulated A100, at `path`."""
     from kernel_dvfs.gpu.clocks import sweep_pairs
@@ -96,6 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="SxM", help=f"default: {' '.join(SIZES)}")
     parser.add_argument("--limit", type=float, default=3600, metavar="S", help="wall time of one size (default: 3600)")
+    parser.add_argument("--lowtime-python", metavar="PYTHON", help="one that has lowtime 0.3.0")
     parser.add_argument("--one", nargs=4, metavar=("S", "M", "WHAT", "KERNELS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -126,6 +152,9 @@ def main() -> int:
                 missed |= not good
                 line = f"  {way:>8}: {own['s']:8.2f} CPU s {own['wall_s']:8.2f} s {own['gib']:5.2f} GiB"
                 print(f"{line}, proven within {own['error']:.4f} %" + ("" if good else "   MISSED"), flush=True)
+            if options.lowtime_python:
+                asked = stages, microbatches, kernels, options.lowtime_python, options.limit
+                print(beside_lowtime(*map(int, asked[:2]), *asked[2:]), flush=True)
             missed |= not {"frontier", "plan"} <= found.keys()
             for slow, fast in (("exact", "frontier"), ("simplex", "interior")):
                 if {slow, fast} <= found.keys():
