@@ -16,7 +16,7 @@ A heuristic: the bound (frontier.py) says for each plan how much it can lose.
 The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it, for the current folder or, with
 `--beside`, for all. Everything works without it, slower,
 and one clock per operation then loses more (docs/pipeline-details.md): dives are left out, and the repair takes
-operations in the graph's order. The bound and every promise hold all the same.
+operations backwards in time. The bound and every promise hold all the same.
 """
 
 from __future__ import annotations
@@ -239,16 +239,20 @@ def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> 
 
 def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
     """`start` with slower options while they fit. With the core the one that saves most first, in all or per second;
-    without it in order of the graph, up to the latest end that leaves all others their time."""
+    without it backwards in the graph's order."""
     module = core()
     if module is not None:
         return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
     ticks = offered.ticks_of(start).tolist()
-    latest = [limit] * len(graph)
+    begin = [end - own for end, own in zip(graph.finish_ticks(ticks), ticks)]
+    latest, choice = [limit] * len(graph), start.copy()
     for number in reversed(range(len(graph))):
         for other, lag in graph.after[number]:
             latest[number] = min(latest[number], latest[other] - ticks[other] - lag)
-    return _by_end(graph, offered, np.array(latest))
+        own = offered.kinds[offered.kind[number]].ticks
+        choice[number] = max(int(np.searchsorted(own, latest[number] - begin[number], side="right")) - 1, 0)
+        ticks[number] = int(own[choice[number]])
+    return choice
 
 
 def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
