@@ -51,6 +51,19 @@ def test_an_impossible_cluster_is_refused(planner, ratio, pipelines):
         emulate(all_max(planner), 1.0, 1.0, ratio, pipelines)
 
 
+def test_transfers_count_in_every_pipeline_of_a_cluster(planner):
+    graph = pipeline_graph("1f1b", 4, 8, transfer_s=0.002)
+    drawing = Planner(planner.profile, graph, BLOCKING_W, transfer_w=900.0)
+    base = all_max(drawing)
+    at_base, waiting = (drawing.plan_ticks(int(ratio * base.time_ticks)) for ratio in (1, 1.2))
+    found = emulate(base, at_base.cost_j, waiting.cost_j, 1.2, 7)
+    until_s = 1.2 * base.time_s
+    plan_j, base_j = (own.energy_j(until_s) for own in (waiting, base))
+    assert found.pipeline_change_percent == pytest.approx(100 * (plan_j / base_j - 1))
+    own_j, own_base_j = (1.2 * own.energy_j(base.time_s) for own in (at_base, base))
+    assert found.cluster_change_percent == pytest.approx(100 * ((own_j + 6 * plan_j) / (own_base_j + 6 * base_j) - 1))
+
+
 # bound by an independent prototype: percent of the cluster and of a waiting pipeline, T'/T = 1.2, 16 x 96 microbatches
 @pytest.mark.parametrize(("model", "cluster", "pipeline"), [("gpt3-175b", 28.54, 29.67), ("bloom", 30.44, 32.34)])
 def test_the_bound_at_1024_gpus_is_the_known_one(shared, model, cluster, pipeline):

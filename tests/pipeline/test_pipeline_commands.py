@@ -85,6 +85,11 @@ def test_a_frontier_that_is_read_back_spares_solving_it_and_another_pipelines_is
     plan = "pipeline", "plan", stage_csv, "--straggler", until_s, *words
     assert said in refused(*plan, "--microbatches", 4, "--blocking-w", 81)
     assert said in refused(*plan, "--microbatches", 5, "--blocking-w", 80)
+    (tmp_path / "nan.csv").write_text((tmp_path / "f.csv").read_text().replace("\n", "\nnan,1,1,1\n", 1))
+    (tmp_path / "empty.csv").write_text((tmp_path / "f.csv").read_text().partition("\n")[0])
+    for name in ("nan.csv", "empty.csv"):
+        asked = *plan[:-4], "--frontier", tmp_path / name, *plan[-2:], *SHAPE
+        assert f"{name}: the frontier of another pipeline" in refused(*asked)
     assert "nowhere.csv" in refused(*plan[:-4], "--frontier", "nowhere.csv", *plan[-2:], *SHAPE)
 
 

@@ -66,6 +66,7 @@ def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
         ({"scale_energy": 80}, "in full scale"),
         ({"stages": 0}, "pipeline.stages = 0"),
         ({"schedule": "nowhere.json"}, "no such graph"),
+        ({"schedule": "mine.json", "transfer_s": 0.01}, "transfer_s: mine.json says it already"),
         ({"transfer_w": -1}, "pipeline.transfer_w = -1"),
         ({"schedule": "zigzag"}, "1f1b, gpipe, interleaved, zb-h1 or dualpipe"),
         ({"microbatches": []}, "pipeline.microbatches"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,6 +226,8 @@ class Planner:
         Raises InputError where it is another pipeline's.
         """
         found = read_records(path, Corner, "pipeline frontier")
+        if not all(map(math.isfinite, (number for own in found for number in astuple(own)))):
+            found = []
         ticks = np.array([round(own.time_s * TICKS_PER_S) for own in found], np.int64)
         cost_j = np.array([own.effective_energy_j for own in found])
         waits_j = np.array([own.energy_j for own in found]) - cost_j

@@ -61,6 +61,9 @@ def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
     """The pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
     asked = config["pipeline"]
     try:
+        said = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
+        if asked["schedule"].endswith(".json") and said:
+            raise InputError(f"{', '.join(said)}: {asked['schedule']} says it already; leave it out")
         return _given(asked, results) if asked["profile"] else _simulated(config, asked, results)
     except InputError as error:
         raise InputError(f"config: pipeline: {str(error).removeprefix('config: ')}") from None

@@ -130,10 +130,10 @@ def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame
     base = next(run for run in runs if run.method == ALL_MAX)
     corners = study.read(microbatches, Corner)[::-1]
     corner_s = np.array([corner.time_s for corner in corners])
-    cost_j = np.array([corner.effective_energy_j for corner in corners])
+    corner_j = np.array([corner.energy_j for corner in corners])
     time_s = np.linspace(corner_s[0], min(base.time_s * MARKED_RATIO, corner_s[-1]), _POINTS)
     # straight between corners, waiting included
-    energy_j = np.interp(time_s, corner_s, cost_j) + study.blocking_w * time_s
+    energy_j = np.interp(time_s, corner_s, corner_j)
     lines = pd.DataFrame(
         {"time": change_percent(time_s, base.time_s), "energy": change_percent(energy_j, base.energy_j)}
     )

@@ -53,11 +53,13 @@ def bloat(base: Method, at_base_j: float, waiting_j: float, blocking_w: float, r
     """
     if not (ratio >= 1 and pipelines >= 1):
         raise InputError(f"emulation: T'/T = {ratio}, {pipelines} pipelines: expected at least 1 of each")
-    blocking_j = blocking_w * (base.time_s * ratio)
+    # no plan changes what transfers between stages draw
+    transfer_j = base.energy_j - base.effective_energy_j - blocking_w * base.time_s
+    blocking_j = blocking_w * (base.time_s * ratio) + transfer_j
     all_max_j = base.effective_energy_j + blocking_j
     intrinsic_j, plan_j = at_base_j + blocking_j, waiting_j + blocking_j
     straggler_j, straggler_base_j = (
-        ratio * (cost_j + blocking_w * base.time_s) for cost_j in (at_base_j, base.effective_energy_j)
+        ratio * (cost_j + transfer_j + blocking_w * base.time_s) for cost_j in (at_base_j, base.effective_energy_j)
     )
     others = pipelines - 1
     return Bloat(
