@@ -8,7 +8,7 @@ import pytest
 
 from kernel_dvfs.outputs import asked_by
 from kernel_dvfs.registry import outputs
-from kernel_dvfs_serving.study_plan import plan_serving
+from kernel_dvfs_serving.study_plan import line_of_serving, plan_serving
 from kernel_dvfs_serving.system import DEFAULTS
 
 INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
@@ -106,3 +106,29 @@ def test_planning_writes_nothing_and_imports_nothing_heavy(root, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
     assert not list(Path(tmp_path).iterdir())
+
+
+def ended(folder, *rows) -> str:
+    """The line of a study with these systems."""
+    (folder / "tables").mkdir(exist_ok=True)
+    head = "system,j_per_token_in_time,promise_kept,plan,kept_percent,gpu\n"
+    (folder / "tables/savings.csv").write_text(head + "".join(f"{row},simulated A\n" for row in rows))
+    return line_of_serving(str(folder))
+
+
+def test_a_run_ends_with_who_wins_how_sure_and_what_to_start(tmp_path):
+    assert line_of_serving(str(tmp_path)) == f"serving: tables and figures are in {tmp_path}"
+    static = 'tuned static plan,0.5217,True,"2 servers of 8 GPUs, TP4 at 1200 MHz",99.3'
+    packing = 'packing,0.3012,True,"1 server of 8 GPUs, TP8 at 1000 MHz, boosted to 1600",99.879'
+    # neither hindsight, nor free changes of clocks, nor a broken promise can win
+    others = [f'"{name}",0.1,True,,100' for name in ("DynamoLLM, hindsight", "DynamoLLM, kernel clocks")]
+    others.append("DynamoLLM,0.1,False,,98.9")
+    assert ended(tmp_path, static, packing, *others) == (
+        "serving: packing wins with 0.301 J a token served in time (99.87 % of the promises kept), 0.577 of the tuned "
+        "static plan's 0.522. Start 1 server of 8 GPUs, TP8 at 1000 MHz, boosted to 1600; one server has no spare: "
+        "while it is lost, the promise is broken. How sure: simulated A; tuned on this trace. "
+        f"Open {tmp_path}/figures/savings.png"
+    )
+    assert "DynamoLLM wins with 0.311" in (line := ended(tmp_path, static, "DynamoLLM,0.311,True,,99.1"))
+    assert "Start" not in line and "0.596 of the tuned static plan's" in line
+    assert "no system keeps the promise" in ended(tmp_path, static.replace("True", "False"))

@@ -9,6 +9,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs_serving.report import figures
 from kernel_dvfs_serving.report.share import shapley
 from kernel_dvfs_serving.study import ServingStudy
+from kernel_dvfs_serving.study_plan import line_of_serving
 from kernel_dvfs_serving.system import KNOBS, PACKED, SETTINGS, SUBSETS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
 
@@ -63,6 +64,9 @@ def test_every_saving_comes_with_latencies_and_kept_promises(folder):
     # told where the promise is kept, and nowhere else
     told = frame.change_of_all_servers_percent.notna()
     assert (told == frame.promise_kept).all() and frame.change_of_all_servers_percent[TUNED] < 0
+    # only what is fixed has a plan that could be started
+    assert set(frame.index[frame.plan.notna()]) == {TUNED, PACKED}
+    assert " wins with " in (line := line_of_serving(str(folder))) and "simulated" in line
 
 
 def test_the_baseline_is_the_cheapest_plan_and_packing_has_no_more_servers(folder):

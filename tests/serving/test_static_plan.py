@@ -10,7 +10,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.packing import PARTS, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
-from kernel_dvfs_serving.tuned import Tuner, lone_ttft_s, read_static, written
+from kernel_dvfs_serving.tuned import Tuner, lines, lone_ttft_s, read_static, written
 
 OWN = Settings(servers=3)
 
@@ -65,3 +65,11 @@ def test_a_plan_comes_back_from_its_file(tuner, line, trace, tmp_path):
     path.write_text(path.read_text().replace(f"tp: {best['tp']}", "tp: 3"))
     with pytest.raises(InputError, match="degree 3 are not possible"):
         read_static(str(path))
+
+
+def test_a_plan_of_one_server_says_that_it_has_no_spare(tuner):
+    for count, said in ((1, True), (2, False)):
+        found = [{"keep_percent": 97.0} | tuner.on(Static(count, 4, "1980"))]
+        assert any(line.startswith("note: one server has no spare") for line in lines(found, [], (97.0,))) == said
+        (plan,) = written(found, [], 1, "p.csv", "t.csv", "simulated", "line")["plans"]
+        assert ("note" in plan) == said

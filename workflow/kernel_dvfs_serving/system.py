@@ -45,6 +45,8 @@ STATIC = "MultiPool"
 # the cheapest servers, degree and clock that, held fixed, keep the promise: what all savings are compared with
 TUNED = "tuned static plan"
 PACKED = "packing"
+# of a plan with one server
+NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
 # the systems that the literature compares
 COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")

@@ -21,7 +21,7 @@ from kernel_dvfs_serving.packing import Packing, Parts, Static, boost_of
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
 from kernel_dvfs_serving.resharding import SERVER_GPUS
-from kernel_dvfs_serving.system import PACKED, TUNED, System
+from kernel_dvfs_serving.system import NO_SPARE, PACKED, TUNED, System
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.instance import Engine
@@ -244,6 +244,7 @@ def _plain(found: dict, model: str) -> dict[str, Any]:
     return {
         **{key: found[key] for key in ("servers", "tp", "clock", "boost", "rest", "replicas") if key in found},
         **{key: float(f"{found[key]:.5g}") for key in figures if found.get(key) is not None},
+        **({"note": NO_SPARE} if found["servers"] == 1 else {}),
         "vllm": f"vllm serve {model} --tensor-parallel-size {found['tp']}"
         + (" --scheduling-policy priority" if packs else ""),
         "sglang": f"python -m sglang.launch_server --model-path {model} --tp {found['tp']}"
@@ -290,6 +291,8 @@ def lines(found: list[dict], packed: list[dict], levels: Sequence[float]) -> Ite
     yield from _rows(found)
     for level in sorted(set(levels) - {each["keep_percent"] for each in found}):
         yield f"{level:6g}  no plan keeps so many on these servers, at these degrees and clocks"
+    if any(each["servers"] == 1 for each in (*found, *packed)):
+        yield f"note: {NO_SPARE}"
     if not packed:
         return
     yield "the same with the packing router (a prompt by its deadline, replicas filled, the rest idle):"

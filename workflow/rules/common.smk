@@ -21,7 +21,7 @@ from kernel_dvfs_pipeline.study_plan import line_of_pipeline, plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
-from kernel_dvfs_serving.study_plan import plan_serving
+from kernel_dvfs_serving.study_plan import line_of_serving, plan_serving
 from snakemake_logger_plugin_kernel_dvfs import at_end
 
 try:
@@ -170,6 +170,6 @@ if beside := {"pipeline", "serving"}.intersection(sys.argv):
     if "pipeline" in beside:
         at_end(lambda: line_of_pipeline(PIPELINE.folder))
     if "serving" in beside:
-        at_end(lambda: f"serving: tables and figures are in {SERVING.replay}")
+        at_end(lambda: line_of_serving(SERVING.replay))
 if "all" in sys.argv or not beside:
     at_end(lambda: line_of_study(FOLDER, STUDY.title))

@@ -7,6 +7,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs import change
+from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.system import KNOBS, SUBSETS
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ def token_change_percent(study: ServingStudy, found: dict, reference: dict) -> f
     if not (promise_kept(study, reference) and promise_kept(study, found)):
         return None
     return change_percent(found["j_per_token_in_time"], reference["j_per_token_in_time"])
+
+
+def plan_in_words(found: dict) -> str:
+    """What a fixed plan starts; "" for a system that divides servers itself."""
+    if "replicas" not in found:
+        return ""
+    servers, tp = found["replicas"] * found["tp"] // SERVER_GPUS, found["tp"]
+    told = f"{servers} server{'s' if servers > 1 else ''} of {SERVER_GPUS} GPUs, TP{tp} at {found['clock']} MHz"
+    boost = found.get("boost", found["clock"])
+    return told if boost == found["clock"] else f"{told}, boosted to {boost}"
 
 
 def by_system(outcomes: list[dict]) -> dict[str, dict]:

@@ -10,6 +10,7 @@ from kernel_dvfs_serving.report.share import (
     by_system,
     change_percent,
     difference,
+    plan_in_words,
     promise_kept,
     shapley,
     token_change_percent,
@@ -38,7 +39,7 @@ STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
 
 @OUTPUTS.table(
     "Energy of a token served in time by each serving system, changes against the tuned static plan "
-    " (negative = saved; empty where these break it too); requests in time, late and rejected, and "
+    "(negative = saved; empty where these break it too); requests in time, late and rejected, and "
     "latencies",
     reads=["systems"],
 )
@@ -60,6 +61,7 @@ def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
         "change_percent": token_change_percent(study, found, runs[TUNED]),
         "change_of_all_servers_percent": token_change_percent(study, found, runs[BASELINE]),
         "promise_kept": promise_kept(study, found),
+        "plan": plan_in_words(found),
     }
     cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}
     cells |= {name.removesuffix("_s") + "_ms": 1000 * found[name] for name in LATENCIES if found[name] is not None}
