@@ -76,7 +76,23 @@ def folder(setup_of, tmp_path_factory, root):
     (folder / "config.yaml").write_text((root / "config.yaml").read_text())
     pairs = "auto-auto,1470-auto,1050-auto"
     own = os.path.basename(path)
-    pipeline = dict(zip(KEYS, [2, "1f1b", 1, False, 0.0, [], [2], 4, 1, 80.0, [1.1], 0.001, 5, [0]]))
+    pipeline = {
+        "stages": 2,
+        "schedule": "1f1b",
+        "chunks": 1,
+        "early_recompute": False,
+        "transfer_s": 0.0,
+        "transfer_w": 0.0,
+        "constant": [],
+        "microbatches": [2],
+        "total_microbatches": 4,
+        "tensor_parallel": 1,
+        "blocking_w": 80.0,
+        "straggler": [1.1],
+        "unit_time_s": 0.001,
+        "kernels": 5,
+        "switch_latency_s": [0],
+    }
     assert set(pipeline) == set(KEYS)
     whole = [
         ["measure", "sweep", "--gpu", own, "--pairs", pairs, "--auto-repeats", "2", "-o", "profile.parquet"],
