@@ -202,6 +202,13 @@ def add_tune(parser: ArgumentParser) -> None:
         "--minutes", type=number(0.1, 600, "minutes"), default=30.0, metavar="MIN", help="then a pair is kept (30)"
     )
     parser.add_argument(
+        "--samples",
+        type=whole(1, 10**9),
+        default=0,
+        metavar="N",
+        help="of a step of all ranks, to tell joules a sample",
+    )
+    parser.add_argument(
         "--block", type=number(1, 600, "seconds"), default=5.0, metavar="S", help="at one pair, in turn with auto (5)"
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
@@ -227,6 +234,7 @@ def run_tune(options: Namespace) -> int:
         options.share,
         _apply_say,
         options.block,
+        options.samples,
     )
     if options.report:
         write_json(options.report, found | {"command": options.command_words})

@@ -8,11 +8,8 @@ training at some clocks.
 from __future__ import annotations
 
 import math
-import os
-import re
 import signal
 import statistics
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +21,7 @@ from kernel_dvfs.deploy.command import attend, start
 from kernel_dvfs.deploy.control import facts_of
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.marks import Marks
+from kernel_dvfs.deploy.progress import Counter, Passing, pattern_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, label
@@ -32,7 +30,7 @@ from kernel_dvfs.gpu.setters.choice import AUTO
 
 if TYPE_CHECKING:
     from kernel_dvfs.deploy.control import Pair
-    from kernel_dvfs.deploy.tuning import Block, Procedure
+    from kernel_dvfs.deploy.tuning import Block, Gain, Procedure
 
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
@@ -54,6 +52,10 @@ class Paused(Exception):
     """The training does something other than steps."""
 
 
+class Silent(Paused):
+    """No step was told at all."""
+
+
 class Steps:
     """The steps that a training has done, as they are told. Safe between threads."""
 
@@ -69,9 +71,17 @@ class Steps:
         """How many have been told."""
         return self._count
 
+    def now_s(self) -> float:
+        """Time, as steps are stamped."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let so much of that time pass, between two looks at a counter."""
+        time.sleep(seconds)
+
     def step(self, steps: int = 1) -> None:
         """So many more steps are done."""
-        now_s = time.monotonic()
+        now_s = self.now_s()
         with self._condition:
             self._count += steps
             if not self._asleep:
@@ -86,7 +96,7 @@ class Steps:
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
         """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
-        and seconds. Raises Paused where none comes for patience_s, Ended."""
+        and seconds. Raises Paused where none comes for patience_s (Silent where none has come at all), Ended."""
         with self._condition:
             while True:
                 found = [stamp for stamp in self._stamps if stamp[1] >= begin_s]
@@ -96,18 +106,18 @@ class Steps:
                 if self._ended:
                     raise Ended
                 last_s = found[-1][1] if found else begin_s
-                left_s = last_s + patience_s - time.monotonic()
+                left_s = last_s + patience_s - self.now_s()
                 if left_s <= 0:
                     self._stamps.clear()
-                    raise Paused
+                    raise Paused if self._count else Silent
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
 
     def sleep(self, seconds: float) -> None:
         """Let the training run; steps are forgotten meanwhile. Raises Ended."""
-        end_s = time.monotonic() + seconds
+        end_s = self.now_s() + seconds
         with self._condition:
             self._asleep = True
-            while not self._ended and (left_s := end_s - time.monotonic()) > 0:
+            while not self._ended and (left_s := end_s - self.now_s()) > 0:
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
             self._asleep = False
             self._stamps.clear()
@@ -119,7 +129,7 @@ class Session:
     """Steps followed and clocks tried; `run` is for a thread of its own.
 
     controls: one a GPU, entered; GPUs of one type. minutes: after which a pair is kept. say: called with a line for the
-    user. block_s: least length of a block.
+    user. block_s: least length of a block. samples: of a step, of all ranks; 0 where nobody said. seed: of the draws.
     """
 
     def __init__(
@@ -130,12 +140,16 @@ class Session:
         minutes: float,
         say: Callable[[str], object],
         block_s: float = _BLOCK_S,
+        samples: int = 0,
+        seed: int = 1,
     ) -> None:
+        self._samples, self._seed = samples, seed
         self._controls, self._steps, self._say = controls, steps, say
         self._slack_percent, self._end_s, self._block_s = slack_percent, 60 * minutes, block_s
         self._patience_s = _FIRST_STEP_S
         self._procedure: Procedure | None = None
         self._look: Block | None = None
+        self._look_scatter = 0.0  # of that look
         self._scatter = 0.0  # sd of a step's time in the last block, as a share
         self._kept_j = 0.0  # energy since the pair was kept
         self._kept_from_mj = [0] * len(controls)
@@ -165,24 +179,29 @@ class Session:
         if self._look:
             found["auto_step_s"] = self._look.time_s / self._look.steps
             found["auto_step_j"] = self._look.energy_j / self._look.steps
+            found["scatter_percent"] = 100 * self._look_scatter
+        if self._samples and self._look:
+            found["auto_sample_j"] = found["auto_step_j"] / self._samples
         procedure = self._procedure
         if procedure is None:
             return found
-        found["phase"], found["rounds"] = procedure.phase, len(procedure.rounds)
+        found |= {
+            "phase": procedure.phase,
+            "rounds": len(procedure.rounds),
+            "more_points_at_most": procedure.most_percent(),
+            "tried": [{"pair": label(pair)} | _told(each) for pair, each in procedure.tried()],
+        }
         if (own := procedure.gain) and not self.surprise:
-            high = own.high()
-            half = high[1] - own.energy
+            half = own.high()[1] - own.energy
             kept_j = self._kept_j
-            found |= {
+            found |= _told(own) | {
                 "pair": label(procedure.kept),
-                "time_change_percent": 100 * math.expm1(own.time),
-                "time_change_at_most_percent": 100 * math.expm1(high[0]),
-                "energy_change_percent": 100 * math.expm1(own.energy),
-                "energy_change_at_most_percent": 100 * math.expm1(high[1]),
                 "step_j": found["auto_step_j"] * math.exp(own.energy),
                 "kept_energy_j": kept_j,
                 "auto_would_have_taken_j": [kept_j * math.exp(sign * half - own.energy) for sign in (-1, 0, 1)],
             }
+            if self._samples:
+                found["sample_j"] = found["step_j"] / self._samples
         return found
 
     def last_line(self) -> str:
@@ -190,9 +209,13 @@ class Session:
         found = self.summary()
         if "auto_step_s" not in found:
             return "no steps were told: nothing was measured and nothing set"
+        a_sample = f", {found['auto_sample_j']:.4g} J a sample" if self._samples else ""
         if "time_change_percent" not in found:
             why = f" ({found['why']})" if found["why"] else ""
-            return f"auto is kept{why}: {found['auto_step_j']:.1f} J a step; no pair was shown to save within the limit"
+            tried = "dry run, nothing was set" if self._controls[0].reads_only else "auto is kept"
+            shown = "" if self._controls[0].reads_only else "; no pair was shown to save within the limit"
+            return f"{tried}{why}: {found['auto_step_j']:.1f} J a step{a_sample} at auto{shown}"
+        a_sample = f", {found['sample_j']:.4g} J a sample" if self._samples else ""
         pair = found["pair"].replace("-", ",")
         low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
         counted = (
@@ -203,19 +226,15 @@ class Session:
         return (
             f"{found['pair']} kept: {found['energy_change_percent']:+.2f} % energy (at most "
             f"{found['energy_change_at_most_percent']:+.2f} %), {found['time_change_percent']:+.2f} % time (at most "
-            f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{counted}; "
+            f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{a_sample}{counted}; "
             f"next time: kernel-dvfs apply --pair {pair} -- COMMAND"
         )
 
     def _follow(self) -> None:
         from kernel_dvfs.deploy.tuning import Candidates, Procedure
 
-        try:
-            self._look = look = self._measure(BASELINE, _LOOK_STEPS, _LOOK_S)
-        except Paused:
-            raise InputError(
-                f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
-            ) from None
+        look = self._look_at_auto()
+        self._look, self._look_scatter = look, self._scatter
         step_s = look.time_s / look.steps
         self._say(
             f"a step takes {step_s:.3g} s, {100 * self._scatter:.1f} % scatter, {look.energy_j / look.steps:.1f} J"
@@ -233,8 +252,8 @@ class Session:
                 f"{label(candidates.pairs[0])}, blocks of {block_s:.3g} s in turn with auto; nothing is set"
             )
             self._steps.sleep(math.inf)
-        self._procedure = procedure = Procedure(candidates, self._slack_percent)
-        began_s, told_s = time.monotonic(), time.monotonic()
+        self._procedure = procedure = Procedure(candidates, self._slack_percent, self._seed)
+        began_s = told_s = self._steps.now_s()
         while procedure.phase != "keep":
             phase = procedure.phase
             try:
@@ -243,7 +262,7 @@ class Session:
                 self._rest()
                 procedure.drop()
                 continue
-            now_s = time.monotonic()
+            now_s = self._steps.now_s()
             procedure.add(block, (now_s - began_s) / self._end_s)
             if procedure.phase == "walk" != phase:
                 self._say(f"found by trying; now shown in fresh blocks: {', '.join(map(label, procedure.path))}")
@@ -251,6 +270,18 @@ class Session:
                 told_s = now_s
                 self._say(f"another ten minutes: at most {procedure.most_percent():.1f} points")
         self._keep(block_s)
+
+    def _look_at_auto(self) -> Block:
+        """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
+        while True:
+            try:
+                return self._measure(BASELINE, _LOOK_STEPS, _LOOK_S)
+            except Silent:
+                raise InputError(
+                    f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
+                ) from None
+            except Paused:
+                continue
 
     def _keep(self, block_s: float) -> None:
         """Keep what was chosen; look again every hour whether it holds."""
@@ -288,7 +319,7 @@ class Session:
         from kernel_dvfs.deploy.tuning import Block
 
         self._ask(pair)
-        begin_s = time.monotonic() + _SETTLE_S
+        begin_s = self._steps.now_s() + _SETTLE_S
         (_, first_s), *_ = self._steps.since(begin_s, 0, 0, self._patience_s)
         first = self._edges()
         stamps = self._steps.since(first_s, least, lasting_s, self._patience_s)
@@ -307,7 +338,7 @@ class Session:
     def _rest(self) -> None:
         """Auto, until steps come again."""
         self._ask(BASELINE)
-        self._steps.since(time.monotonic(), 1, 0, math.inf)
+        self._steps.since(self._steps.now_s(), 1, 0, math.inf)
 
     def _ask(self, pair: Pair) -> None:
         for control in self._controls:
@@ -328,16 +359,39 @@ class Session:
 
     def _edges(self) -> list[tuple[int, float]]:
         """(mJ, s) of each GPU at the next move of its counter."""
-        begin, end_s = self._energies_mj(), time.monotonic() + _EDGE_LIMIT_S
+        begin, end_s = self._energies_mj(), self._steps.now_s() + _EDGE_LIMIT_S
         found: dict[int, tuple[int, float]] = {}
         while len(found) < len(begin):
             for place, now_mj in enumerate(self._energies_mj()):
                 if place not in found and now_mj != begin[place]:
-                    found[place] = now_mj, time.monotonic()
-            if time.monotonic() > end_s:
+                    found[place] = now_mj, self._steps.now_s()
+            if self._steps.now_s() > end_s:
                 raise InputError(f"an energy counter has not moved for {_EDGE_LIMIT_S:g} s")
-            time.sleep(0.001)
+            self._steps.wait(0.001)
         return [found[place] for place in range(len(begin))]
+
+
+def _told(found: Gain) -> dict[str, Any]:
+    """Changes against auto, percent, for a report; None for a bound that one round cannot show."""
+    time, energy = (None if math.isinf(each) else 100 * math.expm1(each) for each in found.high())
+    return {
+        "time_change_percent": 100 * math.expm1(found.time),
+        "time_change_at_most_percent": time,
+        "energy_change_percent": 100 * math.expm1(found.energy),
+        "energy_change_at_most_percent": energy,
+        "rounds": found.rounds,
+    }
+
+
+class Tuner:
+    """What a training loop tells its steps."""
+
+    def __init__(self, session: Session, steps: Steps) -> None:
+        self._session, self.step = session, steps.step
+
+    def summary(self) -> dict[str, Any]:
+        """What has come of it so far, see Session."""
+        return self._session.summary()
 
 
 @contextmanager
@@ -348,20 +402,21 @@ def tune(
     through: str = AUTO,
     dry_run: bool = False,
     say: Callable[[str], object] | None = None,
-) -> Iterator[Steps]:
+    samples: int = 0,
+) -> Iterator[Tuner]:
     """with tune(slack_percent=1) as tuner: for batch in data: train(batch); tuner.step()
 
     slack_percent: how much slower a step may become. gpus: UUIDs or indices with commas between, "" for the only one.
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
-    with each line; default: print. Clocks are restored on leaving, however that happens. Raises InputError where a GPU
-    is taken, or its clocks may not be set.
+    with each line; default: print. samples: of a step, of all ranks, to tell joules a sample. Clocks are restored on
+    leaving, however that happens. Raises InputError where a GPU is taken, or its clocks may not be set.
     """
     steps = Steps()
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
     with _held(gpus, through, dry_run, tell) as controls:
-        session = Session(controls, steps, slack_percent, minutes, tell)
+        session = Session(controls, steps, slack_percent, minutes, tell, samples=samples)
         with _followed(session, steps):
-            yield steps
+            yield Tuner(session, steps)
     tell(session.last_line())
 
 
@@ -376,15 +431,17 @@ def tune_command(
     share: bool,
     say: Callable[[str], object],
     block_s: float = _BLOCK_S,
+    samples: int = 0,
 ) -> tuple[int, dict[str, Any]]:
     """(exit code, summary) of a command that is tuned while it runs.
 
     progress: a regular expression whose first group is the number of the step, looked for in every line of what the
     command prints, which is passed on unchanged; None: the command marks each step (deploy.marks). share: also where
-    others compute on the GPU. Signals are passed on. Raises InputError before the command is started.
+    others compute on the GPU. samples: of a step. Signals are passed on. Raises InputError before the command is
+    started.
     """
-    pattern = _pattern(progress)
     steps = Steps()
+    counter = Counter(pattern_of(progress), steps.step) if progress is not None else None
     with _held(gpus, through, dry_run, say) as controls:
         for control in controls:
             if control.processes and not share:
@@ -394,8 +451,8 @@ def tune_command(
                 )
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS, signal.SIGCHLD})
         try:
-            session = Session(controls, steps, slack_percent, minutes, say, block_s)
-            code = _run(words, pattern, session, steps, held)
+            session = Session(controls, steps, slack_percent, minutes, say, block_s, samples)
+            code = _run(words, counter, session, steps, held)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
     say(session.last_line())
@@ -404,39 +461,33 @@ def tune_command(
 
 def _run(
     words: Sequence[str],
-    pattern: re.Pattern[bytes] | None,
+    counter: Counter | None,
     session: Session,
     steps: Steps,
     held: set[int | signal.Signals],
 ) -> int:
     with ExitStack() as stack:
-        readers: list[threading.Thread] = []
-        if pattern:
-            child = start(words, held, output=subprocess.PIPE)
-            assert child.stdout and child.stderr
-            last = [-1]
-            for source, sink in ((child.stdout, 1), (child.stderr, 2)):
-                readers.append(threading.Thread(target=_pass_on, args=(source.fileno(), sink, pattern, steps, last)))
+        if counter:
+            passing = stack.enter_context(Passing(counter))
+            child = start(words, held, passing.environment, passing.outputs)
+            passing.begin()
+            look: Callable[[], object] = passing.look
         else:
             marks = Marks()
             stack.callback(marks.close)
-            readers.append(threading.Thread(target=_receive, args=(marks, steps)))
-            stack.callback(readers[0].join)
-            stack.callback(marks.stop)
+            receiver = threading.Thread(target=_receive, args=(marks, steps), daemon=True)
             child = start(words, held, marks.environment)
+            receiver.start()
+            stack.callback(receiver.join)
+            stack.callback(marks.stop)
+            look = int
         with _followed(session, steps):
-            for reader in readers:
-                reader.daemon = True
-                reader.start()
             try:
-                attend(child, lambda: None)
+                attend(child, look)
             except BaseException:
                 child.kill()
                 child.wait()
                 raise
-        if pattern:
-            for reader in readers:
-                reader.join(10)  # a process that the command leaves behind may hold its output open
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -475,38 +526,6 @@ def _followed(session: Session, steps: Steps) -> Iterator[None]:
     finally:
         steps.end()
         thread.join()
-
-
-def _pattern(progress: str | None) -> re.Pattern[bytes] | None:
-    if progress is None:
-        return None
-    try:
-        pattern = re.compile(progress.encode())
-    except re.error as error:
-        raise InputError(f"--progress '{progress}': {error}; it is a regular expression, as in 'iter (\\d+)'") from None
-    if not pattern.groups:
-        raise InputError(f"--progress '{progress}': put the step's number in parentheses, as in 'iter (\\d+)'")
-    return pattern
-
-
-def _pass_on(source: int, sink: int, pattern: re.Pattern[bytes], steps: Steps, last: list[int]) -> None:
-    """Copy what is printed as it comes, and count the steps that it tells. last: the number told last."""
-    rest = b""
-    while data := os.read(source, 1 << 16):
-        view = data
-        while view:
-            view = view[os.write(sink, view) :]
-        *whole, rest = re.split(rb"[\r\n]", rest + data)
-        for line in whole:
-            found = pattern.search(line)
-            if not found or not (found[1] or b"").isdigit():
-                continue
-            number = int(found[1])
-            # a number that falls begins another epoch; the first one only says where it begins
-            done = number - last[0] if 0 <= last[0] < number else 1 if number < last[0] else 0
-            last[0] = number
-            if done:
-                steps.step(done)
 
 
 def _receive(marks: Marks, steps: Steps) -> None:

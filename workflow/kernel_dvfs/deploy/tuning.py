@@ -161,6 +161,12 @@ class Procedure:
         self.gain = found
         return True
 
+    def tried(self) -> list[tuple[Pair, Gain]]:
+        """Each pair that was measured with what all rounds saw of it, the one seen most often first. The walk's own
+        rounds alone decide; these are not independent of what chose them."""
+        pairs = list(dict.fromkeys(pair for each in self.rounds for pair in each.pairs))
+        return sorted(((pair, gain(self.rounds, pair)) for pair in pairs), key=lambda own: -own[1].rounds)
+
     def most_percent(self) -> float:
         """At most how much more of auto's energy further tuning is expected to save, in points: the best draw of what
         is known against what is held now."""
