@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, cast
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices
 
 from kernel_dvfs.deploy.holder import Holder
-from kernel_dvfs.deploy.tune import Ended, Paused, Session, Steps
+from kernel_dvfs.deploy.tune import Ended, Session, Steps
 from kernel_dvfs.deploy.tuning import OVER, Block, Candidates
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu import spec as gpu_spec

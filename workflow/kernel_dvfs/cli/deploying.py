@@ -215,6 +215,7 @@ def add_tune(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="set nothing: measure auto, say what would be tried")
     parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
     parser.add_argument("--report", metavar="R.json", help="also write what was found, as JSON")
+    parser.add_argument("--page", metavar="P.html", help="also write it as a page")
     parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
 
 
@@ -238,6 +239,10 @@ def run_tune(options: Namespace) -> int:
     )
     if options.report:
         write_json(options.report, found | {"command": options.command_words})
+    if options.page:
+        from kernel_dvfs.report.page.tune_page import make
+
+        write_text(options.page, make(found))
     return code
 
 

@@ -175,7 +175,7 @@ class Session:
     def summary(self) -> dict[str, Any]:
         """What came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
         found: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
-        found["steps"] = self._steps.count
+        found |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
         if self._look:
             found["auto_step_s"] = self._look.time_s / self._look.steps
             found["auto_step_j"] = self._look.energy_j / self._look.steps
