@@ -1,0 +1,38 @@
+"""The page of a training that was tuned while it ran: what is kept, what it saves, and what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs.report.page.render import render
+from kernel_dvfs.report.page.tables import table
+
+_KWH = 3.6e6  # J
+
+
+def make(found: Mapping[str, Any]) -> str:
+    """The page as HTML. found: the summary of a session (deploy.tune.Session)."""
+    kept = "kept_energy_j" in found
+    energies = [found["kept_energy_j"], *found["auto_would_have_taken_j"]] if kept else []
+    rows = [
+        {
+            "core_mhz": str(core),
+            "mem_mhz": str(mem),
+            "tries": str(each["rounds"]),
+            "energy_change_percent": repr(each["energy_change_percent"]),
+            "time_change_percent": repr(each["time_change_percent"]),
+        }
+        for each in found.get("tried", [])
+        for core, mem in [parse(each["pair"].replace("-", ","))]
+    ]
+    return render(
+        "tune.html.j2",
+        gpu=f"{found['gpus']} x {found['gpu']}" if found["gpus"] > 1 else found["gpu"],
+        found=found,
+        kept=kept,
+        kwh=[f"{each / _KWH:.4g}" for each in energies],
+        pair=found["pair"].replace("-", ","),
+        tried=table("tried", rows, drop=(), folds=True),
+    )
