@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
 _LEAST_STEPS = 5  # of a block
-_LOOK_STEPS, _LOOK_S = 20, 10.0  # at auto, before anything is tried: at least both
+_LOOK_STEPS, _LOOK_BLOCKS = 20, 2  # at auto, before anything is tried: at least both
 _FIRST_STEP_S = 1200.0  # loading and compiling come before the first step
 _CHECK_EVERY_S = 3600.0
 _PAUSE = 5.0  # times the usual time between two signs of progress: a checkpoint, an evaluation, not a step
@@ -275,7 +275,7 @@ class Session:
         """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
         while True:
             try:
-                return self._measure(BASELINE, _LOOK_STEPS, _LOOK_S)
+                return self._measure(BASELINE, _LOOK_STEPS, _LOOK_BLOCKS * self._block_s)
             except Silent:
                 raise InputError(
                     f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
@@ -403,18 +403,20 @@ def tune(
     dry_run: bool = False,
     say: Callable[[str], object] | None = None,
     samples: int = 0,
+    block_s: float = _BLOCK_S,
 ) -> Iterator[Tuner]:
     """with tune(slack_percent=1) as tuner: for batch in data: train(batch); tuner.step()
 
     slack_percent: how much slower a step may become. gpus: UUIDs or indices with commas between, "" for the only one.
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
-    with each line; default: print. samples: of a step, of all ranks, to tell joules a sample. Clocks are restored on
-    leaving, however that happens. Raises InputError where a GPU is taken, or its clocks may not be set.
+    with each line; default: print. samples: of a step of all ranks, to tell joules a sample. block_s: at one pair, in
+    turn with auto. Clocks are restored on leaving, however that happens. Raises InputError where a GPU is taken, or its
+    clocks may not be set.
     """
     steps = Steps()
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
     with _held(gpus, through, dry_run, tell) as controls:
-        session = Session(controls, steps, slack_percent, minutes, tell, samples=samples)
+        session = Session(controls, steps, slack_percent, minutes, tell, block_s, samples)
         with _followed(session, steps):
             yield Tuner(session, steps)
     tell(session.last_line())
