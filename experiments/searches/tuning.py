@@ -58,12 +58,13 @@ class Setting(NamedTuple):
 
 
 class Load:
-    """What a seed's training is, in truth."""
+    """What a seed's training is, in truth. memory_share: of a step, memory-bound; None: the seed draws it."""
 
-    def __init__(self, spec: dict[str, Any], seed: int) -> None:
+    def __init__(self, spec: dict[str, Any], seed: int, memory_share: float | None = None) -> None:
         draw = random.Random(seed)
         self.spec, self.seed = spec, seed
-        memory_share = draw.uniform(0.1, 0.5)
+        drawn = draw.uniform(0.1, 0.5)
+        memory_share = drawn if memory_share is None else memory_share
         unit = [Work("gemm", 1e12, 0, 0, 1e9), Work("residual", 0, 1e8, 0, 4e9)]
         kernels = [parameters(spec, work) for work in unit]
         alone = [settle(spec, [(kernel, 1)], BASELINE, 60).time_s for kernel in kernels]

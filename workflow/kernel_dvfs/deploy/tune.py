@@ -21,16 +21,16 @@ from kernel_dvfs.deploy.command import attend, start
 from kernel_dvfs.deploy.control import facts_of
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.marks import Marks
+from kernel_dvfs.deploy.passes import LEAST_CHANGES, Clocks
 from kernel_dvfs.deploy.progress import Counter, Passing, pattern_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, label
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.guard import ENDING_SIGNALS
 from kernel_dvfs.gpu.setters.choice import AUTO
 
 if TYPE_CHECKING:
-    from kernel_dvfs.deploy.control import Pair
-    from kernel_dvfs.deploy.tuning import Block, Gain, Procedure
+    from kernel_dvfs.deploy.tuning import Block, Candidates, Gain, PassCandidates, Procedure, Setting
 
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
@@ -38,6 +38,7 @@ _LEAST_STEPS = 5  # of a block
 _LOOK_STEPS, _LOOK_BLOCKS = 20, 2  # at auto, before anything is tried: at least both
 _FIRST_STEP_S = 1200.0  # loading and compiling come before the first step
 _CHECK_EVERY_S = 3600.0
+_TELL_EVERY_S = 300.0
 _PAUSE = 5.0  # times the usual time between two signs of progress: a checkpoint, an evaluation, not a step
 _LEAST_PAUSE_S = 2.0
 _EDGE_LIMIT_S = 2.0
@@ -129,7 +130,9 @@ class Session:
     """Steps followed and clocks tried; `run` is for a thread of its own.
 
     controls: one a GPU, entered; GPUs of one type. minutes: after which a pair is kept. say: called with a line for the
-    user. block_s: least length of a block. samples: of a step, of all ranks; 0 where nobody said. seed: of the draws.
+    user. block_s: least length of a block. samples: of a step of all ranks; 0 where nobody said. seed: of the draws.
+    latency_s: what a change of clocks takes; passes that are marked (clocks.mark) and take much longer are given a pair
+    each, once one pair for the run is found; None: they are not. counts_marks: the first pass's marks are the steps.
     """
 
     def __init__(
@@ -142,7 +145,11 @@ class Session:
         block_s: float = _BLOCK_S,
         samples: int = 0,
         seed: int = 1,
+        latency_s: float | None = None,
+        counts_marks: bool = False,
     ) -> None:
+        self._latency_s = latency_s
+        self.clocks = Clocks(controls, steps.now_s, steps.step if counts_marks else None)
         self._samples, self._seed = samples, seed
         self._controls, self._steps, self._say = controls, steps, say
         self._slack_percent, self._end_s, self._block_s = slack_percent, 60 * minutes, block_s
@@ -167,13 +174,15 @@ class Session:
         finally:
             self._count_kept()
             try:
-                self._ask(BASELINE)
+                self.clocks.ask(BASELINE)
             except (InputError, ExceptionGroup) as error:
                 # the holder's guard and its janitor try again
                 self._say(f"clocks could not be given back yet: {'; '.join(lines(error))}")
 
     def summary(self) -> dict[str, Any]:
         """What came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
+        from kernel_dvfs.deploy.tuning import arguments, told
+
         found: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
         found |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
         if self._look:
@@ -189,13 +198,14 @@ class Session:
             "phase": procedure.phase,
             "rounds": len(procedure.rounds),
             "more_points_at_most": procedure.most_percent(),
-            "tried": [{"pair": label(pair)} | _told(each) for pair, each in procedure.tried()],
+            "tried": [{"pair": told(pair)} | _told(each) for pair, each in procedure.tried()],
         }
         if (own := procedure.gain) and not self.surprise:
             half = own.high()[1] - own.energy
             kept_j = self._kept_j
             found |= _told(own) | {
-                "pair": label(procedure.kept),
+                "pair": told(procedure.kept),
+                "arguments": arguments(procedure.kept),
                 "step_j": found["auto_step_j"] * math.exp(own.energy),
                 "kept_energy_j": kept_j,
                 "auto_would_have_taken_j": [kept_j * math.exp(sign * half - own.energy) for sign in (-1, 0, 1)],
@@ -216,7 +226,6 @@ class Session:
             shown = "" if self._controls[0].reads_only else "; no pair was shown to save within the limit"
             return f"{tried}{why}: {found['auto_step_j']:.1f} J a step{a_sample} at auto{shown}"
         a_sample = f", {found['sample_j']:.4g} J a sample" if self._samples else ""
-        pair = found["pair"].replace("-", ",")
         low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
         counted = (
             f"; {found['kept_energy_j'] / 3.6e6:.4g} kWh at it, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
@@ -227,14 +236,14 @@ class Session:
             f"{found['pair']} kept: {found['energy_change_percent']:+.2f} % energy (at most "
             f"{found['energy_change_at_most_percent']:+.2f} %), {found['time_change_percent']:+.2f} % time (at most "
             f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{a_sample}{counted}; "
-            f"next time: kernel-dvfs apply --pair {pair} -- COMMAND"
+            f"next time: kernel-dvfs apply {found['arguments']} -- COMMAND"
         )
 
     def _follow(self) -> None:
         from kernel_dvfs.deploy.tuning import Candidates, Procedure
 
         look = self._look_at_auto()
-        self._look, self._look_scatter = look, self._scatter
+        self._look, self._look_scatter, self._passes = look, self._scatter, self.clocks.passes()
         step_s = look.time_s / look.steps
         self._say(
             f"a step takes {step_s:.3g} s, {100 * self._scatter:.1f} % scatter, {look.energy_j / look.steps:.1f} J"
@@ -252,7 +261,17 @@ class Session:
                 f"{label(candidates.pairs[0])}, blocks of {block_s:.3g} s in turn with auto; nothing is set"
             )
             self._steps.sleep(math.inf)
-        self._procedure = procedure = Procedure(candidates, self._slack_percent, self._seed)
+        whole = Procedure(candidates, self._slack_percent, self._seed)
+        self._tune(whole, block_s)
+        if board := self._by_pass(candidates, whole.kept):
+            self._tune(Procedure(board, self._slack_percent, self._seed, (whole.kept, whole.gain)), block_s)
+        self._keep(block_s)
+
+    def _tune(self, procedure: Procedure, block_s: float) -> None:
+        """Follow a procedure until it says what to keep."""
+        from kernel_dvfs.deploy.tuning import told
+
+        self._procedure = procedure
         began_s = told_s = self._steps.now_s()
         while procedure.phase != "keep":
             phase = procedure.phase
@@ -264,16 +283,37 @@ class Session:
                 continue
             now_s = self._steps.now_s()
             procedure.add(block, (now_s - began_s) / self._end_s)
-            if procedure.phase == "walk" != phase:
-                self._say(f"found by trying; now shown in fresh blocks: {', '.join(map(label, procedure.path))}")
-            if now_s - told_s >= 300:
+            if phase == "race" and procedure.phase == "walk":
+                self._say(f"found by trying; now shown in fresh blocks: {'; '.join(map(told, procedure.path))}")
+            if now_s - told_s >= _TELL_EVERY_S:
                 told_s = now_s
                 self._say(f"another ten minutes: at most {procedure.most_percent():.1f} points")
-        self._keep(block_s)
+
+    def _by_pass(self, candidates: Candidates, kept: Setting) -> PassCandidates | None:
+        """What to choose from where each pass may have a pair; None where it may not, which is said."""
+        from kernel_dvfs.deploy.tuning import MOST_PASSES, PassCandidates
+
+        if self._latency_s is None:
+            return None
+        passes = self._passes
+        took = ", ".join(f"{name} {each_s:.3g} s" for name, (_, each_s) in passes.items())
+        if not 2 <= len(passes) <= MOST_PASSES:
+            self._say(f"{len(passes)} passes were marked ({took}), and 2 to {MOST_PASSES} can have pairs of their own")
+            return None
+        if min(each_s for _, each_s in passes.values()) < LEAST_CHANGES * self._latency_s:
+            self._say(
+                f"one pair for all passes: {took}, and a change of clocks takes {self._latency_s:.3g} s; a pass of its "
+                f"own pair has to take {LEAST_CHANGES:g} times as long"
+            )
+            return None
+        self._say(f"a pair for each pass: {took}")
+        assert isinstance(kept, Pair)
+        return PassCandidates(candidates, {name: share for name, (share, _) in passes.items()}, kept)
 
     def _look_at_auto(self) -> Block:
         """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
         while True:
+            self.clocks.forget()
             try:
                 return self._measure(BASELINE, _LOOK_STEPS, _LOOK_BLOCKS * self._block_s)
             except Silent:
@@ -288,23 +328,22 @@ class Session:
         procedure = self._procedure
         assert procedure
         while procedure.kept != BASELINE:
-            self._ask(procedure.kept)
+            self.clocks.ask(procedure.kept)
             self._kept_from_mj = self._energies_mj()
             self._say(self.last_line())
             self._steps.sleep(_CHECK_EVERY_S)
             self._count_kept()
             if not procedure.check(self._check(procedure.kept, block_s)):
                 self._say("the steps have become slower than allowed: back to auto for good")
-        self._ask(BASELINE)
+        self.clocks.ask(BASELINE)
         self._steps.sleep(math.inf)
 
-    def _check(self, pair: Pair, block_s: float) -> list[Any]:
+    def _check(self, pair: Setting, block_s: float) -> list[Any]:
         from kernel_dvfs.deploy.tuning import CHECK_ROUNDS, Round
-        from kernel_dvfs.gpu.clocks import Pair as Clocks
 
         done: list[Round] = []
         while len(done) < CHECK_ROUNDS:
-            each = Round((Clocks(*pair),))
+            each = Round((pair,))
             try:
                 for own in each.order:
                     each.blocks.append(self._measure(own, _LEAST_STEPS, block_s))
@@ -314,11 +353,11 @@ class Session:
             done.append(each)
         return done
 
-    def _measure(self, pair: Pair, least: int, lasting_s: float) -> Block:
+    def _measure(self, pair: Setting, least: int, lasting_s: float) -> Block:
         """A block of whole steps at a pair, after the clocks have settled."""
         from kernel_dvfs.deploy.tuning import Block
 
-        self._ask(pair)
+        self.clocks.ask(pair)
         begin_s = self._steps.now_s() + _SETTLE_S
         (_, first_s), *_ = self._steps.since(begin_s, 0, 0, self._patience_s)
         first = self._edges()
@@ -337,17 +376,8 @@ class Session:
 
     def _rest(self) -> None:
         """Auto, until steps come again."""
-        self._ask(BASELINE)
+        self.clocks.ask(BASELINE)
         self._steps.since(self._steps.now_s(), 1, 0, math.inf)
-
-    def _ask(self, pair: Pair) -> None:
-        for control in self._controls:
-            if tuple(control.pair) == tuple(pair):
-                continue
-            if tuple(pair) == tuple(BASELINE):
-                control.to_auto()
-            else:
-                control.ask(pair)
 
     def _energies_mj(self) -> list[int]:
         return [control.board.energy_mj() for control in self._controls]
@@ -384,10 +414,10 @@ def _told(found: Gain) -> dict[str, Any]:
 
 
 class Tuner:
-    """What a training loop tells its steps."""
+    """What a training loop tells its steps, and, where each is to have a pair, its passes (mark)."""
 
     def __init__(self, session: Session, steps: Steps) -> None:
-        self._session, self.step = session, steps.step
+        self._session, self.step, self.mark = session, steps.step, session.clocks.mark
 
     def summary(self) -> dict[str, Any]:
         """What has come of it so far, see Session."""
@@ -404,19 +434,21 @@ def tune(
     say: Callable[[str], object] | None = None,
     samples: int = 0,
     block_s: float = _BLOCK_S,
+    latency: str | None = None,
 ) -> Iterator[Tuner]:
     """with tune(slack_percent=1) as tuner: for batch in data: train(batch); tuner.step()
 
     slack_percent: how much slower a step may become. gpus: UUIDs or indices with commas between, "" for the only one.
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
     with each line; default: print. samples: of a step of all ranks, to tell joules a sample. block_s: at one pair, in
-    turn with auto. Clocks are restored on leaving, however that happens. Raises InputError where a GPU is taken, or its
-    clocks may not be set.
+    turn with auto. latency: file of `kernel-dvfs latency`; then passes that are marked (tuner.mark) may have a pair
+    each. Clocks are restored on leaving, however that happens. Raises InputError where a GPU is taken, or its clocks
+    may not be set.
     """
-    steps = Steps()
+    steps, latency_s = Steps(), _change_s(latency)
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
     with _held(gpus, through, dry_run, tell) as controls:
-        session = Session(controls, steps, slack_percent, minutes, tell, block_s, samples)
+        session = Session(controls, steps, slack_percent, minutes, tell, block_s, samples, latency_s=latency_s)
         with _followed(session, steps):
             yield Tuner(session, steps)
     tell(session.last_line())
@@ -434,15 +466,16 @@ def tune_command(
     say: Callable[[str], object],
     block_s: float = _BLOCK_S,
     samples: int = 0,
+    latency: str | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """(exit code, summary) of a command that is tuned while it runs.
 
     progress: a regular expression whose first group is the number of the step, looked for in every line of what the
     command prints, which is passed on unchanged; None: the command marks each step (deploy.marks). share: also where
-    others compute on the GPU. samples: of a step. Signals are passed on. Raises InputError before the command is
-    started.
+    others compute on the GPU. samples, latency: as of `tune`. Signals are passed on. Raises InputError before the
+    command is started.
     """
-    steps = Steps()
+    steps, latency_s = Steps(), _change_s(latency)
     counter = Counter(pattern_of(progress), steps.step) if progress is not None else None
     with _held(gpus, through, dry_run, say) as controls:
         for control in controls:
@@ -453,7 +486,11 @@ def tune_command(
                 )
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS, signal.SIGCHLD})
         try:
-            session = Session(controls, steps, slack_percent, minutes, say, block_s, samples)
+            session = Session(
+                *(controls, steps, slack_percent, minutes, say, block_s, samples),
+                latency_s=latency_s,
+                counts_marks=counter is None,
+            )
             code = _run(words, counter, session, steps, held)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -469,19 +506,19 @@ def _run(
     held: set[int | signal.Signals],
 ) -> int:
     with ExitStack() as stack:
+        marks = Marks()
+        stack.callback(marks.close)
+        receiver = threading.Thread(target=_receive, args=(marks, session.clocks), daemon=True)
+        stack.callback(receiver.join)
+        stack.callback(marks.stop)
+        receiver.start()
         if counter:
             passing = stack.enter_context(Passing(counter))
-            child = start(words, held, passing.environment, passing.outputs)
+            child = start(words, held, marks.environment | passing.environment, passing.outputs)
             passing.begin()
             look: Callable[[], object] = passing.look
         else:
-            marks = Marks()
-            stack.callback(marks.close)
-            receiver = threading.Thread(target=_receive, args=(marks, steps), daemon=True)
             child = start(words, held, marks.environment)
-            receiver.start()
-            stack.callback(receiver.join)
-            stack.callback(marks.stop)
             look = int
         with _followed(session, steps):
             try:
@@ -530,7 +567,14 @@ def _followed(session: Session, steps: Steps) -> Iterator[None]:
         thread.join()
 
 
-def _receive(marks: Marks, steps: Steps) -> None:
+def _receive(marks: Marks, clocks: Clocks) -> None:
     while received := marks.receive():
-        steps.step()
+        clocks.mark(received[0])
         received[1]()
+
+
+def _change_s(latency: str | None) -> float | None:
+    """What nearly every change of clocks takes, by a file of `kernel-dvfs latency`; None for no file."""
+    from kernel_dvfs.measurement.latency_file import read
+
+    return max(read(latency).latencies_s) if latency else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import table
 
@@ -18,14 +17,12 @@ def make(found: Mapping[str, Any]) -> str:
     energies = [found["kept_energy_j"], *found["auto_would_have_taken_j"]] if kept else []
     rows = [
         {
-            "core_mhz": str(core),
-            "mem_mhz": str(mem),
+            "clocks": each["pair"],
             "tries": str(each["rounds"]),
             "energy_change_percent": repr(each["energy_change_percent"]),
             "time_change_percent": repr(each["time_change_percent"]),
         }
         for each in found.get("tried", [])
-        for core, mem in [parse(each["pair"].replace("-", ","))]
     ]
     return render(
         "tune.html.j2",
@@ -33,6 +30,5 @@ def make(found: Mapping[str, Any]) -> str:
         found=found,
         kept=kept,
         kwh=[f"{each / _KWH:.4g}" for each in energies],
-        pair=found["pair"].replace("-", ","),
         tried=table("tried", rows, drop=(), folds=True),
     )
