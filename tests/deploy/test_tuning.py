@@ -115,6 +115,15 @@ def test_what_is_kept_is_near_the_limit_and_seldom_over():
     assert len(slower) >= 11 and sorted(slower)[len(slower) // 2] > 1.5
 
 
+def test_what_more_rounds_may_bring_shrinks_with_what_is_known_and_grows_with_their_number():
+    spec = gpu_spec.resolve("h200_sxm")
+    begun = Procedure(Candidates(spec["clocks"], spec, 1980.0), 3)
+    done = tuned(3, 0.01, 3, lambda pair: 0.5 + 0.5 * 1980 / pair.core_mhz + (0.4 if pair.mem_mhz != "auto" else 0))
+    assert 0 <= done.more_percent(20) < begun.more_percent(20) / 3
+    noisy = tuned(3, 0.1, 3, lambda pair: 0.5 + 0.5 * 1980 / pair.core_mhz)
+    assert noisy.more_percent(0) < noisy.more_percent(200)
+
+
 def test_where_every_clock_is_slower_auto_is_kept():
     kept = tuned(0, 0.01, 3, lambda pair: 1.02 * 1980 / pair.core_mhz)
     assert kept.kept == BASELINE and kept.gain is None
@@ -266,9 +275,8 @@ def two_passes(latency_s, minutes=30):
 
 def test_passes_that_want_other_clocks_save_more_with_a_pair_each():
     (whole, _), (each, lines) = two_passes(None), two_passes(0.02)
-    assert any(
-        re.match(r"a pair for each pass: forward 0\.[34]\d* s, backward 0\.[34]\d* s", each) for each in lines
-    ), lines
+    says = re.compile(r"a pair for each pass: forward 0\.[34]\d* s, backward 0\.[34]\d* s")
+    assert any(map(says.match, lines)), lines
     assert each["pair"].startswith("forward ") and ", backward " in each["pair"], (each, lines)
     assert each["arguments"].startswith("--pair forward=")
     assert each["energy_change_percent"] < whole["energy_change_percent"] - 1

@@ -158,6 +158,7 @@ class Session:
         self._look: Block | None = None
         self._look_scatter = 0.0  # of that look
         self._scatter = 0.0  # sd of a step's time in the last block, as a share
+        self._more_points: float | None = None  # what another ten minutes may bring
         self._kept_j = 0.0  # energy since the pair was kept
         self._kept_from_mj = [0] * len(controls)
         self.surprise: str | None = None  # why clocks went back to auto for good
@@ -196,8 +197,8 @@ class Session:
             return found
         found |= {
             "phase": procedure.phase,
-            "rounds": len(procedure.rounds),
-            "more_points_at_most": procedure.most_percent(),
+            "rounds_in_all": len(procedure.rounds),
+            "more_points_at_most": self._more_points,
             "tried": [{"pair": told(pair)} | _told(each) for pair, each in procedure.tried()],
         }
         if (own := procedure.gain) and not self.surprise:
@@ -287,7 +288,13 @@ class Session:
                 self._say(f"found by trying; now shown in fresh blocks: {'; '.join(map(told, procedure.path))}")
             if now_s - told_s >= _TELL_EVERY_S:
                 told_s = now_s
-                self._say(f"another ten minutes: at most {procedure.most_percent():.1f} points")
+                self._count_more(procedure, now_s - began_s)
+                self._say(f"another ten minutes: at most {self._more_points:.1f} points")
+        self._count_more(procedure, self._steps.now_s() - began_s)
+
+    def _count_more(self, procedure: Procedure, tuned_s: float) -> None:
+        """What another ten minutes may bring."""
+        self._more_points = procedure.more_percent(len(procedure.rounds) * 600 / tuned_s)
 
     def _by_pass(self, candidates: Candidates, kept: Setting) -> PassCandidates | None:
         """What to choose from where each pass may have a pair; None where it may not, which is said."""

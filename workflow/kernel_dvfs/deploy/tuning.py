@@ -46,7 +46,7 @@ _MOST_SLOWER = 0.10  # a pair that is expected to be slower than the limit by mo
 _SHARE_SD = 0.3  # of what is bound by cores, and by memory, before anything is measured
 _TIME_REST, _ENERGY_REST = 0.004, 0.02  # what physics leave open, as a share
 _LENGTH = 0.15  # of the rest's smoothness, in logarithms of a clock
-_NORMAL = NormalDist()
+_NORMAL, _DRAWS = NormalDist(), 32
 _BY_PASS, MOST_PASSES = 400, 4  # settings by pass that are candidates, and passes
 
 
@@ -180,16 +180,29 @@ class Procedure:
         pairs = list(dict.fromkeys(pair for each in self.rounds for pair in each.pairs))
         return sorted(((pair, gain(self.rounds, pair)) for pair in pairs), key=lambda own: -own[1].rounds)
 
-    def most_percent(self) -> float:
-        """At most how much more of auto's energy further tuning is expected to save, in points: the best draw of what
-        is known against what is held now."""
+    def more_percent(self, rounds: float) -> float:
+        """What so many more rounds are expected to save at most, in points of auto's energy: by trying, as far as what
+        is known leaves open which setting is best, and by showing one that is nearer to the limit."""
         time, energy, time_cov, energy_cov = self._known()
-        possible = time - 1.28 * np.sqrt(np.maximum(np.diag(time_cov), 0)) <= math.expm1(self.limit)
-        if not possible.any():
-            return 0.0
-        best = float((energy - 1.28 * np.sqrt(np.maximum(np.diag(energy_cov), 0)))[possible].min())
-        held = math.expm1(self.gain.energy) if self.gain else 0.0
-        return max(0.0, 100 * (min(held, 0.0) - best))
+        limit = math.expm1(self.limit)
+        draw = np.random.default_rng(0)  # not the race's own
+        choice = np.where(time <= limit, energy, 0.0)
+        at = int(np.argmin(choice))
+        time_root, energy_root = _root(time_cov), _root(energy_cov)
+        missed = []
+        for _ in range(_DRAWS):
+            drawn_time = time + time_root @ draw.standard_normal(len(time))
+            drawn_energy = energy + energy_root @ draw.standard_normal(len(time))
+            here = drawn_energy[at] if choice[at] < 0 else 0.0
+            missed.append(here - min(0.0, here, np.where(drawn_time <= limit, drawn_energy, 0.0).min()))
+        block_var, _ = scatter(self.rounds)
+        made = max(1, len(self.rounds))
+
+        def shown(count: float) -> float:
+            doubt = _NORMAL.inv_cdf(1 - OVER) * math.sqrt(block_var / count)
+            return float(np.where(time + doubt <= limit, energy, 0.0).min())
+
+        return 100 * (sum(missed) / len(missed) + shown(made) - shown(made + rounds))
 
     def _is_broken(self) -> bool:
         """Whether the training itself has changed within the round, as longer sequences do: blocks of one pair then
