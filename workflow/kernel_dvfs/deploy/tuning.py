@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Setting: TypeAlias = "Pair | tuple[tuple[str, Pair], ...]"
 
 OVER = 0.1  # chance that the pair that is kept is over the limit
-RACE_SHARE = 0.3  # of the time, for the race
+RACE_SHARE = 0.2  # of the time, for the race
 LEAST_ROUNDS = 4  # of a walk: of fewer a standard error says little
 CHECK_ROUNDS = 6  # of a check of the pair that is kept
 _CORES = 80  # core clocks that are candidates, at each memory clock
