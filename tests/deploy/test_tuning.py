@@ -325,3 +325,26 @@ def test_a_kept_pair_is_looked_at_every_hour_and_given_back_where_steps_become_t
     assert kept != BASELINE and training.settings == [kept, kept, BASELINE], training.settings
     assert "the steps have become slower than allowed: back to auto for good" in lines
     assert session.summary()["pair"] == "auto-auto"
+
+
+def test_what_auto_would_have_taken_is_told_within_its_interval():
+    """The truth is known: each step's energy at what it ran, over its energy at auto."""
+    load, at_auto_j = Load(uncapped(), 1, 0.9), [0.0]
+
+    class Watched(Hours):
+        def _train(self):
+            before_j, own_w = self._energies_j[-1], load.truth(self.setting)
+            super()._train()
+            step_j = self._energies_j[-1] - before_j
+            (auto_s, auto_w), (own_s, own_w) = load.truth(Setting(BASELINE)), own_w
+            at_auto_j.append(at_auto_j[-1] + step_j * auto_s * auto_w / (own_s * own_w))
+
+    training = Watched(load, load, math.inf, 4)
+    session = Session([training.control()], training, 3, 30, lambda line: None)
+    session.run()
+    found = session.summary()
+    low, likely, high = found["auto_would_have_taken_j"]
+    assert found["energy_j"] == pytest.approx(training._energies_j[-1], rel=0.01)  # the look comes before
+    saved_j = at_auto_j[-1] - training._energies_j[-1]
+    assert likely - found["energy_j"] == pytest.approx(saved_j, rel=0.05) and saved_j > 0
+    assert low < likely < high and high - low < 0.5 * saved_j

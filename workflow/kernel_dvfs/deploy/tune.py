@@ -13,8 +13,9 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.deploy.command import attend, start
@@ -42,6 +43,7 @@ _TELL_EVERY_S = 300.0
 _PAUSE = 5.0  # times the usual time between two signs of progress: a checkpoint, an evaluation, not a step
 _LEAST_PAUSE_S = 2.0
 _EDGE_LIMIT_S = 2.0
+_TAIL = NormalDist().inv_cdf(0.9)  # standard errors of a bound that holds with 90 %
 _LONGEST_WAIT_S = 3600.0  # a condition takes no wait without end
 
 
@@ -159,8 +161,10 @@ class Session:
         self._look_scatter = 0.0  # of that look
         self._scatter = 0.0  # sd of a step's time in the last block, as a share
         self._more_points: float | None = None  # what another ten minutes may bring
-        self._kept_j = 0.0  # energy since the pair was kept
-        self._kept_from_mj = [0] * len(controls)
+        self._counted_mj: list[int] | None = None  # counters when energy was counted last; None before the first look
+        self._energy_j = 0.0  # since then
+        self._kept_gain: Gain | None = None  # of the pair at which the training runs between two checks
+        self._saved_j, self._saved_var = 0.0, 0.0  # of that, what auto would have taken more, and its variance
         self.surprise: str | None = None  # why clocks went back to auto for good
 
     def run(self) -> None:
@@ -173,7 +177,8 @@ class Session:
             self.surprise = "; ".join(lines(error)) or type(error).__name__
             self._say(f"clocks go back to auto: {self.surprise}; the training goes on")
         finally:
-            self._count_kept()
+            with suppress(InputError):  # a counter that is gone has ended all this
+                self._count(self._kept_gain)
             try:
                 self.clocks.ask(BASELINE)
             except (InputError, ExceptionGroup) as error:
@@ -199,17 +204,17 @@ class Session:
             "phase": procedure.phase,
             "rounds_in_all": len(procedure.rounds),
             "more_points_at_most": self._more_points,
+            "energy_j": self._energy_j,
+            "auto_would_have_taken_j": [
+                self._energy_j + self._saved_j + side * _TAIL * math.sqrt(self._saved_var) for side in (-1, 0, 1)
+            ],
             "tried": [{"pair": told(pair)} | _told(each) for pair, each in procedure.tried()],
         }
         if (own := procedure.gain) and not self.surprise:
-            half = own.high()[1] - own.energy
-            kept_j = self._kept_j
             found |= _told(own) | {
                 "pair": told(procedure.kept),
                 "arguments": arguments(procedure.kept),
                 "step_j": found["auto_step_j"] * math.exp(own.energy),
-                "kept_energy_j": kept_j,
-                "auto_would_have_taken_j": [kept_j * math.exp(sign * half - own.energy) for sign in (-1, 0, 1)],
             }
             if self._samples:
                 found["sample_j"] = found["step_j"] / self._samples
@@ -229,9 +234,7 @@ class Session:
         a_sample = f", {found['sample_j']:.4g} J a sample" if self._samples else ""
         low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
         counted = (
-            f"; {found['kept_energy_j'] / 3.6e6:.4g} kWh at it, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
-            if found["kept_energy_j"]
-            else ""
+            f"; {found['energy_j'] / 3.6e6:.4g} kWh since tuning began, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
         )
         return (
             f"{found['pair']} kept: {found['energy_change_percent']:+.2f} % energy (at most "
@@ -262,6 +265,7 @@ class Session:
                 f"{label(candidates.pairs[0])}, blocks of {block_s:.3g} s in turn with auto; nothing is set"
             )
             self._steps.sleep(math.inf)
+        self._count()
         whole = Procedure(candidates, self._slack_percent, self._seed)
         self._tune(whole, block_s)
         if board := self._by_pass(candidates, whole.kept):
@@ -270,7 +274,7 @@ class Session:
 
     def _tune(self, procedure: Procedure, block_s: float) -> None:
         """Follow a procedure until it says what to keep."""
-        from kernel_dvfs.deploy.tuning import told
+        from kernel_dvfs.deploy.tuning import scatter, told
 
         self._procedure = procedure
         began_s = told_s = self._steps.now_s()
@@ -282,8 +286,12 @@ class Session:
                 self._rest()
                 procedure.drop()
                 continue
-            now_s = self._steps.now_s()
+            now_s, rounds = self._steps.now_s(), len(procedure.rounds)
             procedure.add(block, (now_s - began_s) / self._end_s)
+            for each in procedure.rounds[rounds:]:
+                sd = math.sqrt(scatter(procedure.rounds)[1])
+                for pair in each.pairs:
+                    self._save(each.energy_j(pair), each.change(pair)[1], sd)
             if phase == "race" and procedure.phase == "walk":
                 self._say(f"found by trying; now shown in fresh blocks: {'; '.join(map(told, procedure.path))}")
             if now_s - told_s >= _TELL_EVERY_S:
@@ -336,10 +344,12 @@ class Session:
         assert procedure
         while procedure.kept != BASELINE:
             self.clocks.ask(procedure.kept)
-            self._kept_from_mj = self._energies_mj()
+            self._count()  # what was spent on trying saves what its rounds say
             self._say(self.last_line())
+            self._kept_gain = procedure.gain
             self._steps.sleep(_CHECK_EVERY_S)
-            self._count_kept()
+            self._count(self._kept_gain)
+            self._kept_gain = None
             if not procedure.check(self._check(procedure.kept, block_s)):
                 self._say("the steps have become slower than allowed: back to auto for good")
         self.clocks.ask(BASELINE)
@@ -389,10 +399,20 @@ class Session:
     def _energies_mj(self) -> list[int]:
         return [control.board.energy_mj() for control in self._controls]
 
-    def _count_kept(self) -> None:
-        if any(self._kept_from_mj):
-            self._kept_j += sum(now - then for now, then in zip(self._energies_mj(), self._kept_from_mj)) / 1000
-            self._kept_from_mj = [0] * len(self._controls)
+    def _count(self, gain: Gain | None = None) -> None:
+        """Count the energy since the last count, all of it at what is kept where its gain is given."""
+        now_mj = self._energies_mj()
+        used_j = sum(now - then for now, then in zip(now_mj, self._counted_mj or now_mj)) / 1000
+        self._counted_mj = now_mj
+        self._energy_j += used_j
+        if gain:
+            self._save(used_j, gain.energy, (gain.high()[1] - gain.energy) / _TAIL)
+
+    def _save(self, used_j: float, change: float, sd: float) -> None:
+        """Energy was used where auto would have used another amount; change: its logarithm."""
+        at_auto_j = used_j * math.exp(-change)
+        self._saved_j += at_auto_j - used_j
+        self._saved_var += (at_auto_j * sd) ** 2
 
     def _edges(self) -> list[tuple[int, float]]:
         """(mJ, s) of each GPU at the next move of its counter."""

@@ -95,6 +95,10 @@ class Round:
             energies.append(math.log(block.energy_j / block.steps))
         return _middle(times, place), _middle(energies, place)
 
+    def energy_j(self, pair: Setting) -> float:
+        """Of the pair's two blocks."""
+        return sum(block.energy_j for block, own in zip(self.blocks, self.order) if own == pair)
+
     def spreads(self) -> list[tuple[float, float]]:
         """(time, energy) differences of the two blocks of one pair, logarithms."""
         ends = zip(self.blocks[: len(self.blocks) // 2], reversed(self.blocks))

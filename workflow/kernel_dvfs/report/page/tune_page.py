@@ -13,8 +13,7 @@ _KWH = 3.6e6  # J
 
 def make(found: Mapping[str, Any]) -> str:
     """The page as HTML. found: the summary of a session (deploy.tune.Session)."""
-    kept = "kept_energy_j" in found
-    energies = [found["kept_energy_j"], *found["auto_would_have_taken_j"]] if kept else []
+    energies = [found["energy_j"], *found["auto_would_have_taken_j"]] if "energy_j" in found else []
     rows = [
         {
             "clocks": each["pair"],
@@ -28,7 +27,7 @@ def make(found: Mapping[str, Any]) -> str:
         "tune.html.j2",
         gpu=f"{found['gpus']} x {found['gpu']}" if found["gpus"] > 1 else found["gpu"],
         found=found,
-        kept=kept,
+        kept="arguments" in found,
         kwh=[f"{each / _KWH:.4g}" for each in energies],
         tried=table("tried", rows, drop=(), folds=True),
     )
