@@ -178,10 +178,11 @@ class Training(Steps):
         self._count += 1
 
 
-def tuned(training: Training, slack: float, seed: int, minutes: float) -> Setting:
-    """What the product keeps."""
-    session = Session([training.control()], training, slack, minutes, lambda line: None, BLOCK_S, seed=seed)
+def tuned(training: Training, slack: float, seed: int, minutes: float, say: Callable[[str], object]) -> Setting:
+    """What the product keeps. say: called with each of its lines."""
+    session = Session([training.control()], training, slack, minutes, say, BLOCK_S, seed=seed)
     session.run()
+    say(session.last_line())
     found = session.summary()
     assert not found["why"], found["why"]
     return Setting(parse(found["pair"].replace("-", ",")))
@@ -214,7 +215,9 @@ def bound(load: Load, pairs: list[Pair], best: float, scatter: float, slack: flo
 WAYS = "tune", "power limit", "grid"
 
 
-def study(loads: list[Load], scatter: float, slack: float, minutes: float) -> dict[str, Any]:
+def study(
+    loads: list[Load], scatter: float, slack: float, minutes: float, say: Callable[[str], object]
+) -> dict[str, Any]:
     """A row a way: regret in points, share within 0.3, share over the limit; of all loads."""
     spec = loads[0].spec
     cap_w = spec["governor"]["cap_w"]
@@ -228,7 +231,7 @@ def study(loads: list[Load], scatter: float, slack: float, minutes: float) -> di
         everything = [Setting(BASELINE), *limits, *(Setting(pair) for pair in candidates.pairs)]
         best = min(energy for time, energy in map(load.change, everything) if time <= slack / 100 + _OVER_TOLERANCE)
         tries: dict[str, Callable[[Training], Setting]] = {
-            "tune": lambda training, load=load: tuned(training, slack, load.seed, minutes),
+            "tune": lambda training, load=load: tuned(training, slack, load.seed, minutes, say),
             "power limit": lambda training: one_after_the_other(training, limits, slack, minutes),
             "grid": lambda training, grid=grid: one_after_the_other(training, grid, slack, minutes),
         }
@@ -255,6 +258,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--scatter", type=float, nargs="+", default=[1.0, 10.0], help="of a step, percent")
     parser.add_argument("--slack", type=float, nargs="+", default=[0.0, 1.0, 3.0], help="limits, percent")
+    parser.add_argument("--say", action="store_true", help="print what tune says, too")
     parser.add_argument("-o", "--output", metavar="T.json")
     options = parser.parse_args()
     spec = gpu_spec.resolve(options.gpu)
@@ -262,7 +266,7 @@ def main() -> None:
     rows = []
     for scatter in options.scatter:
         for slack in options.slack:
-            rows.append(row := study(loads, scatter / 100, slack, options.minutes))
+            rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
             told = "; ".join(
                 f"{way}: {row[way]['regret_points']:+.2f} points from the best pair, within 0.3 in "
                 f"{100 * row[way]['within_0.3_points']:.0f} %, over in {100 * row[way]['over_limit']:.0f} %"
