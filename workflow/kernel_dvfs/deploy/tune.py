@@ -37,6 +37,7 @@ _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shap
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
 _LEAST_STEPS = 5  # of a block
 _LOOK_STEPS, _LOOK_BLOCKS = 20, 2  # at auto, before anything is tried: at least both
+_CLOCK_LOOKS, _LOOK_EVERY_S = 9, 0.1
 _FIRST_STEP_S = 1200.0  # loading and compiling come before the first step
 _CHECK_EVERY_S = 3600.0
 _TELL_EVERY_S = 300.0
@@ -252,7 +253,11 @@ class Session:
         self._say(
             f"a step takes {step_s:.3g} s, {100 * self._scatter:.1f} % scatter, {look.energy_j / look.steps:.1f} J"
         )
-        core_mhz = statistics.median(control.seen()[0] for control in self._controls)
+        seen_mhz = []
+        for _ in range(_CLOCK_LOOKS):  # a governor at its power limit hunts
+            seen_mhz += [control.seen()[0] for control in self._controls]
+            self._steps.wait(_LOOK_EVERY_S)
+        core_mhz = statistics.median(seen_mhz)
         about = self._controls[0].about
         spec = gpu_spec.resolve(gpu_spec.of_board(about["name"]) or _GENERIC)
         candidates = Candidates(about["clocks"], spec, core_mhz)
