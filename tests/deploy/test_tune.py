@@ -186,14 +186,14 @@ def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(
     assert made.restored()
 
 
-def test_killed_outright_it_leaves_no_clock_locked(lab):
+def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab):
     made = lab()
-    process = start(made, training(made, 60), *COUNT)
+    process = start(made, training(made, 25), *COUNT)
     until_locked(made, process)
     process.kill()
     process.wait()
     assert made.restored()
-    process.communicate(timeout=120)
+    assert process.communicate(timeout=120)[0].endswith("done\n"), "it prints to who read it before"
 
 
 def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_at_auto(lab):

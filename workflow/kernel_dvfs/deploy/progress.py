@@ -2,23 +2,33 @@
 
 A command that printed to a terminal still does, so colours, bars that are drawn over and again, and lines that are not
 ended yet look as ever; it reads its input itself. Where both its streams go to one place they go through one channel,
-so that their order stays.
+so that their order stays. A process of its own passes on, so that a command outlives whoever started it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
+import selectors
+import subprocess
+import sys
 import termios
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import IO
 
+from kernel_dvfs import package
 from kernel_dvfs.errors import InputError
 
 _LONGEST_LINE = 1 << 16  # bytes that are looked at where no line ends
+_LEFT_OPEN_S = 10.0  # a process that the command leaves behind may hold its output open
+_RESIZE_EVERY_S = 0.5
+# a program that prints to a pipe writes late, and would tell many steps at once
+_AT_ONCE = {} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1"}
 
 
 def pattern_of(progress: str) -> re.Pattern[bytes]:
@@ -42,7 +52,6 @@ class Counter:
     def __init__(self, pattern: re.Pattern[bytes], step: Callable[[int], object]) -> None:
         self._pattern, self._step = pattern, step
         self._last: int | None = None
-        self._lock = threading.Lock()
 
     def line(self, line: bytes) -> None:
         """A line has been printed."""
@@ -50,115 +59,148 @@ class Counter:
         if not found or not (found[1] or b"").isdigit():
             return
         number = int(found[1])
-        with self._lock:
-            last = number if self._last is None else self._last
-            done = number - last if number >= last else 1 if 2 * number <= last else 0
-            if done or number == last:
-                self._last = number
+        last = number if self._last is None else self._last
+        done = number - last if number >= last else 1 if 2 * number <= last else 0
+        if done or number == last:
+            self._last = number
         if done:
             self._step(done)
 
 
 class Passing:
-    """with Passing(counter) as passing: start a command with passing.outputs as its (stdout, stderr), then `begin`.
+    """with Passing(progress, step) as passing: start a command with passing.outputs as its (stdout, stderr), then
+    `begin`. progress, step: as of Counter.
 
     environment: more variables for the command.
     """
 
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
+    def __init__(self, progress: str, step: Callable[[int], object]) -> None:
+        self._progress, self._step = progress, step
+        pattern_of(progress)
         places = [os.fstat(sink) for sink in (1, 2)]
         is_one = len({(place.st_dev, place.st_ino, place.st_rdev) for place in places}) == 1
-        self._channels = [_Channel(sink) for sink in ((1,) if is_one else (1, 2))]
-        self.outputs = self._channels[0].write_end, self._channels[-1].write_end
-        # a program that prints to a pipe writes late, and would tell many steps at once
-        self.environment = {} if any(each.is_terminal for each in self._channels) else _AT_ONCE
-        self._threads: list[threading.Thread] = []
+        self._sinks = (1,) if is_one else (1, 2)
+        self._ends = [_pair(sink) for sink in self._sinks]  # (read, write)
+        self.outputs = self._ends[0][1], self._ends[-1][1]
+        self.environment = {} if any(map(os.isatty, self._sinks)) else _AT_ONCE
+        self._relay: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._listen, name="kernel-dvfs steps", daemon=True)
 
     def __enter__(self) -> Passing:
         return self
 
     def begin(self) -> None:
         """The command has been started."""
-        for each in self._channels:
-            each.close_write_end()
-            self._threads.append(threading.Thread(target=self._pass_on, args=(each,), daemon=True))
-            self._threads[-1].start()
-
-    def look(self) -> None:
-        """The window may have another size now."""
-        for each in self._channels:
-            each.resize()
+        path = os.pathsep.join([package.FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])])
+        told_end, tells = os.pipe()
+        channels = [(end, sink) for (end, _), sink in zip(self._ends, self._sinks)]
+        told = json.dumps({"progress": self._progress, "channels": channels, "tells": tells})
+        self._relay = subprocess.Popen(
+            [sys.executable, "-m", "kernel_dvfs.deploy.progress", told],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[end for end, _ in channels] + [tells],
+            env=os.environ | {"PYTHONPATH": path},
+            text=True,
+            start_new_session=True,  # a signal to the group is not for it: the command may have more to say
+        )
+        os.close(tells)
+        self._close()
+        self._told = os.fdopen(told_end)
+        self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        for each in self._channels:
-            each.close_write_end()
-        for thread in self._threads:
-            thread.join(_LEFT_OPEN_S)
+        self._close()
+        if self._relay:
+            with suppress(subprocess.TimeoutExpired):
+                self._relay.wait(_LEFT_OPEN_S)
+                self._thread.join(_LEFT_OPEN_S)
 
-    def _pass_on(self, channel: _Channel) -> None:
-        rest = b""
-        while data := channel.read():
-            if not channel.write(data):
-                return
-            *whole, rest = re.split(rb"[\r\n]", (rest + data)[-_LONGEST_LINE:])
-            for line in whole:
-                self._counter.line(line)
-        self._counter.line(rest)
+    def _listen(self) -> None:
+        for line in self._told:
+            self._step(int(line))
 
-
-_AT_ONCE = {} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1"}
-_LEFT_OPEN_S = 10.0  # a process that the command leaves behind may hold its output open
+    def _close(self) -> None:
+        for ends in self._ends:
+            for each in ends:
+                os.close(each)
+        self._ends = []
 
 
-class _Channel:
-    """What a command prints, to where this process prints."""
+def _pair(sink: int) -> tuple[int, int]:
+    """(read end, write end) of a channel to where `sink` leads."""
+    if not os.isatty(sink):
+        return os.pipe()
+    read_end, write_end = pty.openpty()
+    own = termios.tcgetattr(sink)
+    own[1] &= ~termios.OPOST  # the real terminal makes of a line feed what it wants
+    own[3] &= ~termios.ECHO
+    termios.tcsetattr(write_end, termios.TCSANOW, own)
+    _resize(read_end, sink)
+    return read_end, write_end
 
-    def __init__(self, sink: int) -> None:
-        self._sink = sink
-        self.is_terminal = os.isatty(sink)
-        self._read_end, self.write_end = pty.openpty() if self.is_terminal else os.pipe()
-        self._size = b""
-        if self.is_terminal:
-            own = termios.tcgetattr(sink)
-            own[1] &= ~termios.OPOST  # the real terminal makes of a line feed what it wants
-            own[3] &= ~termios.ECHO
-            termios.tcsetattr(self.write_end, termios.TCSANOW, own)
-            self.resize()
 
-    def resize(self) -> None:
-        if self.is_terminal:
-            with suppress(OSError):
-                size = fcntl.ioctl(self._sink, termios.TIOCGWINSZ, bytes(8))
-                if size != self._size:
-                    fcntl.ioctl(self._read_end, termios.TIOCSWINSZ, size)
-                    self._size = size
+def _resize(read_end: int, sink: int) -> None:
+    with suppress(OSError):
+        fcntl.ioctl(read_end, termios.TIOCSWINSZ, fcntl.ioctl(sink, termios.TIOCGWINSZ, bytes(8)))
 
-    def close_write_end(self) -> None:
-        if self.write_end >= 0:
-            os.close(self.write_end)
-            self.write_end = -1
 
-    def read(self) -> bytes:
+# --- the other process ------------------------------------------------------------------------------------------------
+
+
+def main(progress: str, channels: list[tuple[int, int]], tells: int) -> None:
+    """Pass on until the command's output ends, also where nobody hears of its steps any more.
+
+    channels: (file to read, file to write); tells: file for how many steps are done, a number a line.
+    """
+    told: IO[str] | None = os.fdopen(tells, "w")
+
+    def tell(steps: int) -> None:
+        nonlocal told
         try:
-            data = os.read(self._read_end, 1 << 16)
-        except OSError:  # how a terminal ends
-            data = b""
-        if not data:
-            self._close_read_end()
-        return data
-
-    def write(self, data: bytes) -> bool:
-        """Whether it could be passed on; else whoever read it is gone, and the command is to learn that as ever."""
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._sink, view) :]
+            if told:
+                told.write(f"{steps}\n")
+                told.flush()
         except OSError:
-            self._close_read_end()
-            return False
-        return True
+            told = None
 
-    def _close_read_end(self) -> None:
-        read_end, self._read_end = self._read_end, -1
-        os.close(read_end)
+    counter = Counter(pattern_of(progress), tell)
+    rests = {read_end: b"" for read_end, _ in channels}
+    with selectors.DefaultSelector() as open_ends:
+        for read_end, sink in channels:
+            open_ends.register(read_end, selectors.EVENT_READ, sink)
+        while open_ends.get_map():
+            for key, _ in open_ends.select(_RESIZE_EVERY_S):
+                data = _read(key.fd)
+                *whole, rest = re.split(rb"[\r\n]", (rests[key.fd] + data)[-_LONGEST_LINE:])
+                rests[key.fd] = rest
+                if not data or not _write(key.data, data):
+                    # its reader is gone: the command is to learn that as ever
+                    whole.append(rest)
+                    open_ends.unregister(key.fd)
+                    os.close(key.fd)
+                for line in whole:
+                    counter.line(line)
+            for key in open_ends.get_map().values():
+                if os.isatty(key.data):
+                    _resize(key.fd, key.data)
+
+
+def _read(read_end: int) -> bytes:
+    try:
+        return os.read(read_end, 1 << 16)
+    except OSError:  # how a terminal ends
+        return b""
+
+
+def _write(sink: int, data: bytes) -> bool:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(sink, view) :]
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

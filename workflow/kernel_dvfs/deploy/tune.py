@@ -23,7 +23,7 @@ from kernel_dvfs.deploy.control import facts_of
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.marks import Marks
 from kernel_dvfs.deploy.passes import LEAST_CHANGES, Clocks
-from kernel_dvfs.deploy.progress import Counter, Passing, pattern_of
+from kernel_dvfs.deploy.progress import Passing, pattern_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
@@ -508,7 +508,8 @@ def tune_command(
     command is started.
     """
     steps, latency_s = Steps(), _change_s(latency)
-    counter = Counter(pattern_of(progress), steps.step) if progress is not None else None
+    if progress is not None:
+        pattern_of(progress)
     with _held(gpus, through, dry_run, say) as controls:
         for control in controls:
             if control.processes and not share:
@@ -521,9 +522,9 @@ def tune_command(
             session = Session(
                 *(controls, steps, slack_percent, minutes, say, block_s, samples),
                 latency_s=latency_s,
-                counts_marks=counter is None,
+                counts_marks=progress is None,
             )
-            code = _run(words, counter, session, steps, held)
+            code = _run(words, progress, session, steps, held)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
     say(session.last_line())
@@ -532,7 +533,7 @@ def tune_command(
 
 def _run(
     words: Sequence[str],
-    counter: Counter | None,
+    progress: str | None,
     session: Session,
     steps: Steps,
     held: set[int | signal.Signals],
@@ -544,17 +545,15 @@ def _run(
         stack.callback(receiver.join)
         stack.callback(marks.stop)
         receiver.start()
-        if counter:
-            passing = stack.enter_context(Passing(counter))
+        if progress is not None:
+            passing = stack.enter_context(Passing(progress, steps.step))
             child = start(words, held, marks.environment | passing.environment, passing.outputs)
             passing.begin()
-            look: Callable[[], object] = passing.look
         else:
             child = start(words, held, marks.environment)
-            look = int
         with _followed(session, steps):
             try:
-                attend(child, look)
+                attend(child, lambda: None)
             except BaseException:
                 child.kill()
                 child.wait()
