@@ -1,17 +1,20 @@
 """Does `kernel-dvfs tune` find the clocks of a running training? Beside a power limit found Zeus's way, and a grid.
 
 A training on a simulated board, in virtual time: its steps are a mix of dense products and memory-bound kernels that
-each seed draws; step times and power scatter, drift, and in the middle the sequences become half as long again. Three
-ways have the same minutes on the same training:
+each seed draws; step times and power scatter, drift, and in the middle the sequences become half as long again. The
+board's energy counter moves every 100 ms. Three ways have the same minutes on the same training:
 
-* tune: the procedure of kernel_dvfs.deploy.tuning.
+* tune: kernel_dvfs.deploy.tune.Session as it runs beside a real training, in virtual time: it sees signs of steps and
+  the counter, and asks for clocks.
 * power limit: what Zeus's GlobalPowerLimitOptimizer does: limits in steps of 25 W from the highest, one after the
   other, a window each, and the one of least energy whose mean step keeps the limit against the highest.
 * grid: clock pairs, coarse, one after the other with the same length of time each, auto first; best as above.
 
 Printed per scatter and limit: how far from the least energy that any pair or power limit reaches within the limit
 (points of auto's energy: mean, and share of seeds within 0.3), and how often the way ends over the limit, by the
-simulated truth. All of it is simulated.
+simulated truth. The bound is what nobody can beat who shows a pair by rounds of blocks with 90 %: one who knows every
+truth, and spends all minutes on showing the one pair with the highest saving times chance to pass. All of it is
+simulated.
 
     python experiments/searches/tuning.py --seeds 50 -o tuning.json
 """
@@ -20,19 +23,30 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import statistics
-from typing import Any, NamedTuple
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
-from kernel_dvfs.deploy.tuning import Block, Candidates, Procedure
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices
+
+from kernel_dvfs.deploy.holder import Holder
+from kernel_dvfs.deploy.tune import Ended, Session, Steps
+from kernel_dvfs.deploy.tuning import OVER, Block, Candidates
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, parse
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Work, parameters
 
-BLOCK_S, SETTLE_S = 5.0, 0.5
+BLOCK_S, LOST_S = 5.0, 0.7  # of a block; to settle, and to the next move of the counter
 _STEP_S = 0.4  # at auto
+_COUNTER_S = 0.1  # from move to move
+_POWER_SD = 0.01  # of a step
 _OVER_TOLERANCE = 1e-4  # a share of time that no measurement could tell
 
 
@@ -43,14 +57,14 @@ class Setting(NamedTuple):
     cap_w: float | None = None
 
 
-class Training:
-    """A training in virtual time. scatter: sd of a step's time, as a share; minutes: when tuning ends."""
+class Load:
+    """What a seed's training is, in truth. memory_share: of a step, memory-bound; None: the seed draws it."""
 
-    def __init__(self, spec: dict[str, Any], seed: int, scatter: float, minutes: float) -> None:
-        self.random = random.Random(f"{seed} {scatter}")
-        self._spec, self._scatter, self._end_s = spec, scatter, 60 * minutes
-        self.now_s = 0.0
-        memory_share = self.random.uniform(0.1, 0.5)
+    def __init__(self, spec: dict[str, Any], seed: int, memory_share: float | None = None) -> None:
+        draw = random.Random(seed)
+        self.spec, self.seed = spec, seed
+        drawn = draw.uniform(0.1, 0.5)
+        memory_share = drawn if memory_share is None else memory_share
         unit = [Work("gemm", 1e12, 0, 0, 1e9), Work("residual", 0, 1e8, 0, 4e9)]
         kernels = [parameters(spec, work) for work in unit]
         alone = [settle(spec, [(kernel, 1)], BASELINE, 60).time_s for kernel in kernels]
@@ -58,87 +72,181 @@ class Training:
         self._load = [
             (kernel, max(1, round(share * _STEP_S / one_s))) for kernel, share, one_s in zip(kernels, shares, alone)
         ]
-        self._drift = self.random.uniform(-0.03, 0.03)  # of a step's time, over the minutes
+        self.drift = draw.uniform(-0.03, 0.03)  # of a step's time, over the minutes
         self.auto_core_mhz = settle(spec, self._load, BASELINE, 60).core_mhz
         self._truths: dict[Setting, tuple[float, float]] = {}
 
     def truth(self, setting: Setting) -> tuple[float, float]:
-        """(s, J) of a step, without scatter and drift."""
+        """(s, W) of a step, without scatter and drift."""
         if setting not in self._truths:
-            spec = self._spec
+            spec = self.spec
             if setting.cap_w is not None:
                 spec = spec | {"governor": spec["governor"] | {"cap_w": setting.cap_w}}
             state = settle(spec, self._load, setting.pair, 60)
-            self._truths[setting] = state.time_s, state.time_s * state.power_w
+            self._truths[setting] = state.time_s, state.power_w
         return self._truths[setting]
 
     def change(self, setting: Setting) -> tuple[float, float]:
         """(time, energy) against auto, as shares, in truth."""
-        (time_s, energy_j), (auto_s, auto_j) = self.truth(setting), self.truth(Setting(BASELINE))
-        return time_s / auto_s - 1, energy_j / auto_j - 1
+        (time_s, power_w), (auto_s, auto_w) = self.truth(setting), self.truth(Setting(BASELINE))
+        return time_s / auto_s - 1, time_s * power_w / (auto_s * auto_w) - 1
 
-    def block(self, setting: Setting, block_s: float = BLOCK_S) -> Block:
-        """Train for about block_s at a setting; steps before the clocks have settled are not counted."""
-        own_s, own_j = self.truth(setting)
-        self.now_s += SETTLE_S
-        longer = 1 + self._drift * self.now_s / self._end_s
-        if self.now_s > self._end_s / 2:
+
+class Training(Steps):
+    """A training in virtual time, which ends soon after the minutes. scatter: sd of a step's time, as a share.
+
+    It is the steps that a Session follows, and by `control` the GPU that it asks.
+    """
+
+    def __init__(self, load: Load, scatter: float, minutes: float) -> None:
+        super().__init__()
+        self._random = random.Random(f"{load.seed} {scatter}")
+        self._load, self._scatter, self._minutes_s = load, scatter, 60 * minutes
+        self._now_s, self._end_s = 0.0, 60 * minutes + 600
+        self.setting = Setting(BASELINE)
+        self._times_s, self._energies_j = deque([0.0], 64), deque([0.0], 64)  # at the ends of steps
+
+    def control(self) -> Holder:
+        """The GPU, as a Session asks it."""
+        about = {"name": self._load.spec["name"], "clocks": self._load.spec["clocks"]}
+        made = SimpleNamespace(about=about, reads_only=False, pair=BASELINE, board=self)
+
+        def ask(pair: Pair) -> None:
+            made.pair = Pair(*pair)
+            self.setting = Setting(made.pair)
+
+        made.ask, made.to_auto = ask, lambda: ask(BASELINE)
+        made.seen = lambda: (self._load.auto_core_mhz, 0)
+        return cast(Holder, made)
+
+    def energy_mj(self) -> int:
+        """The counter."""
+        at_s = math.floor(self._now_s / _COUNTER_S) * _COUNTER_S
+        while self._times_s[-1] <= at_s:
+            self._train()
+        after = bisect_right(self._times_s, at_s)
+        (begin_s, end_s), (begin_j, end_j) = (
+            (self._times_s[after - 1], self._times_s[after]),
+            (self._energies_j[after - 1], self._energies_j[after]),
+        )
+        return round(1000 * (begin_j + (at_s - begin_s) / (end_s - begin_s) * (end_j - begin_j)))
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    def wait(self, seconds: float) -> None:
+        """To the counter's next move: looks before it would see nothing."""
+        move_s = (math.floor(self._now_s / _COUNTER_S) + 1) * _COUNTER_S
+        self._now_s = move_s + seconds * self._random.random()
+
+    def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
+        found: list[tuple[int, float]] = []
+        while not found or found[-1][0] - found[0][0] < least or found[-1][1] - found[0][1] < lasting_s:
+            if found or self._times_s[-1] < begin_s:
+                self._train()
+            if self._times_s[-1] >= begin_s:
+                found.append((self._count, self._times_s[-1]))
+            if self._times_s[-1] > self._end_s:
+                raise Ended
+        self._now_s = max(self._now_s, found[-1][1])
+        return found
+
+    def sleep(self, seconds: float) -> None:
+        raise Ended  # what is kept by now is the answer
+
+    def window(self, setting: Setting, seconds: float) -> Block:
+        """Train for about so long at a setting; steps before the clocks have settled are not counted."""
+        self.setting = setting
+        begin_s = self._times_s[-1] + LOST_S
+        while self._times_s[-1] < begin_s:
+            self._train()
+        first = self._count, self._times_s[-1], self._energies_j[-1]
+        while self._times_s[-1] < first[1] + seconds:
+            self._train()
+        return Block(self._count - first[0], self._times_s[-1] - first[1], self._energies_j[-1] - first[2])
+
+    def _train(self) -> None:
+        """A step."""
+        own_s, own_w = self._load.truth(self.setting)
+        longer = 1 + self._load.drift * self._times_s[-1] / self._minutes_s
+        if self._times_s[-1] > self._minutes_s / 2:
             longer *= 1.5
-        steps = max(5, round(block_s / (own_s * longer)))
-        factor = sum(max(0.2, self.random.gauss(1, self._scatter)) for _ in range(steps)) / steps
-        time_s = steps * own_s * longer * factor
         # what makes a step longer takes energy, too; the power has a scatter of its own
-        energy_j = time_s * own_j / own_s * self.random.gauss(1, 0.003)
-        self.now_s += time_s
-        return Block(steps, time_s, energy_j)
+        time_s = own_s * longer * max(0.2, self._random.gauss(1, self._scatter))
+        self._times_s.append(self._times_s[-1] + time_s)
+        self._energies_j.append(self._energies_j[-1] + time_s * own_w * self._random.gauss(1, _POWER_SD))
+        self._count += 1
 
 
-def tuned(training: Training, candidates: Candidates, slack: float, seed: int, minutes: float) -> Setting:
-    """What the product's own procedure keeps."""
-    procedure = Procedure(candidates, slack, seed)
-    while procedure.phase != "keep":
-        block = training.block(Setting(procedure.pair))
-        procedure.add(block, training.now_s / (60 * minutes))
-    return Setting(procedure.kept)
+def tuned(training: Training, slack: float, seed: int, minutes: float, say: Callable[[str], object]) -> Setting:
+    """What the product keeps. say: called with each of its lines."""
+    session = Session([training.control()], training, slack, minutes, say, BLOCK_S, seed=seed)
+    session.run()
+    say(session.last_line())
+    found = session.summary()
+    assert not found["why"], found["why"]
+    return Setting(parse(found["pair"].replace("-", ",")))
 
 
 def one_after_the_other(training: Training, settings: list[Setting], slack: float, minutes: float) -> Setting:
     """A window each, the first one the baseline; the least energy whose mean step keeps the limit."""
-    window_s = 60 * minutes / len(settings) - SETTLE_S
-    seen = [training.block(setting, window_s) for setting in settings]
+    window_s = 60 * minutes / len(settings) - LOST_S
+    seen = [training.window(setting, window_s) for setting in settings]
     limit_s = (1 + slack / 100) * seen[0].time_s / seen[0].steps
     kept = [place for place, block in enumerate(seen) if block.time_s / block.steps <= limit_s] or [0]
     return settings[min(kept, key=lambda place: seen[place].energy_j / seen[place].steps)]
 
 
-def study(gpu: str, scatter: float, slack: float, seeds: int, minutes: float) -> dict[str, Any]:
-    """A row a way: regret in points, share within 0.3, share over the limit; of so many seeds."""
-    spec = gpu_spec.resolve(gpu)
+def bound(load: Load, pairs: list[Pair], best: float, scatter: float, slack: float, minutes: float) -> dict[str, float]:
+    """What one who knows every truth can show: {regret_points, within_0.3_points}."""
+    normal = statistics.NormalDist()
+    rounds = 60 * minutes / (4 * (BLOCK_S + LOST_S))
+    se = scatter / math.sqrt(BLOCK_S / _STEP_S * rounds)
+    found = (0.0, -best, best >= -0.003)  # auto: chance x energy, regret
+    for pair in pairs:
+        time, energy = load.change(Setting(pair))
+        if time > slack / 100 + _OVER_TOLERANCE:
+            continue
+        passes = normal.cdf((slack / 100 - time) / se - normal.inv_cdf(1 - OVER))
+        found = min(found, (passes * energy, passes * energy - best, passes * (energy - best <= 0.003)))
+    return {"regret_points": 100 * found[1], "within_0.3_points": found[2]}
+
+
+WAYS = "tune", "power limit", "grid"
+
+
+def study(
+    loads: list[Load], scatter: float, slack: float, minutes: float, say: Callable[[str], object]
+) -> dict[str, Any]:
+    """A row a way: regret in points, share within 0.3, share over the limit; of all loads."""
+    spec = loads[0].spec
     cap_w = spec["governor"]["cap_w"]
     limits = [Setting(BASELINE, cap_w - 25 * n) for n in range(int(cap_w / 2 / 25) + 1)]
-    ways: dict[str, list[tuple[float, float]]] = {"tune": [], "power limit": [], "grid": []}
-    for seed in range(seeds):
-        truth = Training(spec, seed, scatter, minutes)
-        candidates = Candidates(spec["clocks"], spec, truth.auto_core_mhz)
+    ways: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    bounds = []
+    for load in loads:
+        candidates = Candidates(spec["clocks"], spec, load.auto_core_mhz)
         coarse = candidates.pairs[:: math.ceil(len(candidates.pairs) / 24)]
         grid = [Setting(BASELINE), *(Setting(pair) for pair in coarse)]
         everything = [Setting(BASELINE), *limits, *(Setting(pair) for pair in candidates.pairs)]
-        best = min(energy for time, energy in map(truth.change, everything) if time <= slack / 100 + _OVER_TOLERANCE)
-        made = {
-            "tune": tuned(Training(spec, seed, scatter, minutes), candidates, slack, seed, minutes),
-            "power limit": one_after_the_other(Training(spec, seed, scatter, minutes), limits, slack, minutes),
-            "grid": one_after_the_other(Training(spec, seed, scatter, minutes), grid, slack, minutes),
+        best = min(energy for time, energy in map(load.change, everything) if time <= slack / 100 + _OVER_TOLERANCE)
+        tries: dict[str, Callable[[Training], Setting]] = {
+            "tune": lambda training, load=load: tuned(training, slack, load.seed, minutes, say),
+            "power limit": lambda training: one_after_the_other(training, limits, slack, minutes),
+            "grid": lambda training, grid=grid: one_after_the_other(training, grid, slack, minutes),
         }
-        for way, setting in made.items():
-            time, energy = truth.change(setting)
+        for way, run in tries.items():
+            time, energy = load.change(run(Training(load, scatter, minutes)))
             ways[way].append((100 * (energy - best), 100 * time - slack))
-    row: dict[str, Any] = {"gpu": gpu, "scatter_percent": 100 * scatter, "slack_percent": slack, "seeds": seeds}
+        bounds.append(bound(load, candidates.pairs, best, scatter, slack, minutes))
+    row: dict[str, Any] = {"scatter_percent": 100 * scatter, "slack_percent": slack, "seeds": len(loads)}
     for way, found in ways.items():
         row[way] = {
             "regret_points": statistics.mean(regret for regret, _ in found),
-            "within_0.3_points": sum(r <= 0.3 and o <= 100 * _OVER_TOLERANCE for r, o in found) / seeds,
-            "over_limit": sum(over > 100 * _OVER_TOLERANCE for _, over in found) / seeds,
+            "within_0.3_points": sum(r <= 0.3 and o <= 100 * _OVER_TOLERANCE for r, o in found) / len(loads),
+            "over_limit": sum(over > 100 * _OVER_TOLERANCE for _, over in found) / len(loads),
         }
+    row["bound"] = {key: statistics.mean(each[key] for each in bounds) for key in bounds[0]}
     return row
 
 
@@ -146,21 +254,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="h200_sxm")
     parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--scatter", type=float, nargs="+", default=[1.0, 10.0], help="of a step, percent")
+    parser.add_argument("--slack", type=float, nargs="+", default=[0.0, 1.0, 3.0], help="limits, percent")
+    parser.add_argument("--say", action="store_true", help="print what tune says, too")
     parser.add_argument("-o", "--output", metavar="T.json")
     options = parser.parse_args()
+    spec = gpu_spec.resolve(options.gpu)
+    loads = [Load(spec, options.first_seed + seed) for seed in range(options.seeds)]
     rows = []
-    for scatter in (0.01, 0.10):
-        for slack in (0.0, 1.0, 3.0):
-            rows.append(row := study(options.gpu, scatter, slack, options.seeds, options.minutes))
+    for scatter in options.scatter:
+        for slack in options.slack:
+            rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
             told = "; ".join(
                 f"{way}: {row[way]['regret_points']:+.2f} points from the best pair, within 0.3 in "
                 f"{100 * row[way]['within_0.3_points']:.0f} %, over in {100 * row[way]['over_limit']:.0f} %"
-                for way in ("tune", "power limit", "grid")
+                for way in WAYS
             )
-            print(f"simulated {options.gpu}, scatter {100 * scatter:g} %, limit {slack:g} %: {told}", flush=True)
+            at_best = row["bound"]
+            print(
+                f"simulated {options.gpu}, scatter {scatter:g} %, limit {slack:g} %: {told}; bound: "
+                f"{at_best['regret_points']:+.2f}, within 0.3 in {100 * at_best['within_0.3_points']:.0f} %",
+                flush=True,
+            )
     if options.output:
-        write_json(options.output, {"rows": rows, "minutes": options.minutes})
+        write_json(
+            options.output,
+            {"gpu": options.gpu, "minutes": options.minutes, "first_seed": options.first_seed, "rows": rows},
+        )
 
 
 if __name__ == "__main__":

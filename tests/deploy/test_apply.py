@@ -163,6 +163,33 @@ def test_passes_that_the_command_marks_get_their_clocks(lab):
     assert made.restored() and int(made.boards.get("sets")) - sets >= 8
 
 
+def test_pairs_of_passes_may_be_given_by_themselves(lab):
+    made = lab()
+    words = ("--pair", "forward=1500,auto", "--pair", "backward=auto,2201")
+    process = start(made, *words, code=PASSES.format(names=list(PAIRS)))
+    until(lambda: made.boards.locks == ("345-1500", "none"))
+    until(lambda: made.boards.locks == ("none", "2201-2201"))
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, said
+    assert "forward 2 times at 1500-auto, backward 2 times at auto-2201" in said and made.restored()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["1500,auto", "1200,auto"], "given twice for the whole run"),
+        (["forward=1500,auto", "forward=1200,auto"], "given twice for pass forward"),
+        (["forward=1500,auto", "1200,auto"], "name the pass of each pair"),
+        (["forward=fast"], "clocks 'fast'"),
+    ],
+)
+def test_pairs_that_contradict_each_other_are_refused(lab, words, says):
+    made = lab()
+    done = apply(made, *[word for each in words for word in ("--pair", each)])
+    assert done.returncode == 2 and says in done.stderr and done.stderr.count("error: ") == 1
+    assert made.boards.get("sets") == "0"
+
+
 def test_a_mark_that_the_schedule_does_not_know_sends_the_clocks_to_auto_for_good(lab):
     made = lab()
     code = PASSES.format(names=["forward", "optimizer", "backward"])

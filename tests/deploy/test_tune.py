@@ -4,16 +4,28 @@ The training's steps take the time that a board bound by its core takes at the c
 whole chain is tried: steps counted, clocks tried, a pair kept. Blocks are short here, and so is the tuning.
 """
 
+import fcntl
 import json
+import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.deploy.tune import Ended, Paused, Steps
+from kernel_dvfs.deploy.progress import Counter, pattern_of
+from kernel_dvfs.deploy.tune import Ended, Paused, Silent, Steps
+from kernel_dvfs.errors import InputError
+
+HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
+DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
 
 # a step: 2 ms that no clock changes, and 30 ms at 1980 MHz that the core clock does
 TRAINING = """
@@ -43,18 +55,27 @@ def training(made, seconds, tell=PRINTS, code=0, share=1.0):
     return TRAINING.format(uuid=made.boards.uuid, seconds=seconds, tell=tell, code=code, share=share)
 
 
-def start(made, code, *words):
+def started(made, *words):
+    """In a group of its own, as a job is."""
     return subprocess.Popen(
-        [sys.executable, "-m", "kernel_dvfs", "tune", "--block", "1", *words, "--", sys.executable, "-c", code],
+        words,
         env=made.environment(),
         cwd=made.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
-def until_locked(made):
+def start(made, code, *words):
+    tune = (sys.executable, "-m", "kernel_dvfs", "tune", "--block", "1", *words)
+    return started(made, *tune, "--", sys.executable, "-c", code)
+
+
+def until_locked(made, process):
+    """Past the probe, which comes before the training begins: it prints, or is known to take steps."""
+    assert process.stdout.readline(), process.stderr.read()
     end = time.monotonic() + 60
     while made.boards.locks == ("none", "none"):
         assert time.monotonic() < end
@@ -64,7 +85,8 @@ def until_locked(made):
 def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     made = lab()
     # a tenth of the step follows the core, so the lowest clock that is tried, half of auto's, is far within 40 %
-    process = start(made, training(made, 58, share=0.1), *COUNT, "--slack", "40", "--minutes", "0.5", "--report", "r")
+    words = [*COUNT, "--slack", "40", "--minutes", "0.5", "--report", "r", "--page", "p.html", "--samples", "64"]
+    process = start(made, training(made, 58, share=0.1), *words)
     out, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert re.fullmatch(r"(iter \d+/1000 loss 2\.5\n)+done\n", out)
@@ -76,8 +98,13 @@ def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     assert report["time_change_percent"] == pytest.approx(slower, abs=3)
     assert report["energy_change_percent"] < -2 and report["time_change_at_most_percent"] <= 40
     low, likely, high = report["auto_would_have_taken_j"]
-    assert report["kept_energy_j"] < low < likely < high
+    assert report["energy_j"] < low < likely < high
     assert f"next time: kernel-dvfs apply --pair {core},{mem} -- COMMAND" in said
+    assert report["sample_j"] == pytest.approx(report["step_j"] / 64) and "J a sample" in said
+    page = (made.folder / "p.html").read_text()
+    assert f"kernel-dvfs apply --pair {core},{mem} -- COMMAND" in page and page.count("<tr>") == 1 + len(
+        report["tried"]
+    )
     assert made.restored()
 
 
@@ -103,55 +130,200 @@ def test_where_no_step_is_told_nothing_is_set_and_the_training_runs_on(lab):
     assert process.returncode == 0 and out.endswith("done\n") and "no steps were told" in said and made.restored()
 
 
-def test_the_trainings_own_crash_restores(lab):
+# what dies: the training in its command, or the process that tunes itself
+IN_PYTHON = """
+import time, kernel_dvfs
+with kernel_dvfs.tune(slack_percent=3, block_s=1) as tuner:
+    while True:
+        time.sleep(0.03)
+        tuner.step()
+        {tell}
+"""
+DIES = (
+    "import os, sys; sys.path.insert(0, {hooks!r}); "
+    "os.path.exists('die') and __import__('simulated_load')._DEATHS[{death!r}]()"
+)
+
+
+@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("way", ["around a command", "in Python"])
+def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way, death):
     made = lab()
-    process = start(made, training(made, 18, code=9), *COUNT)
-    until_locked(made)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 9, said
+    dies = DIES.format(hooks=HOOKS, death=death)
+    if way == "in Python":
+        process = started(made, sys.executable, "-c", IN_PYTHON.format(tell=dies))
+    else:
+        process = start(made, training(made, 300, f"{PRINTS}; {dies}"), *COUNT)
+    until_locked(made, process)
+    (made.folder / "die").touch()
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode, said
+    if way != "in Python" and death == "os._exit":
+        assert process.returncode == 3, "the training's own exit code"
     assert made.restored()
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signals_reach_the_training_and_the_clocks_come_back(lab, name):
     made = lab()
-    process = start(made, training(made, 60), *COUNT)
-    until_locked(made)
+    process = start(made, training(made, 300), *COUNT)
+    until_locked(made, process)
     process.send_signal(getattr(signal, name))
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode in (1, 128 + getattr(signal, name), 130) and made.restored()
 
 
-def test_killed_outright_it_leaves_no_clock_locked(lab):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(lab, name):
+    """A batch system and a terminal signal every process of the job."""
     made = lab()
-    process = start(made, training(made, 40), *COUNT)
-    until_locked(made)
+    saves = f"import signal; signal.signal(signal.{name}, lambda *_: (print('saved', flush=True), os._exit(7)))"
+    process = start(made, f"import os\n{saves}\n{training(made, 300)}", *COUNT)
+    until_locked(made, process)
+    os.killpg(process.pid, getattr(signal, name))
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 7 and "saved" in out and "next time" not in said
+    assert made.restored()
+
+
+def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab):
+    made = lab()
+    process = start(made, training(made, 25), *COUNT)
+    until_locked(made, process)
     process.kill()
     process.wait()
-    end = time.monotonic() + 30
-    while made.boards.locks != ("none", "none") and time.monotonic() < end:
-        time.sleep(0.05)
     assert made.restored()
-    process.communicate(timeout=60)
+    assert process.communicate(timeout=120)[0].endswith("done\n"), "it prints to who read it before"
 
 
-def test_a_loop_of_python_is_tuned_in_its_own_process(lab):
+def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_at_auto(lab):
+    made = lab()
+    process = start(made, training(made, 25), *COUNT)
+    until_locked(made, process)
+    holder = subprocess.run(["pgrep", "-f", f"deploy.holder.*{made.boards.uuid}"], capture_output=True, text=True)
+    os.kill(int(holder.stdout.split()[0]), signal.SIGKILL)
+    assert made.restored()
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 0 and out.endswith("done\n") and "the training goes on" in said
+    assert "auto is kept" in said and "is gone" in said, said
+
+
+@pytest.mark.parametrize("way", ["broker", "zeusd", "sudo"])
+def test_clocks_are_set_and_given_back_by_any_way(lab, way):
+    made = lab()
+    made.offer(way)
+    process = start(made, training(made, 300), *COUNT, "--through", way)
+    until_locked(made, process)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert made.restored()
+
+
+def test_a_way_that_cannot_lock_one_clock_alone_is_refused_before_the_command_runs(lab):
+    made = lab()
+    made.offer("dcgm")
+    process = start(made, training(made, 300), *COUNT, "--through", "dcgm")
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 2 and not out and said.count("error: ") == 1 and "dcgm" in said
+
+
+def test_all_gpus_of_a_node_run_at_one_pair_and_the_step_is_the_slowest_ranks(lab):
+    made = lab("h200,h200")
+    made.boards.set(board=1, time="real", utilisation=0.5)
+    both = [made.boards.get("uuid", board) for board in (0, 1)]
+    process = start(made, training(made, 300), *COUNT, "--gpu", ",".join(both))
+    until_locked(made, process)
+
+    def locked(domain):
+        return [made.boards.get(f"{domain}_lock", board) for board in (0, 1)]
+
+    # one board after the other: for a moment they differ
+    assert made.comes_to(lambda: locked("core")[0] == locked("core")[1] != "none")
+    process.terminate()
+    _, said = process.communicate(timeout=120)
+    assert made.comes_to(lambda: locked("core") + locked("mem") == ["none"] * 4)
+    joules = float(re.search(r"% scatter, ([\d.]+) J", said)[1])
+    one = start(made, training(made, 300), *COUNT, "--gpu", both[0], "--dry-run")
+    assert made.comes_to(lambda: "dry run" in one.stderr.readline())
+    one.terminate()
+    alone = float(re.search(r"([\d.]+) J a step", one.communicate(timeout=120)[1])[1])
+    assert joules == pytest.approx(2 * alone, rel=0.2)
+
+
+def test_a_training_on_a_terminal_stays_on_one(lab):
+    """What it prints comes as it was printed, piece by piece: colours, a bar drawn again, no line feed made of two."""
     made = lab()
     code = """
-import time, kernel_dvfs
-with kernel_dvfs.tune(slack_percent=3, minutes=1) as tuner:
-    end = time.monotonic() + 15
-    while time.monotonic() < end:
-        time.sleep(0.03)
-        tuner.step()
+import os, sys, time
+print(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty(), os.get_terminal_size(1).columns, input())
+for step in range(80):
+    sys.stdout.write(f"\\r\\x1b[32mstep {step}/80\\x1b[0m")
+    sys.stdout.flush()
+    time.sleep(0.05)
+sys.stderr.write("\\nno line ends here")
+raise SystemExit(4)
 """
-    done = made.python(code)
-    assert done.returncode == 0 and "a step takes 0.03" in done.stdout, done.stderr + done.stdout
-    assert made.boards.get("sets") != "0" and made.restored()
+    own, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 77, 0, 0))
+    words = ["tune", "--block", "1", "--dry-run", "--progress", r"step (\d+)/", "--report", "r.json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernel_dvfs", *words, "--", sys.executable, "-c", code],
+        env=made.environment(),
+        cwd=made.folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(own, b"typed\n")
+    shown = b""
+    with suppress(OSError):  # how a terminal ends
+        while piece := os.read(own, 4096):
+            shown += piece
+    os.close(own)
+    assert process.wait(timeout=60) == 4, shown
+    assert b"True True True 77 typed\r\n" in shown
+    assert b"".join(b"\r\x1b[32mstep %d/80\x1b[0m" % step for step in range(40, 45)) in shown
+    assert b"\r\nno line ends here" in shown
+    assert json.loads((made.folder / "r.json").read_text())["steps"] == 79
+
+
+def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
+    made = lab()
+    process = start(made, training(made, 60), *COUNT, "--dry-run")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 1, "BrokenPipeError, as without tune"
+
+
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        ([0, 1, 2, 3], 3),
+        ([500, 510, 520], 20),  # a line each ten steps, from a checkpoint on
+        ([7, 8, 7, 8, 9, 8, 9, 10], 3),  # ranks that print one after the other
+        ([98, 99, 100, 1, 2, 3], 5),  # another epoch
+    ],
+)
+def test_numbers_that_are_printed_become_steps(told, counted):
+    steps = []
+    counter = Counter(pattern_of(r"iter (\d+)"), steps.append)
+    for number in told:
+        counter.line(b"12:00 iter %d loss 2" % number)
+        counter.line(b"something else 99")
+    assert sum(steps) == counted and 0 not in steps
+
+
+@pytest.mark.parametrize("progress", ["iter (", r"iter \d+"])
+def test_what_finds_no_number_is_refused(progress):
+    with pytest.raises(InputError, match="--progress"):
+        pattern_of(progress)
 
 
 def test_steps_of_a_block_span_what_is_asked_for():
     steps = Steps()
+    with pytest.raises(Silent):
+        steps.since(time.monotonic(), 1, 0.0, 0.01)
     for count in (3, 2, 5, 1):
         steps.step(count)
     found = steps.since(0.0, 7, 0.0, 1.0)

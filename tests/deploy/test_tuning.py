@@ -2,10 +2,27 @@
 
 import math
 import random
+import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from kernel_dvfs.deploy.tuning import Block, Candidates, Gain, Procedure, Round, gain, scatter
+from experiments.searches.tuning import Load, Setting, Training
+from kernel_dvfs.deploy.passes import Clocks
+from kernel_dvfs.deploy.tune import Ended, Session, Silent
+from kernel_dvfs.deploy.tuning import (
+    Block,
+    Candidates,
+    Gain,
+    PassCandidates,
+    Procedure,
+    Round,
+    arguments,
+    gain,
+    scatter,
+    told,
+)
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
@@ -98,6 +115,15 @@ def test_what_is_kept_is_near_the_limit_and_seldom_over():
     assert len(slower) >= 11 and sorted(slower)[len(slower) // 2] > 1.5
 
 
+def test_what_more_rounds_may_bring_shrinks_with_what_is_known_and_grows_with_their_number():
+    spec = gpu_spec.resolve("h200_sxm")
+    begun = Procedure(Candidates(spec["clocks"], spec, 1980.0), 3)
+    done = tuned(3, 0.01, 3, lambda pair: 0.5 + 0.5 * 1980 / pair.core_mhz + (0.4 if pair.mem_mhz != "auto" else 0))
+    assert 0 <= done.more_percent(20) < begun.more_percent(20) / 3
+    noisy = tuned(3, 0.1, 3, lambda pair: 0.5 + 0.5 * 1980 / pair.core_mhz)
+    assert noisy.more_percent(0) < noisy.more_percent(200)
+
+
 def test_where_every_clock_is_slower_auto_is_kept():
     kept = tuned(0, 0.01, 3, lambda pair: 1.02 * 1980 / pair.core_mhz)
     assert kept.kept == BASELINE and kept.gain is None
@@ -115,3 +141,243 @@ def test_a_pair_that_has_become_too_slow_is_given_up():
 
     assert kept.check(fresh(1.029)) and kept.kept == pair
     assert not kept.check(fresh(1.04)) and kept.kept == BASELINE
+
+
+# --- a pair for each pass ---------------------------------------------------------------------------------------------
+
+
+class Board:
+    """A control that notes what is asked; `refuses`: from then on."""
+
+    def __init__(self):
+        self.pair, self.asked, self.refuses = BASELINE, [], False
+
+    def ask(self, pair):
+        if self.refuses:
+            self.pair = BASELINE
+            raise InputError("the driver refuses")
+        self.pair = pair
+        self.asked.append(pair)
+
+    def to_auto(self):
+        self.pair = BASELINE
+        self.asked.append(BASELINE)
+
+
+def test_clocks_follow_the_marks_only_while_passes_have_pairs():
+    board, steps = Board(), []
+    clocks = Clocks([board], lambda: 0.0, lambda: steps.append(1))
+    clocks.mark("forward")
+    clocks.mark("backward")
+    assert not board.asked and not steps, "the first step has not ended yet"
+    clocks.ask((("forward", LOW), ("backward", BASELINE)))
+    for name in ("forward", "backward", "unknown", "forward"):
+        clocks.mark(name)
+    assert board.asked == [LOW, BASELINE, LOW] and len(steps) == 2
+    clocks.ask(LOWER)
+    clocks.mark("backward")
+    assert board.pair == LOWER
+
+
+def test_a_refusal_at_a_mark_is_told_at_the_next_request_and_nothing_more_is_asked():
+    board = Board()
+    clocks = Clocks([board], lambda: 0.0)
+    clocks.ask((("forward", LOW), ("backward", LOWER)))
+    board.refuses = True
+    clocks.mark("forward")
+    board.refuses = False
+    clocks.mark("backward")
+    assert not board.asked
+    with pytest.raises(InputError, match="refuses"):
+        clocks.ask(BASELINE)
+    assert board.pair == BASELINE
+
+
+def test_a_pass_is_as_long_as_until_the_next_mark():
+    now = SimpleNamespace(s=0.0)
+    clocks = Clocks([], lambda: now.s)
+    for name, lasts_s in (("load", 9.0), ("forward", 1.0), ("backward", 2.5), ("forward", 1.5), ("backward", 3.0)):
+        if name == "forward" and lasts_s == 1.0:
+            clocks.forget()
+        clocks.mark(name)
+        now.s += lasts_s
+    clocks.mark("forward")
+    assert clocks.passes() == {"forward": pytest.approx((2.5 / 8, 1.25)), "backward": pytest.approx((5.5 / 8, 2.75))}
+
+
+def test_what_is_expected_of_a_pair_for_each_pass_is_the_sum_by_shares():
+    spec = gpu_spec.resolve("h200_sxm")
+    whole = Candidates(spec["clocks"], spec, 1980.0)
+    held = whole.pairs[7]
+    found = PassCandidates(whole, {"forward": 0.3, "backward": 0.7}, held)
+    other = next(pair for setting in found.pairs for _, pair in setting if pair not in (held, BASELINE))
+    assert held in found.place and BASELINE not in found.place and 300 <= len(found.pairs) <= 400
+    a = found.place[(("forward", held), ("backward", BASELINE))]
+    b = found.place[(("forward", other), ("backward", held))]
+    h, o = whole.place[held], whole.place[other]
+    assert found.time_mean[a] == pytest.approx(0.3 * whole.time_mean[h])
+    assert found.energy_mean[b] == pytest.approx(0.3 * whole.energy_mean[o] + 0.7 * whole.energy_mean[h])
+    # passes are unknown for themselves: what is common is their common passes' alone
+    assert found.time_cov[a, b] == pytest.approx(0.3**2 * whole.time_cov[h, o])
+    assert found.energy_cov[b, b] == pytest.approx(0.09 * whole.energy_cov[o, o] + 0.49 * whole.energy_cov[h, h])
+    assert np.linalg.eigvalsh(found.time_cov).min() > -1e-9
+
+
+def test_settings_are_said_as_apply_takes_them():
+    by_pass = (("forward", LOW), ("backward", LOWER))
+    assert told(LOW) == "1500-auto" and told(by_pass) == "forward 1500-auto, backward 1200-2201"
+    assert arguments(LOW) == "--pair 1500,auto"
+    assert arguments(by_pass) == "--pair forward=1500,auto --pair backward=1200,2201"
+
+
+class TwoPasses(Training):
+    """A step of two passes, marked; each is a load of its own."""
+
+    def __init__(self, loads, minutes):
+        super().__init__(loads["forward"], 0.003, minutes)
+        self.loads, self.clocks, self.made = loads, None, None
+
+    def control(self):
+        self.made = super().control()
+        return self.made
+
+    def _train(self):
+        time_s = energy_j = 0.0
+        for name, load in self.loads.items():
+            begun_s, self._now_s = self._now_s, self._times_s[-1] + time_s
+            if self.clocks:
+                self.clocks.mark(name)
+            self._now_s = max(begun_s, self._now_s)
+            own_s, own_w = load.truth(Setting(self.made.pair))
+            own_s *= max(0.2, self._random.gauss(1, self._scatter))
+            time_s, energy_j = time_s + own_s, energy_j + own_s * own_w
+        self._times_s.append(self._times_s[-1] + time_s)
+        self._energies_j.append(self._energies_j[-1] + energy_j)
+        self._count += 1
+
+
+def uncapped():
+    """A board whose power limit never acts, so that auto runs its highest clock."""
+    spec = gpu_spec.resolve("h200_sxm")
+    return spec | {"governor": spec["governor"] | {"cap_w": 2000.0}}
+
+
+def two_passes(latency_s, minutes=30):
+    """(summary, lines) of a training whose one pass is bound by its cores and the other by its memory."""
+    spec = uncapped()
+    loads = {name: Load(spec, 1, share) for name, share in (("forward", 0.02), ("backward", 0.98))}
+    training, lines = TwoPasses(loads, 2 * minutes), []
+    session = Session([training.control()], training, 1, minutes, lines.append, latency_s=latency_s)
+    training.clocks = session.clocks
+    session.run()
+    return session.summary(), lines
+
+
+def test_passes_that_want_other_clocks_save_more_with_a_pair_each():
+    (whole, _), (each, lines) = two_passes(None), two_passes(0.02)
+    says = re.compile(r"a pair for each pass: forward 0\.[34]\d* s, backward 0\.[34]\d* s")
+    assert any(map(says.match, lines)), lines
+    assert each["pair"].startswith("forward ") and ", backward " in each["pair"], (each, lines)
+    assert each["arguments"].startswith("--pair forward=")
+    assert each["energy_change_percent"] < whole["energy_change_percent"] - 0.5
+    assert each["time_change_at_most_percent"] <= 1
+
+
+def test_passes_too_short_for_a_change_of_clocks_have_one_pair():
+    found, lines = two_passes(0.05)
+    assert any(line.startswith("one pair for all passes: ") and "0.05 s" in line for line in lines)
+    assert "forward" not in found["pair"]
+
+
+# --- what is kept, over hours -----------------------------------------------------------------------------------------
+
+
+class Hours(Training):
+    """A training that goes on after tuning; from `turns_s` on its steps are bound by its cores."""
+
+    def __init__(self, load, later, turns_s, hours):
+        super().__init__(load, 0.01, 30)
+        self._later, self._turns_s, self._end_s = later, turns_s, 3600 * hours
+        self.settings = []
+
+    def sleep(self, seconds):
+        end_s = self._times_s[-1] + seconds
+        while self._times_s[-1] < min(end_s, self._end_s):
+            self._train()
+        self.settings.append(self.setting.pair)
+        self._now_s = self._times_s[-1]
+        if self._now_s >= self._end_s:
+            raise Ended
+
+    def _train(self):
+        if self._times_s[-1] > self._turns_s:
+            self._load = self._later
+        super()._train()
+
+
+def test_a_kept_pair_is_looked_at_every_hour_and_given_back_where_steps_become_too_slow():
+    spec = uncapped()
+    light, bound = Load(spec, 1, 0.9), Load(spec, 1, 0.0)
+    training, lines = Hours(light, bound, 3600 * 2, 5), []
+    session = Session([training.control()], training, 3, 30, lines.append)
+    session.run()
+    kept = training.settings[0]
+    assert kept != BASELINE and training.settings == [kept, kept, BASELINE], training.settings
+    assert "the steps have become slower than allowed: back to auto for good" in lines
+    assert session.summary()["pair"] == "auto-auto"
+
+
+def test_what_auto_would_have_taken_is_told_within_its_interval():
+    """The truth is known: each step's energy at what it ran, over its energy at auto."""
+    load, at_auto_j = Load(uncapped(), 1, 0.9), [0.0]
+
+    class Watched(Hours):
+        def _train(self):
+            before_j, own_w = self._energies_j[-1], load.truth(self.setting)
+            super()._train()
+            step_j = self._energies_j[-1] - before_j
+            (auto_s, auto_w), (own_s, own_w) = load.truth(Setting(BASELINE)), own_w
+            at_auto_j.append(at_auto_j[-1] + step_j * auto_s * auto_w / (own_s * own_w))
+
+    training = Watched(load, load, math.inf, 4)
+    session = Session([training.control()], training, 3, 30, lambda line: None)
+    session.run()
+    found = session.summary()
+    low, likely, high = found["auto_would_have_taken_j"]
+    assert found["energy_j"] == pytest.approx(training._energies_j[-1], rel=0.01)  # the look comes before
+    saved_j = at_auto_j[-1] - training._energies_j[-1]
+    assert likely - found["energy_j"] == pytest.approx(saved_j, rel=0.05) and saved_j > 0
+    assert low < likely < high and high - low < 0.5 * saved_j
+
+
+class Compiles(Training):
+    """Between its third and its fourth step it does something else for so long."""
+
+    pause_s = 40.0
+
+    def _train(self):
+        super()._train()
+        if self._count == 4:
+            self._times_s[-1] += self.pause_s
+
+
+def test_a_pause_in_the_first_steps_ends_nothing_and_is_in_no_step():
+    load = Load(gpu_spec.resolve("h200_sxm"), 1)
+    training = Compiles(load, 0.01, 30)
+    session = Session([training.control()], training, 3, 1, lambda line: None)
+    session.run()
+    found = session.summary()
+    assert not found["why"] and found["rounds_in_all"] >= 4
+    assert found["auto_step_s"] == pytest.approx(load.truth(Setting(BASELINE))[0], rel=0.02)
+
+
+def test_where_no_step_is_told_tuning_ends_and_says_what_to_look_at():
+    class Mute(Training):
+        def since(self, *_):
+            raise Silent
+
+    training, lines = Mute(Load(gpu_spec.resolve("h200_sxm"), 1), 0.01, 1), []
+    session = Session([training.control()], training, 3, 1, lines.append)
+    session.run()
+    assert len(lines) == 1 and "no step was told for 1200 s; look at --progress" in lines[0]
+    assert session.last_line() == "no steps were told: nothing was measured and nothing set"

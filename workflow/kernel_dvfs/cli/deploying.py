@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import THROUGH
@@ -28,7 +28,12 @@ def add_apply(parser: ArgumentParser) -> None:
     parser.usage = "kernel-dvfs apply (--pair CORE,MEM | --schedule S.json) [options] -- COMMAND ..."
     parser.epilog = "example: kernel-dvfs apply --pair 1470,5001 --baseline -- python train.py"
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--pair", metavar="CORE,MEM", help="MHz or auto, each")
+    what.add_argument(
+        "--pair",
+        action="append",
+        metavar="[PASS=]CORE,MEM",
+        help="MHz or auto, each; PASS=..., several times: as the command marks its passes",
+    )
     what.add_argument(
         "--schedule",
         metavar="S.json",
@@ -69,13 +74,14 @@ def run_apply(options: Namespace) -> int:
         raise InputError("apply: no command; write it after --, as in: kernel-dvfs apply --pair 1470,auto -- ./train")
     if options.pass_level and not options.schedule:
         raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
-    pair = parse(options.pair) if options.pair else None
+    given = _given_pairs(options.pair or [])
+    options.pass_level = options.pass_level or bool(given and "" not in given)
     about = facts_of(options.gpu.removeprefix("nvml:"))
     wanted: Mapping[str, Pair]
     if options.pass_level:
-        wanted = pass_pairs(options.schedule, about)
+        wanted = given or pass_pairs(options.schedule, about)
     else:
-        wanted = {"run": pair or run_pair(options.schedule, about)}
+        wanted = {"run": given[""] if given else run_pair(options.schedule, about)}
 
     report: dict[str, Any] = {
         "gpu": {key: about[key] for key in ("name", "uuid", "slug")},
@@ -88,7 +94,7 @@ def run_apply(options: Namespace) -> int:
     with Guard(about["uuid"], after, mode, _apply_say, options.through) as guard:
         control = Control(guard, about, options.lock == EXACT, options.dry_run)
         for name, own in wanted.items():
-            control.check(own, options.schedule or f"--pair {options.pair}")
+            control.check(own, options.schedule or f"--pair {' '.join(options.pair)}")
             if options.dry_run:
                 _apply_say(f"dry run: {name} would be asked for {label(own)}; nothing is set")
         check_board(guard.board, options.share, _apply_say)
@@ -102,6 +108,20 @@ def run_apply(options: Namespace) -> int:
     if options.report:
         write_json(options.report, report)
     return code
+
+
+def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
+    """{pass: pair} of --pair PASS=CORE,MEM, or {"": pair} of one without a pass. Raises InputError."""
+    found: dict[str, Pair] = {}
+    for word in words:
+        name, _, pair = word.rpartition("=")
+        if name in found:
+            what = f"pass {name}" if name else "the whole run"
+            raise InputError(f"apply: --pair is given twice for {what}; once a pass, or once for all")
+        found[name] = parse(pair)
+    if "" in found and len(found) > 1:
+        raise InputError(f"apply: --pair {' '.join(words)}: name the pass of each pair, as in forward=1470,auto")
+    return found
 
 
 def _run_in_turn(
@@ -202,12 +222,25 @@ def add_tune(parser: ArgumentParser) -> None:
         "--minutes", type=number(0.1, 600, "minutes"), default=30.0, metavar="MIN", help="then a pair is kept (30)"
     )
     parser.add_argument(
+        "--samples",
+        type=whole(1, 10**9),
+        default=0,
+        metavar="N",
+        help="of a step of all ranks, to tell joules a sample",
+    )
+    parser.add_argument(
+        "--latency",
+        metavar="L.json",
+        help="of kernel-dvfs latency: where it allows, the passes that the command marks have a pair each",
+    )
+    parser.add_argument(
         "--block", type=number(1, 600, "seconds"), default=5.0, metavar="S", help="at one pair, in turn with auto (5)"
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument("--dry-run", action="store_true", help="set nothing: measure auto, say what would be tried")
     parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
     parser.add_argument("--report", metavar="R.json", help="also write what was found, as JSON")
+    parser.add_argument("--page", metavar="P.html", help="also write it as a page")
     parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
 
 
@@ -227,9 +260,15 @@ def run_tune(options: Namespace) -> int:
         options.share,
         _apply_say,
         options.block,
+        options.samples,
+        options.latency,
     )
     if options.report:
         write_json(options.report, found | {"command": options.command_words})
+    if options.page:
+        from kernel_dvfs.report.page.tune_page import make
+
+        write_text(options.page, make(found))
     return code
 
 

@@ -98,17 +98,17 @@ def start(
     words: Sequence[str],
     held: set[int | signal.Signals],
     environment: Mapping[str, str] | None = None,
-    output: int | None = None,
+    outputs: tuple[int, int] | tuple[None, None] = (None, None),
 ) -> subprocess.Popen[bytes]:
-    """Start a command with the signal mask `held`. environment: more variables for it; output: of subprocess, where its
-    stdout and stderr go. Raises InputError where it cannot be started."""
+    """Start a command with the signal mask `held`. environment: more variables for it; outputs: files that its stdout
+    and stderr are. Raises InputError where it cannot be started."""
 
     def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     try:
         own = {**os.environ, **(environment or {})}
-        return subprocess.Popen(words, env=own, preexec_fn=release, stdout=output, stderr=output)
+        return subprocess.Popen(words, env=own, preexec_fn=release, stdout=outputs[0], stderr=outputs[1])
     except OSError as error:
         raise InputError(f"{words[0]}: {error.strerror}; the command cannot be started") from None
 

@@ -8,41 +8,43 @@ training at some clocks.
 from __future__ import annotations
 
 import math
-import os
-import re
 import signal
 import statistics
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.deploy.command import attend, start
 from kernel_dvfs.deploy.control import facts_of
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.marks import Marks
+from kernel_dvfs.deploy.passes import LEAST_CHANGES, Clocks
+from kernel_dvfs.deploy.progress import Passing, pattern_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, label
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.guard import ENDING_SIGNALS
 from kernel_dvfs.gpu.setters.choice import AUTO
 
 if TYPE_CHECKING:
-    from kernel_dvfs.deploy.control import Pair
-    from kernel_dvfs.deploy.tuning import Block, Procedure
+    from kernel_dvfs.deploy.tuning import Block, Candidates, Gain, PassCandidates, Procedure, Setting
 
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
 _LEAST_STEPS = 5  # of a block
-_LOOK_STEPS, _LOOK_S = 20, 10.0  # at auto, before anything is tried: at least both
+_LOOK_STEPS, _LOOK_BLOCKS = 20, 2  # at auto, before anything is tried: at least both
+_CLOCK_LOOKS, _LOOK_EVERY_S = 9, 0.1
 _FIRST_STEP_S = 1200.0  # loading and compiling come before the first step
 _CHECK_EVERY_S = 3600.0
+_TELL_EVERY_S = 300.0
 _PAUSE = 5.0  # times the usual time between two signs of progress: a checkpoint, an evaluation, not a step
 _LEAST_PAUSE_S = 2.0
 _EDGE_LIMIT_S = 2.0
+_TAIL = NormalDist().inv_cdf(0.9)  # standard errors of a bound that holds with 90 %
 _LONGEST_WAIT_S = 3600.0  # a condition takes no wait without end
 
 
@@ -52,6 +54,10 @@ class Ended(Exception):
 
 class Paused(Exception):
     """The training does something other than steps."""
+
+
+class Silent(Paused):
+    """No step was told at all."""
 
 
 class Steps:
@@ -69,9 +75,17 @@ class Steps:
         """How many have been told."""
         return self._count
 
+    def now_s(self) -> float:
+        """Time, as steps are stamped."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let so much of that time pass, between two looks at a counter."""
+        time.sleep(seconds)
+
     def step(self, steps: int = 1) -> None:
         """So many more steps are done."""
-        now_s = time.monotonic()
+        now_s = self.now_s()
         with self._condition:
             self._count += steps
             if not self._asleep:
@@ -86,7 +100,7 @@ class Steps:
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
         """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
-        and seconds. Raises Paused where none comes for patience_s, Ended."""
+        and seconds. Raises Paused where none comes for patience_s (Silent where none has come at all), Ended."""
         with self._condition:
             while True:
                 found = [stamp for stamp in self._stamps if stamp[1] >= begin_s]
@@ -96,18 +110,18 @@ class Steps:
                 if self._ended:
                     raise Ended
                 last_s = found[-1][1] if found else begin_s
-                left_s = last_s + patience_s - time.monotonic()
+                left_s = last_s + patience_s - self.now_s()
                 if left_s <= 0:
                     self._stamps.clear()
-                    raise Paused
+                    raise Paused if self._count else Silent
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
 
     def sleep(self, seconds: float) -> None:
         """Let the training run; steps are forgotten meanwhile. Raises Ended."""
-        end_s = time.monotonic() + seconds
+        end_s = self.now_s() + seconds
         with self._condition:
             self._asleep = True
-            while not self._ended and (left_s := end_s - time.monotonic()) > 0:
+            while not self._ended and (left_s := end_s - self.now_s()) > 0:
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
             self._asleep = False
             self._stamps.clear()
@@ -119,7 +133,9 @@ class Session:
     """Steps followed and clocks tried; `run` is for a thread of its own.
 
     controls: one a GPU, entered; GPUs of one type. minutes: after which a pair is kept. say: called with a line for the
-    user. block_s: least length of a block.
+    user. block_s: least length of a block. samples: of a step of all ranks; 0 where nobody said. seed: of the draws.
+    latency_s: what a change of clocks takes; passes that are marked (clocks.mark) and take much longer are given a pair
+    each, once one pair for the run is found; None: they are not. counts_marks: the first pass's marks are the steps.
     """
 
     def __init__(
@@ -130,15 +146,26 @@ class Session:
         minutes: float,
         say: Callable[[str], object],
         block_s: float = _BLOCK_S,
+        samples: int = 0,
+        seed: int = 1,
+        latency_s: float | None = None,
+        counts_marks: bool = False,
     ) -> None:
+        self._latency_s = latency_s
+        self.clocks = Clocks(controls, steps.now_s, steps.step if counts_marks else None)
+        self._samples, self._seed = samples, seed
         self._controls, self._steps, self._say = controls, steps, say
         self._slack_percent, self._end_s, self._block_s = slack_percent, 60 * minutes, block_s
         self._patience_s = _FIRST_STEP_S
         self._procedure: Procedure | None = None
         self._look: Block | None = None
+        self._look_scatter = 0.0  # of that look
         self._scatter = 0.0  # sd of a step's time in the last block, as a share
-        self._kept_j = 0.0  # energy since the pair was kept
-        self._kept_from_mj = [0] * len(controls)
+        self._more_points: float | None = None  # what another ten minutes may bring
+        self._counted_mj: list[int] | None = None  # counters when energy was counted last; None before the first look
+        self._energy_j = 0.0  # since then
+        self._kept_gain: Gain | None = None  # of the pair at which the training runs between two checks
+        self._saved_j, self._saved_var = 0.0, 0.0  # of that, what auto would have taken more, and its variance
         self.surprise: str | None = None  # why clocks went back to auto for good
 
     def run(self) -> None:
@@ -151,38 +178,47 @@ class Session:
             self.surprise = "; ".join(lines(error)) or type(error).__name__
             self._say(f"clocks go back to auto: {self.surprise}; the training goes on")
         finally:
-            self._count_kept()
+            with suppress(InputError):  # a counter that is gone has ended all this
+                self._count(self._kept_gain)
             try:
-                self._ask(BASELINE)
+                self.clocks.ask(BASELINE)
             except (InputError, ExceptionGroup) as error:
                 # the holder's guard and its janitor try again
                 self._say(f"clocks could not be given back yet: {'; '.join(lines(error))}")
 
     def summary(self) -> dict[str, Any]:
         """What came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
+        from kernel_dvfs.deploy.tuning import arguments, told
+
         found: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
-        found["steps"] = self._steps.count
+        found |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
         if self._look:
             found["auto_step_s"] = self._look.time_s / self._look.steps
             found["auto_step_j"] = self._look.energy_j / self._look.steps
+            found["scatter_percent"] = 100 * self._look_scatter
+        if self._samples and self._look:
+            found["auto_sample_j"] = found["auto_step_j"] / self._samples
         procedure = self._procedure
         if procedure is None:
             return found
-        found["phase"], found["rounds"] = procedure.phase, len(procedure.rounds)
+        found |= {
+            "phase": procedure.phase,
+            "rounds_in_all": len(procedure.rounds),
+            "more_points_at_most": self._more_points,
+            "energy_j": self._energy_j,
+            "auto_would_have_taken_j": [
+                self._energy_j + self._saved_j + side * _TAIL * math.sqrt(self._saved_var) for side in (-1, 0, 1)
+            ],
+            "tried": [{"pair": told(pair)} | _told(each) for pair, each in procedure.tried()],
+        }
         if (own := procedure.gain) and not self.surprise:
-            high = own.high()
-            half = high[1] - own.energy
-            kept_j = self._kept_j
-            found |= {
-                "pair": label(procedure.kept),
-                "time_change_percent": 100 * math.expm1(own.time),
-                "time_change_at_most_percent": 100 * math.expm1(high[0]),
-                "energy_change_percent": 100 * math.expm1(own.energy),
-                "energy_change_at_most_percent": 100 * math.expm1(high[1]),
+            found |= _told(own) | {
+                "pair": told(procedure.kept),
+                "arguments": arguments(procedure.kept),
                 "step_j": found["auto_step_j"] * math.exp(own.energy),
-                "kept_energy_j": kept_j,
-                "auto_would_have_taken_j": [kept_j * math.exp(sign * half - own.energy) for sign in (-1, 0, 1)],
             }
+            if self._samples:
+                found["sample_j"] = found["step_j"] / self._samples
         return found
 
     def last_line(self) -> str:
@@ -190,37 +226,38 @@ class Session:
         found = self.summary()
         if "auto_step_s" not in found:
             return "no steps were told: nothing was measured and nothing set"
+        a_sample = f", {found['auto_sample_j']:.4g} J a sample" if self._samples else ""
         if "time_change_percent" not in found:
             why = f" ({found['why']})" if found["why"] else ""
-            return f"auto is kept{why}: {found['auto_step_j']:.1f} J a step; no pair was shown to save within the limit"
-        pair = found["pair"].replace("-", ",")
+            tried = "dry run, nothing was set" if self._controls[0].reads_only else "auto is kept"
+            shown = "" if self._controls[0].reads_only else "; no pair was shown to save within the limit"
+            return f"{tried}{why}: {found['auto_step_j']:.1f} J a step{a_sample} at auto{shown}"
+        a_sample = f", {found['sample_j']:.4g} J a sample" if self._samples else ""
         low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
         counted = (
-            f"; {found['kept_energy_j'] / 3.6e6:.4g} kWh at it, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
-            if found["kept_energy_j"]
-            else ""
+            f"; {found['energy_j'] / 3.6e6:.4g} kWh since tuning began, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
         )
         return (
             f"{found['pair']} kept: {found['energy_change_percent']:+.2f} % energy (at most "
             f"{found['energy_change_at_most_percent']:+.2f} %), {found['time_change_percent']:+.2f} % time (at most "
-            f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{counted}; "
-            f"next time: kernel-dvfs apply --pair {pair} -- COMMAND"
+            f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{a_sample}{counted}; "
+            f"next time: kernel-dvfs apply {found['arguments']} -- COMMAND"
         )
 
     def _follow(self) -> None:
         from kernel_dvfs.deploy.tuning import Candidates, Procedure
 
-        try:
-            self._look = look = self._measure(BASELINE, _LOOK_STEPS, _LOOK_S)
-        except Paused:
-            raise InputError(
-                f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
-            ) from None
+        look = self._look_at_auto()
+        self._look, self._look_scatter, self._passes = look, self._scatter, self.clocks.passes()
         step_s = look.time_s / look.steps
         self._say(
             f"a step takes {step_s:.3g} s, {100 * self._scatter:.1f} % scatter, {look.energy_j / look.steps:.1f} J"
         )
-        core_mhz = statistics.median(control.seen()[0] for control in self._controls)
+        seen_mhz = []
+        for _ in range(_CLOCK_LOOKS):  # a governor at its power limit hunts
+            seen_mhz += [control.seen()[0] for control in self._controls]
+            self._steps.wait(_LOOK_EVERY_S)
+        core_mhz = statistics.median(seen_mhz)
         about = self._controls[0].about
         spec = gpu_spec.resolve(gpu_spec.of_board(about["name"]) or _GENERIC)
         candidates = Candidates(about["clocks"], spec, core_mhz)
@@ -233,8 +270,19 @@ class Session:
                 f"{label(candidates.pairs[0])}, blocks of {block_s:.3g} s in turn with auto; nothing is set"
             )
             self._steps.sleep(math.inf)
-        self._procedure = procedure = Procedure(candidates, self._slack_percent)
-        began_s, told_s = time.monotonic(), time.monotonic()
+        self._count()
+        whole = Procedure(candidates, self._slack_percent, self._seed)
+        self._tune(whole, block_s)
+        if board := self._by_pass(candidates, whole.kept):
+            self._tune(Procedure(board, self._slack_percent, self._seed, (whole.kept, whole.gain)), block_s)
+        self._keep(block_s)
+
+    def _tune(self, procedure: Procedure, block_s: float) -> None:
+        """Follow a procedure until it says what to keep."""
+        from kernel_dvfs.deploy.tuning import scatter, told
+
+        self._procedure = procedure
+        began_s = told_s = self._steps.now_s()
         while procedure.phase != "keep":
             phase = procedure.phase
             try:
@@ -243,37 +291,81 @@ class Session:
                 self._rest()
                 procedure.drop()
                 continue
-            now_s = time.monotonic()
+            now_s, rounds = self._steps.now_s(), len(procedure.rounds)
             procedure.add(block, (now_s - began_s) / self._end_s)
-            if procedure.phase == "walk" != phase:
-                self._say(f"found by trying; now shown in fresh blocks: {', '.join(map(label, procedure.path))}")
-            if now_s - told_s >= 300:
+            for each in procedure.rounds[rounds:]:
+                sd = math.sqrt(scatter(procedure.rounds)[1])
+                for pair in each.pairs:
+                    self._save(each.energy_j(pair), each.change(pair)[1], sd)
+            if phase == "race" and procedure.phase == "walk":
+                self._say(f"found by trying; now shown in fresh blocks: {'; '.join(map(told, procedure.path))}")
+            if now_s - told_s >= _TELL_EVERY_S:
                 told_s = now_s
-                self._say(f"another ten minutes: at most {procedure.most_percent():.1f} points")
-        self._keep(block_s)
+                self._count_more(procedure, now_s - began_s)
+                self._say(f"another ten minutes: at most {self._more_points:.1f} points")
+        self._count_more(procedure, self._steps.now_s() - began_s)
+
+    def _count_more(self, procedure: Procedure, tuned_s: float) -> None:
+        """What another ten minutes may bring."""
+        self._more_points = procedure.more_percent(len(procedure.rounds) * 600 / tuned_s)
+
+    def _by_pass(self, candidates: Candidates, kept: Setting) -> PassCandidates | None:
+        """What to choose from where each pass may have a pair; None where it may not, which is said."""
+        from kernel_dvfs.deploy.tuning import MOST_PASSES, PassCandidates
+
+        if self._latency_s is None:
+            return None
+        passes = self._passes
+        took = ", ".join(f"{name} {each_s:.3g} s" for name, (_, each_s) in passes.items())
+        if not 2 <= len(passes) <= MOST_PASSES:
+            self._say(f"{len(passes)} passes were marked ({took}), and 2 to {MOST_PASSES} can have pairs of their own")
+            return None
+        if min(each_s for _, each_s in passes.values()) < LEAST_CHANGES * self._latency_s:
+            self._say(
+                f"one pair for all passes: {took}, and a change of clocks takes {self._latency_s:.3g} s; a pass of its "
+                f"own pair has to take {LEAST_CHANGES:g} times as long"
+            )
+            return None
+        self._say(f"a pair for each pass: {took}")
+        assert isinstance(kept, Pair)
+        return PassCandidates(candidates, {name: share for name, (share, _) in passes.items()}, kept)
+
+    def _look_at_auto(self) -> Block:
+        """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
+        while True:
+            self.clocks.forget()
+            try:
+                return self._measure(BASELINE, _LOOK_STEPS, _LOOK_BLOCKS * self._block_s)
+            except Silent:
+                raise InputError(
+                    f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
+                ) from None
+            except Paused:
+                continue
 
     def _keep(self, block_s: float) -> None:
         """Keep what was chosen; look again every hour whether it holds."""
         procedure = self._procedure
         assert procedure
         while procedure.kept != BASELINE:
-            self._ask(procedure.kept)
-            self._kept_from_mj = self._energies_mj()
+            self.clocks.ask(procedure.kept)
+            self._count()  # what was spent on trying saves what its rounds say
             self._say(self.last_line())
+            self._kept_gain = procedure.gain
             self._steps.sleep(_CHECK_EVERY_S)
-            self._count_kept()
+            self._count(self._kept_gain)
+            self._kept_gain = None
             if not procedure.check(self._check(procedure.kept, block_s)):
                 self._say("the steps have become slower than allowed: back to auto for good")
-        self._ask(BASELINE)
+        self.clocks.ask(BASELINE)
         self._steps.sleep(math.inf)
 
-    def _check(self, pair: Pair, block_s: float) -> list[Any]:
+    def _check(self, pair: Setting, block_s: float) -> list[Any]:
         from kernel_dvfs.deploy.tuning import CHECK_ROUNDS, Round
-        from kernel_dvfs.gpu.clocks import Pair as Clocks
 
         done: list[Round] = []
         while len(done) < CHECK_ROUNDS:
-            each = Round((Clocks(*pair),))
+            each = Round((pair,))
             try:
                 for own in each.order:
                     each.blocks.append(self._measure(own, _LEAST_STEPS, block_s))
@@ -283,12 +375,12 @@ class Session:
             done.append(each)
         return done
 
-    def _measure(self, pair: Pair, least: int, lasting_s: float) -> Block:
+    def _measure(self, pair: Setting, least: int, lasting_s: float) -> Block:
         """A block of whole steps at a pair, after the clocks have settled."""
         from kernel_dvfs.deploy.tuning import Block
 
-        self._ask(pair)
-        begin_s = time.monotonic() + _SETTLE_S
+        self.clocks.ask(pair)
+        begin_s = self._steps.now_s() + _SETTLE_S
         (_, first_s), *_ = self._steps.since(begin_s, 0, 0, self._patience_s)
         first = self._edges()
         stamps = self._steps.since(first_s, least, lasting_s, self._patience_s)
@@ -306,38 +398,62 @@ class Session:
 
     def _rest(self) -> None:
         """Auto, until steps come again."""
-        self._ask(BASELINE)
-        self._steps.since(time.monotonic(), 1, 0, math.inf)
-
-    def _ask(self, pair: Pair) -> None:
-        for control in self._controls:
-            if tuple(control.pair) == tuple(pair):
-                continue
-            if tuple(pair) == tuple(BASELINE):
-                control.to_auto()
-            else:
-                control.ask(pair)
+        self.clocks.ask(BASELINE)
+        self._steps.since(self._steps.now_s(), 1, 0, math.inf)
 
     def _energies_mj(self) -> list[int]:
         return [control.board.energy_mj() for control in self._controls]
 
-    def _count_kept(self) -> None:
-        if any(self._kept_from_mj):
-            self._kept_j += sum(now - then for now, then in zip(self._energies_mj(), self._kept_from_mj)) / 1000
-            self._kept_from_mj = [0] * len(self._controls)
+    def _count(self, gain: Gain | None = None) -> None:
+        """Count the energy since the last count, all of it at what is kept where its gain is given."""
+        now_mj = self._energies_mj()
+        used_j = sum(now - then for now, then in zip(now_mj, self._counted_mj or now_mj)) / 1000
+        self._counted_mj = now_mj
+        self._energy_j += used_j
+        if gain:
+            self._save(used_j, gain.energy, (gain.high()[1] - gain.energy) / _TAIL)
+
+    def _save(self, used_j: float, change: float, sd: float) -> None:
+        """Energy was used where auto would have used another amount; change: its logarithm."""
+        at_auto_j = used_j * math.exp(-change)
+        self._saved_j += at_auto_j - used_j
+        self._saved_var += (at_auto_j * sd) ** 2
 
     def _edges(self) -> list[tuple[int, float]]:
         """(mJ, s) of each GPU at the next move of its counter."""
-        begin, end_s = self._energies_mj(), time.monotonic() + _EDGE_LIMIT_S
+        begin, end_s = self._energies_mj(), self._steps.now_s() + _EDGE_LIMIT_S
         found: dict[int, tuple[int, float]] = {}
         while len(found) < len(begin):
             for place, now_mj in enumerate(self._energies_mj()):
                 if place not in found and now_mj != begin[place]:
-                    found[place] = now_mj, time.monotonic()
-            if time.monotonic() > end_s:
+                    found[place] = now_mj, self._steps.now_s()
+            if self._steps.now_s() > end_s:
                 raise InputError(f"an energy counter has not moved for {_EDGE_LIMIT_S:g} s")
-            time.sleep(0.001)
+            self._steps.wait(0.001)
         return [found[place] for place in range(len(begin))]
+
+
+def _told(found: Gain) -> dict[str, Any]:
+    """Changes against auto, percent, for a report; None for a bound that one round cannot show."""
+    time, energy = (None if math.isinf(each) else 100 * math.expm1(each) for each in found.high())
+    return {
+        "time_change_percent": 100 * math.expm1(found.time),
+        "time_change_at_most_percent": time,
+        "energy_change_percent": 100 * math.expm1(found.energy),
+        "energy_change_at_most_percent": energy,
+        "rounds": found.rounds,
+    }
+
+
+class Tuner:
+    """What a training loop tells its steps, and, where each is to have a pair, its passes (mark)."""
+
+    def __init__(self, session: Session, steps: Steps) -> None:
+        self._session, self.step, self.mark = session, steps.step, session.clocks.mark
+
+    def summary(self) -> dict[str, Any]:
+        """What has come of it so far, see Session."""
+        return self._session.summary()
 
 
 @contextmanager
@@ -348,20 +464,25 @@ def tune(
     through: str = AUTO,
     dry_run: bool = False,
     say: Callable[[str], object] | None = None,
-) -> Iterator[Steps]:
+    samples: int = 0,
+    block_s: float = _BLOCK_S,
+    latency: str | None = None,
+) -> Iterator[Tuner]:
     """with tune(slack_percent=1) as tuner: for batch in data: train(batch); tuner.step()
 
     slack_percent: how much slower a step may become. gpus: UUIDs or indices with commas between, "" for the only one.
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
-    with each line; default: print. Clocks are restored on leaving, however that happens. Raises InputError where a GPU
-    is taken, or its clocks may not be set.
+    with each line; default: print. samples: of a step of all ranks, to tell joules a sample. block_s: at one pair, in
+    turn with auto. latency: file of `kernel-dvfs latency`; then passes that are marked (tuner.mark) may have a pair
+    each. Clocks are restored on leaving, however that happens. Raises InputError where a GPU is taken, or its clocks
+    may not be set.
     """
-    steps = Steps()
+    steps, latency_s = Steps(), _change_s(latency)
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
     with _held(gpus, through, dry_run, tell) as controls:
-        session = Session(controls, steps, slack_percent, minutes, tell)
+        session = Session(controls, steps, slack_percent, minutes, tell, block_s, samples, latency_s=latency_s)
         with _followed(session, steps):
-            yield steps
+            yield Tuner(session, steps)
     tell(session.last_line())
 
 
@@ -376,15 +497,19 @@ def tune_command(
     share: bool,
     say: Callable[[str], object],
     block_s: float = _BLOCK_S,
+    samples: int = 0,
+    latency: str | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """(exit code, summary) of a command that is tuned while it runs.
 
     progress: a regular expression whose first group is the number of the step, looked for in every line of what the
     command prints, which is passed on unchanged; None: the command marks each step (deploy.marks). share: also where
-    others compute on the GPU. Signals are passed on. Raises InputError before the command is started.
+    others compute on the GPU. samples, latency: as of `tune`. Signals are passed on. Raises InputError before the
+    command is started.
     """
-    pattern = _pattern(progress)
-    steps = Steps()
+    steps, latency_s = Steps(), _change_s(latency)
+    if progress is not None:
+        pattern_of(progress)
     with _held(gpus, through, dry_run, say) as controls:
         for control in controls:
             if control.processes and not share:
@@ -394,8 +519,12 @@ def tune_command(
                 )
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS, signal.SIGCHLD})
         try:
-            session = Session(controls, steps, slack_percent, minutes, say, block_s)
-            code = _run(words, pattern, session, steps, held)
+            session = Session(
+                *(controls, steps, slack_percent, minutes, say, block_s, samples),
+                latency_s=latency_s,
+                counts_marks=progress is None,
+            )
+            code = _run(words, progress, session, steps, held)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
     say(session.last_line())
@@ -404,39 +533,31 @@ def tune_command(
 
 def _run(
     words: Sequence[str],
-    pattern: re.Pattern[bytes] | None,
+    progress: str | None,
     session: Session,
     steps: Steps,
     held: set[int | signal.Signals],
 ) -> int:
     with ExitStack() as stack:
-        readers: list[threading.Thread] = []
-        if pattern:
-            child = start(words, held, output=subprocess.PIPE)
-            assert child.stdout and child.stderr
-            last = [-1]
-            for source, sink in ((child.stdout, 1), (child.stderr, 2)):
-                readers.append(threading.Thread(target=_pass_on, args=(source.fileno(), sink, pattern, steps, last)))
+        marks = Marks()
+        stack.callback(marks.close)
+        receiver = threading.Thread(target=_receive, args=(marks, session.clocks), daemon=True)
+        stack.callback(receiver.join)
+        stack.callback(marks.stop)
+        receiver.start()
+        if progress is not None:
+            passing = stack.enter_context(Passing(progress, steps.step))
+            child = start(words, held, marks.environment | passing.environment, passing.outputs)
+            passing.begin()
         else:
-            marks = Marks()
-            stack.callback(marks.close)
-            readers.append(threading.Thread(target=_receive, args=(marks, steps)))
-            stack.callback(readers[0].join)
-            stack.callback(marks.stop)
             child = start(words, held, marks.environment)
         with _followed(session, steps):
-            for reader in readers:
-                reader.daemon = True
-                reader.start()
             try:
                 attend(child, lambda: None)
             except BaseException:
                 child.kill()
                 child.wait()
                 raise
-        if pattern:
-            for reader in readers:
-                reader.join(10)  # a process that the command leaves behind may hold its output open
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -477,39 +598,14 @@ def _followed(session: Session, steps: Steps) -> Iterator[None]:
         thread.join()
 
 
-def _pattern(progress: str | None) -> re.Pattern[bytes] | None:
-    if progress is None:
-        return None
-    try:
-        pattern = re.compile(progress.encode())
-    except re.error as error:
-        raise InputError(f"--progress '{progress}': {error}; it is a regular expression, as in 'iter (\\d+)'") from None
-    if not pattern.groups:
-        raise InputError(f"--progress '{progress}': put the step's number in parentheses, as in 'iter (\\d+)'")
-    return pattern
-
-
-def _pass_on(source: int, sink: int, pattern: re.Pattern[bytes], steps: Steps, last: list[int]) -> None:
-    """Copy what is printed as it comes, and count the steps that it tells. last: the number told last."""
-    rest = b""
-    while data := os.read(source, 1 << 16):
-        view = data
-        while view:
-            view = view[os.write(sink, view) :]
-        *whole, rest = re.split(rb"[\r\n]", rest + data)
-        for line in whole:
-            found = pattern.search(line)
-            if not found or not (found[1] or b"").isdigit():
-                continue
-            number = int(found[1])
-            # a number that falls begins another epoch; the first one only says where it begins
-            done = number - last[0] if 0 <= last[0] < number else 1 if number < last[0] else 0
-            last[0] = number
-            if done:
-                steps.step(done)
-
-
-def _receive(marks: Marks, steps: Steps) -> None:
+def _receive(marks: Marks, clocks: Clocks) -> None:
     while received := marks.receive():
-        steps.step()
+        clocks.mark(received[0])
         received[1]()
+
+
+def _change_s(latency: str | None) -> float | None:
+    """What nearly every change of clocks takes, by a file of `kernel-dvfs latency`; None for no file."""
+    from kernel_dvfs.measurement.latency_file import read
+
+    return max(read(latency).latencies_s) if latency else None

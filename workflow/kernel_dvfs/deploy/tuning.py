@@ -18,17 +18,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import product
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label, supported_core_mhz
 from kernel_dvfs.gpu.model import relative_bandwidth
 from kernel_dvfs.student import t_quantile
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    # one pair for the whole run, or the pair of each pass in the order of a step
+    Setting: TypeAlias = "Pair | tuple[tuple[str, Pair], ...]"
+
 OVER = 0.1  # chance that the pair that is kept is over the limit
-RACE_SHARE = 0.3  # of the time, for the race
+RACE_SHARE = 0.2  # of the time, for the race
 LEAST_ROUNDS = 4  # of a walk: of fewer a standard error says little
 CHECK_ROUNDS = 6  # of a check of the pair that is kept
 _CORES = 80  # core clocks that are candidates, at each memory clock
@@ -38,6 +46,8 @@ _MOST_SLOWER = 0.10  # a pair that is expected to be slower than the limit by mo
 _SHARE_SD = 0.3  # of what is bound by cores, and by memory, before anything is measured
 _TIME_REST, _ENERGY_REST = 0.004, 0.02  # what physics leave open, as a share
 _LENGTH = 0.15  # of the rest's smoothness, in logarithms of a clock
+_NORMAL, _DRAWS = NormalDist(), 32
+_BY_PASS, MOST_PASSES = 400, 4  # settings by pass that are candidates, and passes
 
 
 class Block(NamedTuple):
@@ -69,21 +79,25 @@ class Gain(NamedTuple):
 class Round:
     """Blocks of a round: auto, pairs, pairs in reverse, auto."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Setting, ...]
     blocks: list[Block] = field(default_factory=list)
 
     @property
-    def order(self) -> list[Pair]:
+    def order(self) -> list[Setting]:
         """The pair of each block."""
         return [BASELINE, *self.pairs, *reversed(self.pairs), BASELINE]
 
-    def change(self, pair: Pair) -> tuple[float, float]:
+    def change(self, pair: Setting) -> tuple[float, float]:
         """(time, energy) of a step at the pair against auto, as logarithms of ratios."""
         place, times, energies = 1 + self.pairs.index(pair), [], []
         for block in self.blocks:
             times.append(math.log(block.time_s / block.steps))
             energies.append(math.log(block.energy_j / block.steps))
         return _middle(times, place), _middle(energies, place)
+
+    def energy_j(self, pair: Setting) -> float:
+        """Of the pair's two blocks."""
+        return sum(block.energy_j for block, own in zip(self.blocks, self.order) if own == pair)
 
     def spreads(self) -> list[tuple[float, float]]:
         """(time, energy) differences of the two blocks of one pair, logarithms."""
@@ -100,24 +114,27 @@ class Round:
 class Procedure:
     """What to do next, block by block.
 
-    board: as of `candidates`. slack_percent: the slowdown that is allowed. seed: of the draws. Call `pair` for the
-    clocks of the next block and `add` with what came of it; `done_share` is how much of the time for tuning has gone.
+    board: what may be kept. slack_percent: the slowdown that is allowed. seed: of the draws. held: what an earlier
+    procedure keeps, and why: it stays, unless something is shown to save more beside it. Call `pair` for the clocks of
+    the next block and `add` with what came of it; `done_share` is how much of the time for tuning has gone.
     """
 
-    def __init__(self, board: Candidates, slack_percent: float, seed: int = 1) -> None:
+    def __init__(
+        self, board: Board, slack_percent: float, seed: int = 1, held: tuple[Setting, Gain | None] = (BASELINE, None)
+    ) -> None:
         self.board, self.limit = board, math.log1p(slack_percent / 100)
         self._random = np.random.default_rng(seed)
         self.phase = "race"  # then walk, then keep
-        self.kept: Pair = BASELINE
-        self.gain: Gain | None = None  # of the pair that is kept
-        self.path: list[Pair] = []
+        self._held = held[0]
+        self.kept, self.gain = held  # gain: of what is kept
+        self.path: list[Setting] = []
         self.rounds: list[Round] = []  # all, in order
         self._walked: list[Round] = []
         self._broken = 0  # rounds dropped in a row
         self._now = Round((self._draw(),))
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> Setting:
         """The clocks of the next block."""
         return self._now.order[len(self._now.blocks)]
 
@@ -161,16 +178,35 @@ class Procedure:
         self.gain = found
         return True
 
-    def most_percent(self) -> float:
-        """At most how much more of auto's energy further tuning is expected to save, in points: the best draw of what
-        is known against what is held now."""
+    def tried(self) -> list[tuple[Setting, Gain]]:
+        """Each pair that was measured with what all rounds saw of it, the one seen most often first. The walk's own
+        rounds alone decide; these are not independent of what chose them."""
+        pairs = list(dict.fromkeys(pair for each in self.rounds for pair in each.pairs))
+        return sorted(((pair, gain(self.rounds, pair)) for pair in pairs), key=lambda own: -own[1].rounds)
+
+    def more_percent(self, rounds: float) -> float:
+        """What so many more rounds are expected to save at most, in points of auto's energy: by trying, as far as what
+        is known leaves open which setting is best, and by showing one that is nearer to the limit."""
         time, energy, time_cov, energy_cov = self._known()
-        possible = time - 1.28 * np.sqrt(np.maximum(np.diag(time_cov), 0)) <= math.expm1(self.limit)
-        if not possible.any():
-            return 0.0
-        best = float((energy - 1.28 * np.sqrt(np.maximum(np.diag(energy_cov), 0)))[possible].min())
-        held = math.expm1(self.gain.energy) if self.gain else 0.0
-        return max(0.0, 100 * (min(held, 0.0) - best))
+        limit = math.expm1(self.limit)
+        draw = np.random.default_rng(0)  # not the race's own
+        choice = np.where(time <= limit, energy, 0.0)
+        at = int(np.argmin(choice))
+        time_root, energy_root = _root(time_cov), _root(energy_cov)
+        missed = []
+        for _ in range(_DRAWS):
+            drawn_time = time + time_root @ draw.standard_normal(len(time))
+            drawn_energy = energy + energy_root @ draw.standard_normal(len(time))
+            here = drawn_energy[at] if choice[at] < 0 else 0.0
+            missed.append(here - min(0.0, here, np.where(drawn_time <= limit, drawn_energy, 0.0).min()))
+        block_var, _ = scatter(self.rounds)
+        made = max(1, len(self.rounds))
+
+        def shown(count: float) -> float:
+            doubt = _NORMAL.inv_cdf(1 - OVER) * math.sqrt(block_var / count)
+            return float(np.where(time + doubt <= limit, energy, 0.0).min())
+
+        return 100 * (sum(missed) / len(missed) + shown(made) - shown(made + rounds))
 
     def _is_broken(self) -> bool:
         """Whether the training itself has changed within the round, as longer sequences do: blocks of one pair then
@@ -206,7 +242,7 @@ class Procedure:
         energy, energy_cov = _posterior(board.energy_mean, board.energy_cov, seen, energies, energy_var)
         return time, energy, time_cov, energy_cov
 
-    def _draw(self) -> Pair:
+    def _draw(self) -> Setting:
         """The pair that one draw of what is known would choose."""
         time, energy, time_cov, energy_cov = self._known()
         limit = math.expm1(self.limit)
@@ -217,46 +253,55 @@ class Procedure:
             return self.board.pairs[int(np.argmin(time))]
         return self.board.pairs[int(np.argmin(np.where(allowed, drawn_energy, np.inf)))]
 
-    def _path(self, blocks: float) -> list[Pair]:
-        """At most two pairs for the walk, the one more likely to pass first."""
+    def _path(self, blocks: float) -> list[Setting]:
+        """What the walk of so many blocks tries, in this order: one or two settings, whichever is expected to save
+        most; where something is held, that first and one other."""
         time, energy, time_cov, _ = self._known()
         block_var, _ = scatter(self.rounds)
-        # 3 kinds of blocks take turns; the difference of two means of a third of the blocks each
-        se = math.sqrt(2 * block_var / max(1.0, blocks / 3))
         sd = np.sqrt(np.maximum(np.diag(time_cov), 0))
-        found: list[Pair] = []
-        for doubt in (np.hypot(sd, se), np.zeros_like(sd)):
-            allowed = time + 1.28 * se + doubt <= math.expm1(self.limit)
-            if allowed.any():
-                pair = self.board.pairs[int(np.argmin(np.where(allowed, energy, np.inf)))]
-                if pair not in found and energy[self.board.place[pair]] < 0:
-                    found.append(pair)
-        if not found and energy.min() < 0:
-            # nothing is likely to pass: the fastest of those that save may
-            found = [self.board.pairs[int(np.argmin(np.where(energy < 0, time, np.inf)))]]
-        return found
+
+        def chance(kinds: int) -> np.ndarray:
+            """(P,) that a setting passes, where so many kinds of blocks take turns."""
+            se = math.sqrt(2 * block_var / max(1.0, blocks / kinds))
+            room = math.expm1(self.limit) - _NORMAL.inv_cdf(1 - OVER) * se - time
+            return np.array([_NORMAL.cdf(each) for each in room / np.hypot(sd, se)])
+
+        two = chance(3)
+        if self._held != BASELINE:
+            held = self.board.place[self._held]
+            return [self._held, self.board.pairs[int(np.argmax(two * (energy[held] - energy)))]]
+        alone = chance(2) * -energy
+        # the second is walked to only after the first, which it has to beat
+        more = np.minimum.outer(two, two) * np.maximum(np.subtract.outer(energy, energy), 0)
+        together = (two * -energy)[:, None] + more
+        if together.max() > alone.max() > 0:
+            return [self.board.pairs[at] for at in np.unravel_index(int(np.argmax(together)), together.shape)]
+        return [self.board.pairs[int(np.argmax(alone))]] if alone.max() > 0 else []
 
     def _choose(self) -> None:
+        least = math.inf
         for pair in self.path:
             found = gain(self._walked, pair)
             time, energy = found.high()
             if time > self.limit or energy >= 0:
                 return
-            self.kept, self.gain = pair, found
+            if found.energy < least:
+                least = found.energy
+                self.kept, self.gain = pair, found
 
 
-def gain(rounds: Sequence[Round], pair: Pair) -> Gain:
+def gain(rounds: Sequence[Round], pair: Setting) -> Gain:
     """Mean change of a pair over independent rounds that hold it."""
     changes = [each.change(pair) for each in rounds if pair in each.pairs]
     n = len(changes)
     if not n:
-        raise InputError(f"no round has measured {pair[0]}-{pair[1]}")
-    told: list[float] = []
+        raise InputError(f"no round has measured {told(pair)}")
+    values_told: list[float] = []
     for values in zip(*changes):
         mean = math.fsum(values) / n
         square = math.fsum((value - mean) ** 2 for value in values)
-        told += [mean, math.sqrt(square / (n - 1) / n) if n > 1 else math.inf]
-    time, time_se, energy, energy_se = told
+        values_told += [mean, math.sqrt(square / (n - 1) / n) if n > 1 else math.inf]
+    time, time_se, energy, energy_se = values_told
     return Gain(time, time_se, energy, energy_se, n)
 
 
@@ -269,6 +314,32 @@ def scatter(rounds: Sequence[Round]) -> tuple[float, float]:
         (2 * 2 * 0.01**2 + math.fsum(time**2 for time, _ in spreads)) / (2 * (2 + n)),
         (2 * 2 * 0.02**2 + math.fsum(energy**2 for _, energy in spreads)) / (2 * (2 + n)),
     )
+
+
+def told(setting: Setting) -> str:
+    """A setting in words: `1470-5001`, or `forward 1470-auto, backward auto-auto`."""
+    if isinstance(setting, Pair):
+        return label(setting)
+    return ", ".join(f"{name} {label(pair)}" for name, pair in setting)
+
+
+def arguments(setting: Setting) -> str:
+    """A setting as `kernel-dvfs apply` takes it."""
+    if isinstance(setting, Pair):
+        return f"--pair {setting[0]},{setting[1]}"
+    return " ".join(f"--pair {name}={core},{mem}" for name, (core, mem) in setting)
+
+
+class Board(Protocol):
+    """What a procedure chooses from: P settings, the place of each, and what is known of them before anything is
+    measured: changes against auto as shares (P,), and their covariances (P, P)."""
+
+    pairs: list[Any]
+    place: dict[Any, int]
+    time_mean: np.ndarray
+    energy_mean: np.ndarray
+    time_cov: np.ndarray
+    energy_cov: np.ndarray
 
 
 class Candidates:
@@ -312,6 +383,37 @@ class Candidates:
     def _rest(core: np.ndarray, mem: np.ndarray, sd: float) -> np.ndarray:
         apart = sum(np.subtract.outer(np.log(own), np.log(own)) ** 2 for own in (core, mem))
         return sd**2 * np.exp(-0.5 * apart / _LENGTH**2)
+
+
+class PassCandidates:
+    """A pair for each pass, as `Candidates` has them for the whole run: what a pass does to a step counts by its share.
+
+    whole: of the whole run. shares: {pass: share of a step's time at auto}, MOST_PASSES at most. held: the pair that is
+    kept for the whole run. Where all passes have one pair, the setting is that pair.
+    """
+
+    def __init__(self, whole: Candidates, shares: Mapping[str, float], held: Pair) -> None:
+        each = max(2, int(_BY_PASS ** (1 / len(shares))))
+        spread = whole.pairs[:: max(1, math.ceil(len(whole.pairs) / max(1, each - 2)))]
+        choices = list(dict.fromkeys([BASELINE, held, *spread]))[:each]
+        picked = [found for found in product(range(len(choices)), repeat=len(shares)) if any(found)]
+        own = [tuple((name, choices[place]) for name, place in zip(shares, found)) for found in picked]
+        self.pairs = [each[0][1] if len({pair for _, pair in each}) == 1 else each for each in own]
+        self.place = {setting: place for place, setting in enumerate(self.pairs)}
+        places, columns = [whole.place.get(pair) for pair in choices], np.array(picked).T
+        weights = list(shares.values())
+        for name in ("time", "energy"):
+            mean, cov = getattr(whole, f"{name}_mean"), getattr(whole, f"{name}_cov")
+            # auto changes nothing, for sure
+            mean_of = np.array([0.0 if at is None else mean[at] for at in places])
+            cov_of = np.array([[0.0 if a is None or b is None else cov[a, b] for b in places] for a in places])
+            setattr(self, f"{name}_mean", sum(w * mean_of[own] for w, own in zip(weights, columns)))
+            setattr(self, f"{name}_cov", sum(w**2 * cov_of[np.ix_(own, own)] for w, own in zip(weights, columns)))
+
+    time_mean: np.ndarray
+    energy_mean: np.ndarray
+    time_cov: np.ndarray
+    energy_cov: np.ndarray
 
 
 def _bandwidth(spec: Mapping[str, Any], share: float) -> float:

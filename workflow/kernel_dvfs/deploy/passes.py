@@ -1,0 +1,83 @@
+"""The clocks of a training that is tuned: one pair for all its GPUs, or one for each pass, from mark to mark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
+
+if TYPE_CHECKING:
+    from kernel_dvfs.deploy.holder import Holder
+    from kernel_dvfs.deploy.tuning import Setting
+
+LEAST_CHANGES = 10.0  # a pass takes so many times what a change of clocks does, or has no pair of its own
+
+
+class Clocks:
+    """What a session asks for, and the passes' marks follow. Safe between threads.
+
+    controls: one a GPU, entered. now_s: the steps' clock. repeats(): called when the pass that was marked first begins
+    again, which is a step.
+    """
+
+    def __init__(
+        self, controls: Sequence[Holder], now_s: Callable[[], float], repeats: Callable[[], object] | None = None
+    ) -> None:
+        self._controls, self._now_s, self._repeats = controls, now_s, repeats
+        self._lock = threading.Lock()
+        self._by_pass: dict[str, Pair] = {}
+        self._refusal: Exception | None = None
+        self._first: str | None = None
+        self._last: tuple[str, float] | None = None  # pass under way, and since when
+        self._took: dict[str, list[float]] = {}
+
+    def ask(self, setting: Setting) -> None:
+        """Have a setting in force: of passes from the next mark on. Raises what a control does, also for what a mark
+        asked for before."""
+        with self._lock:
+            refusal, self._refusal = self._refusal, None
+            self._by_pass = {} if isinstance(setting, Pair) else dict(setting)
+            if isinstance(setting, Pair):
+                self._set(setting)
+        if refusal:
+            raise refusal
+
+    def mark(self, name: str) -> None:
+        """The pass `name` begins."""
+        now_s = self._now_s()
+        with self._lock:
+            if self._last:
+                self._took.setdefault(self._last[0], []).append(now_s - self._last[1])
+            self._last = name, now_s
+            is_first = name == self._first
+            self._first = self._first or name
+            if self._by_pass:
+                try:
+                    self._set(self._by_pass.get(name, BASELINE))
+                except (InputError, ExceptionGroup) as error:
+                    self._refusal, self._by_pass = error, {}  # the session hears of it at its next request
+        if is_first and self._repeats:
+            self._repeats()
+
+    def forget(self) -> None:
+        """Measure the passes from here on."""
+        with self._lock:
+            self._took, self._last = {}, None
+
+    def passes(self) -> dict[str, tuple[float, float]]:
+        """{pass: (share of the time, s each time)} since `forget`, in the order of a step."""
+        with self._lock:
+            total_s = sum(map(sum, self._took.values()))
+            return {name: (sum(took) / total_s, sum(took) / len(took)) for name, took in self._took.items() if total_s}
+
+    def _set(self, pair: Pair) -> None:
+        for control in self._controls:
+            if tuple(control.pair) == tuple(pair):
+                continue
+            if pair == BASELINE:
+                control.to_auto()
+            else:
+                control.ask(pair)

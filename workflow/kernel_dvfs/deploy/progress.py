@@ -1,0 +1,206 @@
+"""Steps counted in what a command prints, which is passed on as it comes: to a terminal through one of its own.
+
+A command that printed to a terminal still does, so colours, bars that are drawn over and again, and lines that are not
+ended yet look as ever; it reads its input itself. Where both its streams go to one place they go through one channel,
+so that their order stays. A process of its own passes on, so that a command outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import selectors
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
+
+from kernel_dvfs import package
+from kernel_dvfs.errors import InputError
+
+_LONGEST_LINE = 1 << 16  # bytes that are looked at where no line ends
+_LEFT_OPEN_S = 10.0  # a process that the command leaves behind may hold its output open
+_RESIZE_EVERY_S = 0.5
+# a program that prints to a pipe writes late, and would tell many steps at once
+_AT_ONCE = {} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1"}
+
+
+def pattern_of(progress: str) -> re.Pattern[bytes]:
+    """A regular expression whose first group is the number of a step. Raises InputError."""
+    try:
+        pattern = re.compile(progress.encode())
+    except re.error as error:
+        raise InputError(f"--progress '{progress}': {error}; it is a regular expression, as in 'iter (\\d+)'") from None
+    if not pattern.groups:
+        raise InputError(f"--progress '{progress}': put the step's number in parentheses, as in 'iter (\\d+)'")
+    return pattern
+
+
+class Counter:
+    """Steps out of the numbers that are told; `step` is called with how many more are done.
+
+    The first number only says where counting begins. One that falls to half or less begins another epoch, and counts as
+    one step; one that falls by less comes late, from another rank.
+    """
+
+    def __init__(self, pattern: re.Pattern[bytes], step: Callable[[int], object]) -> None:
+        self._pattern, self._step = pattern, step
+        self._last: int | None = None
+
+    def line(self, line: bytes) -> None:
+        """A line has been printed."""
+        found = self._pattern.search(line)
+        if not found or not (found[1] or b"").isdigit():
+            return
+        number = int(found[1])
+        last = number if self._last is None else self._last
+        done = number - last if number >= last else 1 if 2 * number <= last else 0
+        if done or number == last:
+            self._last = number
+        if done:
+            self._step(done)
+
+
+class Passing:
+    """with Passing(progress, step) as passing: start a command with passing.outputs as its (stdout, stderr), then
+    `begin`. progress, step: as of Counter.
+
+    environment: more variables for the command.
+    """
+
+    def __init__(self, progress: str, step: Callable[[int], object]) -> None:
+        self._progress, self._step = progress, step
+        pattern_of(progress)
+        places = [os.fstat(sink) for sink in (1, 2)]
+        is_one = len({(place.st_dev, place.st_ino, place.st_rdev) for place in places}) == 1
+        self._sinks = (1,) if is_one else (1, 2)
+        self._ends = [_pair(sink) for sink in self._sinks]  # (read, write)
+        self.outputs = self._ends[0][1], self._ends[-1][1]
+        self.environment = {} if any(map(os.isatty, self._sinks)) else _AT_ONCE
+        self._relay: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._listen, name="kernel-dvfs steps", daemon=True)
+
+    def __enter__(self) -> Passing:
+        return self
+
+    def begin(self) -> None:
+        """The command has been started."""
+        path = os.pathsep.join([package.FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])])
+        told_end, tells = os.pipe()
+        channels = [(end, sink) for (end, _), sink in zip(self._ends, self._sinks)]
+        told = json.dumps({"progress": self._progress, "channels": channels, "tells": tells})
+        self._relay = subprocess.Popen(
+            [sys.executable, "-m", "kernel_dvfs.deploy.progress", told],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[end for end, _ in channels] + [tells],
+            env=os.environ | {"PYTHONPATH": path},
+            text=True,
+            start_new_session=True,  # a signal to the group is not for it: the command may have more to say
+        )
+        os.close(tells)
+        self._close()
+        self._told = os.fdopen(told_end)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+        if self._relay:
+            with suppress(subprocess.TimeoutExpired):
+                self._relay.wait(_LEFT_OPEN_S)
+                self._thread.join(_LEFT_OPEN_S)
+
+    def _listen(self) -> None:
+        for line in self._told:
+            self._step(int(line))
+
+    def _close(self) -> None:
+        for ends in self._ends:
+            for each in ends:
+                os.close(each)
+        self._ends = []
+
+
+def _pair(sink: int) -> tuple[int, int]:
+    """(read end, write end) of a channel to where `sink` leads."""
+    if not os.isatty(sink):
+        return os.pipe()
+    read_end, write_end = pty.openpty()
+    own = termios.tcgetattr(sink)
+    own[1] &= ~termios.OPOST  # the real terminal makes of a line feed what it wants
+    own[3] &= ~termios.ECHO
+    termios.tcsetattr(write_end, termios.TCSANOW, own)
+    _resize(read_end, sink)
+    return read_end, write_end
+
+
+def _resize(read_end: int, sink: int) -> None:
+    with suppress(OSError):
+        fcntl.ioctl(read_end, termios.TIOCSWINSZ, fcntl.ioctl(sink, termios.TIOCGWINSZ, bytes(8)))
+
+
+# --- the other process ------------------------------------------------------------------------------------------------
+
+
+def main(progress: str, channels: list[tuple[int, int]], tells: int) -> None:
+    """Pass on until the command's output ends, also where nobody hears of its steps any more.
+
+    channels: (file to read, file to write); tells: file for how many steps are done, a number a line.
+    """
+    told: IO[str] | None = os.fdopen(tells, "w")
+
+    def tell(steps: int) -> None:
+        nonlocal told
+        try:
+            if told:
+                told.write(f"{steps}\n")
+                told.flush()
+        except OSError:
+            told = None
+
+    counter = Counter(pattern_of(progress), tell)
+    rests = {read_end: b"" for read_end, _ in channels}
+    with selectors.DefaultSelector() as open_ends:
+        for read_end, sink in channels:
+            open_ends.register(read_end, selectors.EVENT_READ, sink)
+        while open_ends.get_map():
+            for key, _ in open_ends.select(_RESIZE_EVERY_S):
+                data = _read(key.fd)
+                *whole, rest = re.split(rb"[\r\n]", (rests[key.fd] + data)[-_LONGEST_LINE:])
+                rests[key.fd] = rest
+                if not data or not _write(key.data, data):
+                    # its reader is gone: the command is to learn that as ever
+                    whole.append(rest)
+                    open_ends.unregister(key.fd)
+                    os.close(key.fd)
+                for line in whole:
+                    counter.line(line)
+            for key in open_ends.get_map().values():
+                if os.isatty(key.data):
+                    _resize(key.fd, key.data)
+
+
+def _read(read_end: int) -> bytes:
+    try:
+        return os.read(read_end, 1 << 16)
+    except OSError:  # how a terminal ends
+        return b""
+
+
+def _write(sink: int, data: bytes) -> bool:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(sink, view) :]
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
