@@ -1,4 +1,4 @@
-"""From benchmark output and a power log to a profile, and from a profile to a plan.
+"""From benchmark output and a power log to a profile.
 
 No server ran for this: vLLM's and SGLang's output is written here in the form that their sources give it, with figures
 of a made-up machine.
@@ -16,8 +16,6 @@ from synthetic_profile import LineEngine
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.benchmarks import import_runs, read_power, read_results
-from kernel_dvfs_serving.columns import Columns
-from kernel_dvfs_serving.deployment import clock_at, plan, recording_rules
 from kernel_dvfs_serving.machine import MeasuredMachine
 from kernel_dvfs_serving.make_profile import Load, measure
 from kernel_dvfs_serving.profile import read_profile
@@ -338,89 +336,3 @@ def test_a_cut_off_result_or_another_log_is_one_line(tmp_path, usual, log):
     (tmp_path / "list.yaml").write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"list.yaml: not YAML"):
         import_runs(tmp_path / "list.yaml")
-
-
-# -- a plan ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_carries_the_load_within_the_promises(profile):
-    planned = plan(profile, {"SS": 4000, "MM": 2000}, servers=4, times=(0.5, 1))
-    half, full = planned["levels"]
-    for level, factor in ((half, 0.5), (full, 1)):
-        carried = sum(each["load_tps"] * each["instances"] for each in level["instances"])
-        assert carried >= factor * 6000 * (1 - 1e-4)
-        assert all(each["ttft_p99_s"] <= each["ttft_promise_s"] for each in level["instances"])
-        assert all(each["tbt_p99_s"] <= each["tbt_promise_s"] for each in level["instances"])
-        assert level["gpus"] <= 8 * level["servers"] <= 32
-    assert half["power_w"] < full["power_w"] and half["gpus"] <= full["gpus"]
-
-
-def test_the_clock_of_a_plan_is_the_least_drawing_one_at_a_load(profile):
-    planned = plan(profile, {"MM": 2000}, servers=2)
-    (each,) = planned["levels"][0]["instances"]
-    offer = Columns(profile, layouts=False).pool(4)
-    ladder = each["clocks"]
-    assert [step["up_to_tps"] for step in ladder] == sorted(step["up_to_tps"] for step in ladder)
-    for tps in (100, 0.5 * ladder[-1]["up_to_tps"], ladder[-1]["up_to_tps"] - 1):
-        assert clock_at(planned, each["pool"], tps) == int(offer.least_power_clock(each["tp"], 1.1 * tps))
-    assert clock_at(planned, each["pool"], 1e9) == ladder[-1]["core_mhz"]
-    with pytest.raises(InputError, match="pool XX: not in the plan; it has"):
-        clock_at(planned, "XX", 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("margin", [1.0, 1.1, 1.5])
-def test_the_clock_for_a_plans_own_load_is_the_plans(line, margin):
-    for tps in range(500, 12_000, 500):
-        planned = plan(line, {"MM": tps}, servers=4, margin=margin)
-        for each in planned["levels"][0]["instances"]:
-            assert clock_at(planned, each["pool"], each["load_tps"]) == each["core_mhz"], (tps, each)
-
-
-def test_a_load_beyond_the_servers_is_refused(profile):
-    with pytest.raises(InputError, match=r"1 servers cannot carry the load times 1 and the margin 1.1.*more servers"):
-        plan(profile, {"SS": 1e6}, servers=1)
-
-
-def test_recording_rules_are_of_prometheus_form(profile):
-    rules = recording_rules(plan(profile, {"SS": 4000, "MM": 2000}, servers=4, times=(0.5, 1)))
-    read = yaml.safe_load(yaml.safe_dump(rules))
-    (group,) = read["groups"]
-    assert set(group) == {"name", "interval", "rules"} and len(group["rules"]) > 12
-    seen = set()
-    for rule in group["rules"]:
-        assert set(rule) == {"record", "expr", "labels"}
-        assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", rule["record"])
-        assert all(
-            re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and isinstance(value, str)
-            for name, value in rule["labels"].items()
-        )
-        for opening, closing in ("()", "{}", "[]"):
-            assert rule["expr"].count(opening) == rule["expr"].count(closing)
-        # two rules of one name with the same labels would be duplicates to Prometheus
-        key = rule["record"], tuple(sorted(rule["labels"].items()))
-        assert key not in seen
-        seen.add(key)
-    assert any(rule["record"] == "kernel_dvfs:planned_core_mhz" for rule in group["rules"])
-
-
-def test_a_plan_by_command(profile, tmp_path, capsys):
-    from kernel_dvfs_serving.make_profile import profile_rows
-    from kernel_dvfs_serving.profile import write_profile
-
-    rows = profile_rows("h100_sxm", "llama2-70b", [8], [1200, 1980], ["SS"], requests=60)
-    write_profile(tmp_path / "p.csv", rows)
-    asked = ["--profile", str(tmp_path / "p.csv"), "--load", "SS=3000", "-o", str(tmp_path / "plan.yaml")]
-    assert main(["serving", "plan", *asked, "--rules", str(tmp_path / "rules.yaml")]) == 0
-    planned = yaml.safe_load((tmp_path / "plan.yaml").read_text())
-    assert planned["source"] == "simulated" and planned["levels"][0]["instances"][0]["pool"] == "SS-tp8"
-    assert main(["serving", "clock", str(tmp_path / "plan.yaml"), "--pool", "SS-tp8", "--tps", "500"]) == 0
-    assert capsys.readouterr().out.strip() in ("1200", "1980")
-    for wrong, said in (
-        (["--load", "XX=1"], "expected one of SS"),
-        (["--load", "SM=fast"], "--load SM=fast: expected a number of tokens/s"),
-        (["--times", "0"], "--times 0: expected a number"),
-    ):
-        assert main(["serving", "plan", *asked, *wrong]) == 2
-        text = capsys.readouterr().err
-        assert said in text and text.count("\n") == 1
