@@ -10,7 +10,7 @@ from kernel_dvfs_serving.report import figures
 from kernel_dvfs_serving.report.share import shapley
 from kernel_dvfs_serving.study import ServingStudy
 from kernel_dvfs_serving.study_plan import line_of_serving
-from kernel_dvfs_serving.system import KNOBS, PACKED, SETTINGS, SUBSETS, TUNED
+from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, KNOBS, PACKED, PUBLISHED, SETTINGS, SUBSETS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
         "settings": SETTINGS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
     }
     assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
-    for name in ("systems", "loads"):
+    for name in ("systems", "loads", "ladder", "sensitivity"):
         assert main(["serving", "experiment", name, str(place / "study")]) == 0
     return place / "study"
 
@@ -66,6 +66,7 @@ def test_every_saving_comes_with_latencies_and_kept_promises(folder):
     assert (told == frame.promise_kept).all() and frame.change_of_all_servers_percent[TUNED] < 0
     # only what is fixed has a plan that could be started
     assert set(frame.index[frame.plan.notna()]) == {TUNED, PACKED}
+    assert {AUTOSCALED, PUBLISHED, HINDSIGHT} <= set(frame.index)
     assert " wins with " in (line := line_of_serving(str(folder))) and "simulated" in line
 
 
@@ -114,23 +115,23 @@ def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp
 
 
 def test_the_parts_of_the_change_are_the_whole(folder):
-    frame = table(folder, "split").set_index("part").of_singlepool_percent
+    frame = table(folder, "split").set_index("part").of_plan_percent
     assert frame.drop("all").sum() == pytest.approx(frame["all"])
     # one knob that saves alike whatever the others do gets just that
     energy = {name: 100.0 - 10 * ("clocks" in knobs) - 3 * ("degrees" in knobs) for knobs, name in SUBSETS.items()}
     assert shapley(energy) == pytest.approx({"instances": 0, "degrees": -3, "clocks": -10}) and len(KNOBS) == 3
 
 
-@pytest.mark.parametrize("idle", ["ScaleFreq", "SinglePool", "all"])
-def test_a_system_that_serves_nothing_in_time_leaves_its_parts_empty(folder, tmp_path, idle):
+@pytest.mark.parametrize("idle", ["ScaleFreq", TUNED, "all"])
+def test_a_system_that_breaks_the_promise_leaves_its_parts_empty(folder, tmp_path, idle):
     runs = json.loads((folder / "experiments/systems.json").read_text())
     for each in runs:
         if idle in (each["system"], "all"):
-            each["j_per_token_in_time"] = None
+            each["kept_percent"] = 98.0
     (tmp_path / "experiments").mkdir()
     (tmp_path / "study.json").write_bytes((folder / "study.json").read_bytes())
     (tmp_path / "experiments/systems.json").write_text(json.dumps(runs))
-    empty = table(tmp_path, "split").set_index("part").of_singlepool_percent.isna()
+    empty = table(tmp_path, "split").set_index("part").of_plan_percent.isna()
     # without ScaleFreq the knobs cannot be told apart, the whole still can
     assert list(empty) == [idle != "ScaleFreq", True, True, True, idle != "ScaleFreq"]
     assert main(["output", str(tmp_path), "figures/split"]) == 0
@@ -156,12 +157,12 @@ def test_the_papers_figures_are_quoted_in_both_versions_with_distance_and_reason
     assert not any("24 h" in claim for claim in frame.index)
 
 
-@pytest.mark.parametrize("name", ["classes", "events", "loads"])
+@pytest.mark.parametrize("name", ["classes", "events", "loads", "sensitivity"])
 def test_the_other_tables_are_written(folder, name):
     assert len(table(folder, name)) >= 9
 
 
-@pytest.mark.parametrize("name", ["savings", "power", "knobs", "loads", "split"])
+@pytest.mark.parametrize("name", ["savings", "power", "knobs", "loads", "split", "sensitivity"])
 def test_figures_have_units_and_the_one_sign_and_are_readable(folder, name, cut_off):
     plot = figures.OUTPUTS["figure", name].make(ServingStudy(folder))
     assert cut_off(plot) == []

@@ -121,7 +121,7 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "model": "llama2-70b",
     "degrees": [2, 4, 8],
     "core_mhz": [800, 1200, 1600, 1980],
-    "kernel_level": True,
+    "kernel_level": False,
     "requests": REQUESTS,
     "host_s": HOST_S,
     "trace": None,

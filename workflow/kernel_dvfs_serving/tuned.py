@@ -207,6 +207,14 @@ class Tuner:
                             found = min(found, own, key=lambda one: one["j_per_token_in_time"])
         return found
 
+    def least(self, tp: int, clock: str, level: float) -> dict:
+        """The outcome of a degree and clock on the fewest servers that keep a level; without energy where none do."""
+        most = self._settings.servers
+        count = self._fewest(tp, clock, level, 1, most, (level, inf))
+        if count is None:
+            return {"servers": most, "j_per_token_in_time": None, "kept_percent": None}
+        return self.on(self.plan(count, tp, clock))
+
     def _promising(self, kind: tuple[int, str]) -> tuple[float, int]:
         # the middle clocks first: a cheap plan found early bounds all after it
         tp, clock = kind
@@ -322,13 +330,13 @@ def _plain(found: dict, model: str) -> dict[str, Any]:
         **{key: found[key] for key in ("servers", "tp", "clock", "boost", "rest", "replicas") if key in found},
         **{key: float(f"{found[key]:.5g}") for key in figures if found.get(key) is not None},
         **({"router": router} if packs else {}),
-        **({"mix": mix | _started(model, mix["tp"], packs)} if mix else {}),
+        **({"mix": mix | started(model, mix["tp"], packs)} if mix else {}),
         **({"note": NO_SPARE} if found["servers"] == 1 else {}),
-        **_started(model, found["tp"], packs),
+        **started(model, found["tp"], packs),
     }
 
 
-def _started(model: str, tp: int, packs: bool) -> dict[str, str]:
+def started(model: str, tp: int, packs: bool) -> dict[str, str]:
     """What starts a replica. The router's deadlines are priorities of which the lower goes first."""
     return {
         "vllm": f"vllm serve {model} --tensor-parallel-size {tp}" + (" --scheduling-policy priority" if packs else ""),
