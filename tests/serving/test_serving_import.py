@@ -158,7 +158,30 @@ def test_power_before_and_after_a_run_does_not_count(tmp_path, usual):
     starts_s = ends_s - usual["duration"]
     power = nvidia_log([(starts_s - 60, starts_s, 100.0), (starts_s, ends_s, 1200.0), (ends_s, ends_s + 60, 100.0)])
     (_, row), _ = one_run(tmp_path, usual, power)
-    assert row["power_w"] == pytest.approx(1200, rel=1e-3) and row["tps"] == pytest.approx(900, rel=1e-3)
+    assert row["power_w"] == pytest.approx(1200, rel=0.01) and row["tps"] == pytest.approx(900, rel=1e-3)
+
+
+def test_power_and_tokens_are_of_the_same_part_of_a_run(tmp_path, usual):
+    """A run that fills for 4 s and drains for 4 s of 40, at half the tokens and less power: both ends are left out."""
+    ends_s = ENDED.replace(minute=5).timestamp()
+    steady, rest = 10, 5  # requests a second, in the middle and at either end
+    starts = [0.2 * k for k in range(20)] + [4 + 0.1 * k for k in range(320)] + [36 + 0.2 * k for k in range(20)]
+    count = len(starts)
+    # 100 tokens of prompt, and 41 of answer: at once, then 40 within 0.3 s
+    said = {"duration": 40.0, "completed": count, "num_prompts": count, "failed": 0, "start_times": starts}
+    said |= {"input_lens": [100] * count, "output_lens": [41] * count, "ttfts": [0.02] * count}
+    said |= {"itls": [[0.3 / 40] * 40] * count, "total_input_tokens": 100 * count, "total_output_tokens": 41 * count}
+    power = nvidia_log(
+        [(ends_s - 41, ends_s - 36, 700.0), (ends_s - 36, ends_s - 4, 1200.0), (ends_s - 4, ends_s, 700.0)]
+    )
+    (_, row), notes = one_run(tmp_path, usual | said, power)
+    assert row["power_w"] == pytest.approx(1200, rel=0.01) and not notes
+    assert row["tps"] == pytest.approx(steady * 141, rel=0.02)
+    # without the requests' times both are of the whole run, and energy per token is still that of one measurement
+    whole = {key: value for key, value in (usual | said).items() if key != "start_times"}
+    (_, row), notes = one_run(tmp_path, whole, power)
+    assert row["power_w"] == pytest.approx(0.2 * 700 + 0.8 * 1200, rel=0.02) and len(notes) == 1
+    assert row["tps"] == pytest.approx((0.2 * rest + 0.8 * steady) * 141, rel=0.02)
 
 
 def test_lines_of_sglang_are_read_with_a_log_each(tmp_path, usual, log):
@@ -166,7 +189,8 @@ def test_lines_of_sglang_are_read_with_a_log_each(tmp_path, usual, log):
     line = {key: value for key, value in usual.items() if key not in ("date", "failed", "num_prompts", "tp")}
     line |= {"tag": None, "backend": "sglang", "dataset_name": "random", "total_throughput": 900.0, "p95_itl_ms": 30.0}
     (idle, row), notes = one_run(tmp_path, json.dumps(line) + "\n", log, tp=TP)
-    assert row["tps"] == pytest.approx(900, rel=1e-3) and not notes
+    assert row["tps"] == pytest.approx(900, rel=1e-3)
+    assert len(notes) == 1 and "power and tokens are of whole runs" in notes[0]
     assert (idle["tps"], idle["power_w"], idle["ttft_p50_s"]) == (0, 400, row["ttft_p50_s"])
     with pytest.raises(InputError, match="no date in it, so each result needs a run with a power log of its own"):
         one_run(tmp_path, 2 * (json.dumps(line) + "\n"), log, tp=TP)
@@ -191,7 +215,7 @@ def test_an_undated_run_is_cut_out_of_a_longer_log_by_its_end(tmp_path, usual, u
     starts_s = ends_s - usual["duration"]
     power = nvidia_log([(starts_s - 600, starts_s, 420.0), (starts_s, ends_s, 1200.0), (ends_s, ends_s + 600, 420.0)])
     (_, row), _ = one_run(tmp_path, undated, power, ends="20260301-120500")
-    assert row["power_w"] == pytest.approx(1200, rel=1e-3)
+    assert row["power_w"] == pytest.approx(1200, rel=0.01)
     with pytest.raises(InputError, match=r"ends is given, but .* has a date of its own; leave ends out"):
         one_run(tmp_path, usual, power, ends="20260301-120500")
     with pytest.raises(InputError, match=r"run 1: ends 'noon'; expected such as 20260131-235959"):

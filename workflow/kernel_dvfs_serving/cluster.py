@@ -96,7 +96,8 @@ class Cluster:
 
     machine: engines, KV cache, parked power. columns: those of the machine's profile. predicted: (n,) class index that
     each request of the trace is taken for. decisions: what sets the knobs, controllers.py.
-    most_late, most_j: `run` raises Hopeless as soon as more requests broke a promise, or more energy is spent.
+    most_late, most_j: `run` raises Hopeless as soon as more requests broke a promise, or more energy is spent, or
+    must be: never less than `floor_w` is drawn.
     """
 
     def __init__(
@@ -111,8 +112,9 @@ class Cluster:
         decisions: Decisions,
         most_late: float = inf,
         most_j: float = inf,
+        floor_w: float = 0.0,
     ):
-        self.most_late, self.most_j = most_late, most_j
+        self.most_late, self.most_j, self.floor_w = most_late, most_j, floor_w
         self.trace, self.system, self.machine, self.columns = trace, system, machine, columns
         self.forecast, self.settings, self.decisions = forecast, settings, decisions
         self.pools = pool_kinds(settings.pools if system.pooled else 1)
@@ -204,7 +206,8 @@ class Cluster:
         if pool is not None and self._reacts:
             self._track(pool, kept)
         self.late += not kept
-        if self.late > self.most_late or sum(self.accounts.energy_j.values()) > self.most_j:
+        least_j = sum(self.accounts.energy_j.values()) + self.floor_w * (self.trace.span_s - self.now_s)
+        if self.late > self.most_late or least_j > self.most_j:
             raise Hopeless(self.late)
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated

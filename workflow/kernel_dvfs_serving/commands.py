@@ -322,6 +322,59 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules of the first plan as well")
 
 
+def _route_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "example: kernel-dvfs serving route plan.yaml --profile profile.csv --replica http://10.0.0.7:8000 "
+        "--replica http://10.0.0.8:8000"
+    )
+    parser.add_argument("plan", metavar="PLAN.yaml", help="of serving plan: packing's degree, clock and mean answer")
+    parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="that it was planned with")
+    parser.add_argument(
+        "--keep", type=number(1, 100), metavar="PERCENT", help="which of its plans (default: the first)"
+    )
+    parser.add_argument(
+        "--replica", action="append", default=[], required=True, metavar="URL", help="http://host:port; repeat it"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="to listen at (default: 127.0.0.1)")
+    parser.add_argument("--port", type=whole(1, 65_535), default=8080, metavar="N", help="(default: 8080)")
+    parser.add_argument("--high-first", action="store_true", help="the servers take the higher priority first")
+    _add_machine(parser)
+
+
+def _route(options: argparse.Namespace) -> None:
+    import asyncio
+
+    from kernel_dvfs_serving.packing import Packing
+    from kernel_dvfs_serving.profile import read_profile
+    from kernel_dvfs_serving.proxy import Proxy
+    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.tuned import read_static
+
+    read = read_static(options.plan, options.keep, packing=True)
+    assert isinstance(read.plan, Packing)
+    own = Settings()
+    machine = _replayer(options, read_profile(options.profile), own).machine
+    proxy = Proxy(
+        options.replica,
+        machine.engine(read.plan.tp, read.plan.clock),
+        machine.kv_tokens(read.plan.tp),
+        read.plan.answer_tokens,
+        read.slo_scale,
+        own.chunk_tokens,
+        options.high_first,
+    )
+
+    async def serve() -> None:
+        try:
+            port = await proxy.start(options.host, options.port)
+        except OSError as error:
+            raise InputError(f"--host {options.host} --port {options.port}: {error.strerror}") from None
+        print(f"http://{options.host}:{port} routes to {len(proxy.replicas)} replicas; no clock is set", flush=True)
+        await proxy.run()
+
+    asyncio.run(serve())
+
+
 LOADS_S = 1800.0  # that given loads last
 
 
@@ -449,6 +502,7 @@ COMMANDS = {
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
     "import": Command("a profile from a server's own benchmark and a log of power", _import_arguments, _import),
     "plan": Command("servers, degree and clock for a trace or given loads", _plan_arguments, _plan),
+    "route": Command("hand requests to replicas by a plan's packing router", _route_arguments, _route),
     # called by rules
     "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),
     "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),

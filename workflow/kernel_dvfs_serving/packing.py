@@ -16,6 +16,7 @@ Each part can be left out (`Parts`), to see what it is worth.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +41,7 @@ HOLD_S = 0.25  # that a boost lasts at least
 READY = 2  # idle replicas that do not rest
 BOOST = 1.2  # of the usual clock, at least
 _SAMPLE_S, _DECIDE_S, _WINDOW_S = 2.0, 60.0, 600.0  # of the count of servers
-_PAIR_TOKENS = 1000.0  # cached tokens before a prompt's chunk, in an estimate
+PAIR_TOKENS = 1000.0  # cached tokens before a prompt's chunk, in an estimate
 
 
 class Mix(NamedTuple):
@@ -164,6 +165,24 @@ class Autoscaled(Static):
         ByRequests(cluster, self)
 
 
+def choose(left_s: float, tokens: float, replicas: Iterable[tuple[float, float, float]]) -> int | None:
+    """Which replica a request goes to, by its place: the fullest that is in time, else the earliest; None of none.
+
+    left_s: until its first token is due, s. tokens: that it is expected to take. replicas: of each, the estimated time
+    to its first token there, s, tokens spoken for, and tokens of its KV cache.
+    """
+    fullest = earliest = None
+    most, least_s = -1.0, inf
+    for place, (first_s, held, capacity) in enumerate(replicas):
+        if held + tokens > FULL * capacity:
+            first_s += 5.0  # it would wait for others to end
+        if first_s < least_s:
+            least_s, earliest = first_s, place
+        if first_s <= SAFETY * left_s and held / capacity > most:
+            most, fullest = held / capacity, place
+    return earliest if fullest is None else fullest
+
+
 class LateRouter(Router):
     """To the least loaded replica, which has the request `route_s` later; what it held when lost goes on."""
 
@@ -215,21 +234,15 @@ class PackingRouter(LateRouter):
         if not self.plan.parts.packs:
             return super().choose(request, above)
         need = request.input + request.output
-        left_s = SAFETY * (request.deadline_s - self.agenda.now_s) - self.route_s
-        fullest = earliest = None
-        most, least_s = -1.0, inf
-        for replica in self.serving[0]:
-            capacity = replica.instance.kv_tokens
-            if capacity < need:
-                continue
-            first_s = self.first_s(replica, request.input)
-            if replica.outstanding + self.expected_tokens(request) > FULL * capacity:
-                first_s += 5.0  # it would wait for others to end
-            if first_s < least_s:
-                least_s, earliest = first_s, replica
-            if first_s <= left_s and replica.outstanding / capacity > most:
-                most, fullest = replica.outstanding / capacity, replica
-        return fullest or earliest
+        able = [each for each in self.serving[0] if each.instance.kv_tokens >= need]
+        left_s = request.deadline_s - self.agenda.now_s - self.route_s / SAFETY
+        tokens = self.expected_tokens(request)
+        place = choose(
+            left_s,
+            tokens,
+            ((self.first_s(each, request.input), each.outstanding, each.instance.kv_tokens) for each in able),
+        )
+        return None if place is None else able[place]
 
     def first_s(self, replica: Replica, prompt_tokens: int) -> float:
         """Estimated time until so many prompt tokens are read there behind what is unread, s."""
@@ -239,10 +252,10 @@ class PackingRouter(LateRouter):
         engine = self.machine.engine(replica.tp, self.plan.clock if resting else replica.clock)
         tokens = instance.unread + self.coming.get(replica, 0) + prompt_tokens
         steps = ceil(tokens / max(1, chunk - batch))
-        last_s, _ = engine.step(min(chunk, tokens + batch), min(chunk, tokens) * _PAIR_TOKENS, context)
+        last_s, _ = engine.step(min(chunk, tokens + batch), min(chunk, tokens) * PAIR_TOKENS, context)
         found_s = last_s
         if steps > 1:
-            found_s += (steps - 1) * engine.step(chunk, chunk * _PAIR_TOKENS, context)[0]
+            found_s += (steps - 1) * engine.step(chunk, chunk * PAIR_TOKENS, context)[0]
         if instance.next_s is not None:
             # a run of decode steps is cut after the one in progress
             found_s += max(0.0, instance.next_s - self.agenda.now_s) if instance.reading else 0.02
@@ -271,7 +284,7 @@ class PackingRouter(LateRouter):
         """Whether a prompt, or a step with one, would be late at the usual clock."""
         instance, chunk = replica.instance, self.settings.chunk_tokens
         engine = self.machine.engine(replica.tp, self.plan.clock)
-        step_s, _ = engine.step(chunk, chunk * _PAIR_TOKENS, instance.context_tokens)
+        step_s, _ = engine.step(chunk, chunk * PAIR_TOKENS, instance.context_tokens)
         if step_s > self._gap_s:
             return True
         room, tokens = max(1, chunk - instance.decoding), 0

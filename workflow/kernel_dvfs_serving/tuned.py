@@ -89,18 +89,17 @@ def replayed(
     settings: Settings,
     timeline: bool = False,
     servers: int | None = None,
-    most_late: float = inf,
-    most_j: float = inf,
+    limits: Sequence[float] = (),
 ) -> dict:
     """The outcome of a plan on a trace (replay.outcome), with what it sets. servers: there are; None: as planned.
 
-    Raises cluster.Hopeless.
+    limits: see Cluster. Raises cluster.Hopeless.
     """
     system = STATIC_PLAN
     if isinstance(plan, Packing | Autoscaled):
         system = PACKING if isinstance(plan, Packing) else AUTOSCALER
     own = replace(settings, servers=servers or plan.servers)
-    cluster = replayer.run_system(trace, system, own, plan, most_late, most_j)
+    cluster = replayer.run_system(trace, system, own, plan, *limits)
     found = outcome(cluster, timeline) | {"tp": plan.tp, "clock": plan.clock, "replicas": plan.replicas}
     if plan.mix:
         found["mix"] = plan.mix._asdict()
@@ -149,9 +148,8 @@ class Tuner:
         most_late = count * (1 - level / 100)
         self.replays += 1
         try:
-            found = replayed(
-                self._replayer, self._trace, plan, self._settings, most_late=most_late, most_j=most_j * self._tokens
-            )
+            limits = most_late, most_j * self._tokens, self._floor_w(plan)
+            found = replayed(self._replayer, self._trace, plan, self._settings, limits=limits)
         except Hopeless as end:
             if end.late > most_late:
                 found = {"ended": "late", "kept_percent": 100 * (1 - end.late / count)}
@@ -189,37 +187,20 @@ class Tuner:
         return [{"keep_percent": level} | best[level] for level in sorted(best)]
 
     def _mixed(self, found: dict, level: float) -> dict:
-        """A cheaper plan with half a server, or half of all, of another degree; else the same. On one server less, too.
-
-        Of the other degree the plan's own clock and the next higher one are tried.
-        """
+        """A cheaper plan with half a server of another degree at the same clock; else the same. On one server less, too."""
         servers, tp, clock = found["servers"], found["tp"], found["clock"]
         if self._parts is not None:
             return found
         for count in {servers, servers - 1} - {0}:
             for other in set(self._columns.degrees) - {tp}:
-                clocks = [each for each in self._columns.clocks[other] if mhz(each) >= mhz(clock)][:2]
-                for gpus in {max(tp, other, SERVER_GPUS // 2), SERVER_GPUS * count // 2 // 8 * 8} - {0}:
-                    for each in clocks if gpus < SERVER_GPUS * count else ():
-                        plan = self.plan(count, tp, clock, Mix(gpus, other, each))
-                        own = self.on(plan, level, found["j_per_token_in_time"])
-                        if "ended" not in own and own["kept_percent"] >= level:
-                            found = min(found, own, key=lambda one: one["j_per_token_in_time"])
+                gpus = max(tp, other, SERVER_GPUS // 2)
+                if clock in self._columns.clocks[other] and gpus < SERVER_GPUS * count:
+                    own = self.on(
+                        self.plan(count, tp, clock, Mix(gpus, other, clock)), level, found["j_per_token_in_time"]
+                    )
+                    if "ended" not in own and own["kept_percent"] >= level:
+                        found = min(found, own, key=lambda one: one["j_per_token_in_time"])
         return found
-
-    def least(self, tp: int, clock: str, level: float) -> dict:
-        """The outcome of a degree and clock on the fewest servers that keep a level; without energy where none do."""
-        most = self._settings.servers
-        count = self._fewest(tp, clock, level, 1, most, (level, inf))
-        if count is None:
-            return {"servers": most, "j_per_token_in_time": None, "kept_percent": None}
-        return self.on(self.plan(count, tp, clock))
-
-    def _promising(self, kind: tuple[int, str]) -> tuple[float, int]:
-        # the middle clocks first: a cheap plan found early bounds all after it
-        tp, clock = kind
-        clocks = [mhz(each) for own, each in self.kinds if own == tp]
-        return abs(mhz(clock) - float(np.quantile(clocks, 0.7))), tp
 
     def _fewest(
         self, tp: int, clock: str, level: float, least: int, most: int, search: tuple[float, float]
@@ -250,11 +231,16 @@ class Tuner:
 
     def _affordable(self, tp: int, clock: str, j_per_token: float) -> int:
         """Most servers whose idle power alone does not cost more: what is left out could only lose."""
-        plan = self.plan(1, tp, clock)
-        least = plan.rest if isinstance(plan, Packing) and plan.parts.rests else clock
-        idle_w = self._engine(tp, least).idle_w * (SERVER_GPUS // tp)
-        idle_j = idle_w * self._trace.span_s
+        idle_j = self._floor_w(self.plan(1, tp, clock)) * self._trace.span_s
         return int(min(self._settings.servers, j_per_token * self._tokens / idle_j if idle_j else inf))
+
+    def _floor_w(self, plan: Static) -> float:
+        """Power of a plan's servers without a request, W: they never draw less."""
+        rests = isinstance(plan, Packing) and plan.parts.rests
+        if isinstance(plan, Packing) and plan.parts.counts:
+            return 0.0
+        clocks = {own: plan.rest if isinstance(plan, Packing) and rests else own[1] for own in set(plan.instances)}
+        return sum(self._engine(own[0], clocks[own]).idle_w for own in plan.instances)
 
     def _fastest(self, tp: int, clock: str) -> str:
         plan = self.plan(1, tp, clock)
