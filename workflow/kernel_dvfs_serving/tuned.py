@@ -177,7 +177,7 @@ class Tuner:
                 search = min(levels), max(_cost(best, each) for each in levels)
                 count = self._fewest(tp, clock, level, least, self._affordable(tp, clock, cheapest), search)
                 if count is None:
-                    break
+                    continue  # a stricter level may have a dearer best plan, and room for more servers
                 least = count
                 found = self.on(self.plan(count, tp, clock))
                 if found["j_per_token_in_time"] < cheapest:
@@ -187,7 +187,7 @@ class Tuner:
         return [{"keep_percent": level} | best[level] for level in sorted(best)]
 
     def _mixed(self, found: dict, level: float) -> dict:
-        """A cheaper plan with half a server of another degree at the same clock; else the same. On one server less, too."""
+        """A cheaper plan with half a server of another degree at this clock, also on one server less; else the same."""
         servers, tp, clock = found["servers"], found["tp"], found["clock"]
         if self._parts is not None:
             return found
@@ -201,6 +201,20 @@ class Tuner:
                     if "ended" not in own and own["kept_percent"] >= level:
                         found = min(found, own, key=lambda one: one["j_per_token_in_time"])
         return found
+
+    def least(self, tp: int, clock: str, level: float) -> dict:
+        """The outcome of a degree and clock on the fewest servers that keep a level; without energy where none do."""
+        most = self._settings.servers
+        count = self._fewest(tp, clock, level, 1, most, (level, inf))
+        if count is None:
+            return {"servers": most, "j_per_token_in_time": None, "kept_percent": None}
+        return self.on(self.plan(count, tp, clock))
+
+    def _promising(self, kind: tuple[int, str]) -> tuple[float, int]:
+        # the middle clocks first: a cheap plan found early bounds all after it
+        tp, clock = kind
+        clocks = [mhz(each) for own, each in self.kinds if own == tp]
+        return abs(mhz(clock) - float(np.quantile(clocks, 0.7))), tp
 
     def _fewest(
         self, tp: int, clock: str, level: float, least: int, most: int, search: tuple[float, float]
