@@ -28,7 +28,7 @@ ODD = {
     "empty hours between": _trace([0, 1, 2, 7200, 7201, 20_000], 300, 80),
     "one huge burst": _trace(np.concatenate([np.arange(30) * 2.0, np.full(300, 60.0)]), 400, 40),
     "all long prompts": _trace(np.arange(60) * 1.1, 8000, 20),
-    "a prompt larger than every cache": _trace([0.0, 1.0], [300, 2_000_000], 10),
+    "a prompt larger than every cache": _trace(np.arange(60) * 1.0, [300] * 59 + [2_000_000], 10),
     "very high load": _trace(np.sort(RNG.uniform(0, 4, 1500)), 900, 90),
 }
 # which keep nothing on three servers, whatever the plan
