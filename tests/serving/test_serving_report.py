@@ -1,6 +1,7 @@
 """A small study from profile to tables: figures agree with each other, and bad requests are one line."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -138,6 +139,44 @@ def test_a_system_that_breaks_the_promise_leaves_its_parts_empty(folder, tmp_pat
     # without ScaleFreq the knobs cannot be told apart, the whole still can
     assert list(empty) == [idle != "ScaleFreq", True, True, True, idle != "ScaleFreq"]
     assert main(["output", str(tmp_path), "figures/split"]) == 0
+
+
+def test_the_ladder_ends_with_the_packing_of_the_study(folder):
+    frame = table(folder, "ladder").set_index("system")
+    runs = {each["system"]: each for each in ServingStudy(folder).experiment("systems")}
+    for step, system in ((TUNED, TUNED), ("+ idle clocks (packing)", PACKED)):
+        assert frame.j_per_token_in_time[step] == pytest.approx(runs[system]["j_per_token_in_time"], rel=1e-9)
+    assert frame.change_percent[TUNED] == 0 and (frame.kept_percent >= 99).all()
+
+
+def test_what_the_answer_hangs_on_has_the_plan_among_it(folder):
+    frame = table(folder, "sensitivity")
+    kinds = frame[(frame.varied == "degree and clock") & frame.promise_kept]
+    best = next(each for each in ServingStudy(folder).experiment("systems") if each["system"] == TUNED)
+    if "mix" not in best:
+        assert kinds.j_per_token_in_time.min() == pytest.approx(best["j_per_token_in_time"], rel=1e-9)
+    assert set(frame.varied) == {"degree and clock", "servers", "load slot, s"}
+
+
+def test_the_page_answers_first_and_briefly(folder, capsys):
+    assert main(["output", str(folder), "tables/savings", "tables/ladder", "figures/savings"]) == 0
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text()
+    first = re.sub(r"<[^>]+>", " ", page[page.index("<main>") : page.index('<details class="part">')])
+    assert len(first.split()) < 220
+    best = min(
+        (each for each in ServingStudy(folder).experiment("systems") if each["system"] in (TUNED, PACKED)),
+        key=lambda each: each["j_per_token_in_time"],
+    )
+    assert f"{best['j_per_token_in_time']:.3f} J a token" in first and "simulated" in first
+    assert "vllm serve llama2-70b --tensor-parallel-size" in first
+    # a promise that is broken is no saving
+    broken = [each for each in ServingStudy(folder).experiment("systems") if each["kept_percent"] < 99]
+    shown = sum(each["system"] in ("autoscaler", "DynamoLLM", PUBLISHED, HINDSIGHT) for each in broken)
+    assert first.count("promise broken") == shown
+    assert (
+        'id="figure-savings"' in page and 'data-table="ladder"' in page and "http" not in page.replace("http-equiv", "")
+    )
 
 
 def test_cost_and_carbon_follow_servers_and_energy(folder):
