@@ -85,7 +85,10 @@ rule serving_page:
         (
             files_of(SERVING)
             if "serving_paper" in sys.argv
-            else [f"{SERVING.replay}/{name}" for name in ("tables/savings.csv", "tables/classes.csv", "figures/savings.png")]
+            else [
+                f"{SERVING.replay}/{name}"
+                for name in ("tables/savings.csv", "tables/classes.csv", "figures/savings.png")
+            ]
         ),
     output:
         report(SERVING.page, caption="../report/output.rst", category="Page"),
