@@ -96,3 +96,36 @@ def test_given_loads_are_what_arrives():
     assert (np.diff(trace.arrival_s) >= 0).all() and trace.subject.startswith("synthetic")
     with pytest.raises(InputError, match="no request in 1 s at these loads"):
         of_loads({"LL": 0.001}, 1.0, seed=1)
+
+
+def test_a_plan_of_loads_by_command(desk, made_up, tmp_path, capsys):
+    words = ["serving", "plan", "--profile", str(desk / "profile.csv"), "-o", str(tmp_path / "plan.yaml")]
+    loads = ["--load", "SS=300", "--load", "MM=400"]
+    assert main([*words, *loads, "--keep", "95", "--gaps", "p99", "--rules", str(tmp_path / "rules.yaml")]) == 0
+    planned = yaml.safe_load((tmp_path / "plan.yaml").read_text())
+    assert planned["trace"] == "synthetic load, tokens/s: SS 300, MM 400" and planned["gaps"] == "p99"
+    (best,) = planned["plans"]
+    assert "--scheduling-policy priority" in best["packing"]["vllm"] and best["packing"]["router"]["safety"] == 0.6
+    rules = yaml.safe_load((tmp_path / "rules.yaml").read_text())["groups"][0]["rules"]
+    assert any(rule["expr"] == f"vector({best['servers']})" for rule in rules)
+    said = capsys.readouterr().out
+    assert f"{best['kept_percent']:.2f}" in said and "packing / static at 95 %" in said
+    for wrong, line in (
+        ([*loads, str(desk / "one request.csv")], "give either a trace or, class by class, --load"),
+        ([], "give either a trace or, class by class, --load"),
+        (["--load", "XX=1"], "expected one of SS"),
+        (["--load", "SM=fast"], "--load SM=fast: expected a number of tokens/s"),
+        ([*loads, "--keep", "101"], "--keep 101: expected a number of percent from 1 to 100"),
+    ):
+        assert main([*words, *wrong]) == 2
+        error = capsys.readouterr().err
+        assert line in error and error.count("\n") == 1, error
+
+
+def test_a_fleet_of_cells_is_planned_by_one(desk, made_up, tmp_path, capsys):
+    words = ["--profile", str(desk / "profile.csv")]
+    trace, plan, out = str(desk / "all long prompts.csv"), str(tmp_path / "plan.yaml"), str(tmp_path / "out.json")
+    assert main(["serving", "plan", trace, *words, "--keep", "95", "--cells", "3", "-o", plan]) == 0
+    assert "one cell of 3" in capsys.readouterr().out
+    assert main(["serving", "replay", trace, *words, "--plan", plan, "-o", out]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["requests"] == 20

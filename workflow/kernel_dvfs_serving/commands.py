@@ -439,7 +439,7 @@ def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **co
 
 def _percents(text: str) -> list[float]:
     try:
-        return [number(1, 100, "a percentage")(each) for each in text.split(",")]
+        return [number(1, 100, "percent")(each) for each in text.split(",")]
     except argparse.ArgumentTypeError as error:
         raise InputError(f"--keep {text}: {error}") from None
 
