@@ -260,8 +260,8 @@ def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
 
 
 def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, capsys):
-    assert main(["output", str(folder), "tables/sweeps"]) == 2
-    assert "experiments/sweeps.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
+    assert main(["output", str(folder), "tables/misprediction"]) == 2
+    assert "experiments/misprediction.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
     assert main(["serving", "experiment", "weeks", str(folder)]) == 2
     assert "allowed: systems" in capsys.readouterr().err
     assert main(["serving", "experiment", "systems", str(tmp_path)]) == 2

@@ -41,7 +41,7 @@ class Agenda:
     """What happens when: calls in order of time, those of the same moment in the order they were asked for, by SimPy.
 
     Plain callbacks on its timeouts: a process (a generator) per event took 1.5 times as long, and a bare heap saved a
-    seventh (experiments/benchmarks/serving_event_loop.py), too little to go without the library.
+    seventh, too little to go without the library.
     """
 
     def __init__(self) -> None:

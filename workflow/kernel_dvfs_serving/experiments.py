@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled, Mix
-from kernel_dvfs_serving.pools import COUNTS
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.system import (
@@ -38,13 +37,6 @@ if TYPE_CHECKING:
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
 MISPREDICTION = (0.0, 0.2, 0.4)
 MISPREDICTION_SEEDS = 3
-EPOCHS = {
-    "cluster_epoch_s": (600.0, 1800.0, 3600.0),
-    "pool_epoch_s": (60.0, 300.0, 900.0),
-    "clock_epoch_s": (1.0, 5.0, 30.0),
-}
-MARGINS = {"margin": (1.0, 1.1, 1.5), "clock_margin": (1.0, 1.1, 1.5, 2.0)}
-RULES: dict[str, tuple] = {"priced_at": ("run", "top"), "react": (True, False)}
 SLOTS_S = (5.0, 15.0, 60.0, 300.0)
 # requests that a replica of the autoscaler is to hold
 HOLDS = (8.0, 16.0, 32.0)
@@ -52,11 +44,6 @@ HOLDS = (8.0, 16.0, 32.0)
 VARIANTS: dict[str, dict[str, Any]] = {
     PUBLISHED: {"react": False, "priced_at": "top"},
     HINDSIGHT: {"load_prediction": "oracle"},
-}
-LATENCIES = {
-    "clock_latency_s": (0.0, 0.065, 1.0),
-    "reshard_gap_s": (0.0, 1.0, 10.0),
-    "start_s": (60.0, 420.0, 900.0),
 }
 
 
@@ -170,17 +157,6 @@ def misprediction(study: ServingStudy) -> list[dict]:
     ]
 
 
-def sweeps(study: ServingStudy) -> list[dict]:
-    """DynamoLLM over epochs, overheads, and numbers of pools; the others at the study's own value."""
-    replayer, trace = study.replayer(), study.trace()
-    servers = study["settings"]["servers"]
-    swept = EPOCHS | LATENCIES | MARGINS | RULES | {"pools": tuple(count for count in COUNTS if count <= servers)}
-    # each setting's own value is the same run
-    asked = {(key, value): study.settings(**{key: value}) for key, values in swept.items() for value in values}
-    runs = {own: _run(replayer, trace, "DynamoLLM", own) for own in dict.fromkeys(asked.values())}
-    return [{"swept": key, "value": value} | runs[own] for (key, value), own in asked.items()]
-
-
 def week_(study: ServingStudy) -> list[dict]:
     """The baseline on all servers, DynamoLLM, the tuned static plan and packing over a synthetic week."""
     asked = study["week"]
@@ -198,7 +174,6 @@ EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
     "sensitivity": sensitivity,
     "loads": loads,
     "misprediction": misprediction,
-    "sweeps": sweeps,
     "week": week_,
 }
 

@@ -112,7 +112,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     settings = {key: asked[key] for key in SETTINGS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
-    of_replay = ["systems", "ladder", "sensitivity", "misprediction", "sweeps"]
+    of_replay = ["systems", "ladder", "sensitivity", "misprediction"]
     of_replay += [name for name, wanted in (("loads", asked["loads_tps"]), ("week", asked["week"])) if wanted]
     return ServingPlan(
         folder=folder,

@@ -19,7 +19,7 @@ from kernel_dvfs_serving.tuned import started
 SECTIONS = {
     "systems": ("Every system on this trace", ("savings", "classes", "cost", "events", "power", "knobs", "week")),
     "hangs-on": ("What the answer hangs on", ("sensitivity", "ladder", "loads")),
-    "paper": ("DynamoLLM: the paper's numbers beside these", ("paper", "split", "misprediction", "sweeps")),
+    "paper": ("DynamoLLM: the paper's numbers beside these", ("paper", "split", "misprediction")),
     "instance": (
         "The simulated instance, held to published measurements",
         ("anchors_summary", "anchors", "table1_agreement", "table1", "table1_mix"),

@@ -366,37 +366,6 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
     )
 
 
-@OUTPUTS.table(
-    "DynamoLLM with one setting changed at a time: epochs, overheads, margins, rules, number of pools; change "
-    "of a token's energy against the tuned static plan",
-    reads=["systems", "sweeps"],
-)
-def sweeps(study: ServingStudy) -> pd.DataFrame:
-    """One row a setting and value; is_default: the study's own."""
-    import pandas as pd
-
-    base = by_system(study.experiment("systems"))[TUNED]
-    return pd.DataFrame(
-        [
-            {
-                "setting": each["swept"],
-                "value": each["value"],
-                "is_default": each["value"] == getattr(study.settings(), each["swept"]),
-                "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": token_change_percent(study, each, base),
-                "promise_kept": promise_kept(study, each),
-                "ttft_p99_ms": 1000 * each["ttft_p99_s"],
-                "tbt_p99_ms": 1000 * each["tbt_p99_s"],
-                "kept_percent": each["kept_percent"],
-                "late": each["late"],
-                "rejected": each["rejected"],
-                "server_hours": each["server_hours"],
-            }
-            for each in study.experiment("sweeps")
-        ]
-    )
-
-
 def week_subject(study: ServingStudy) -> str:
     """Whose numbers these are: not the study's own trace."""
     return f"{study['hardware']}, {study.experiment('week')[0]['trace']}"
