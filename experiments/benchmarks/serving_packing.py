@@ -4,8 +4,9 @@
     python experiments/benchmarks/serving_packing.py --no-ladder --day --conv AzureLLMInferenceTrace_conv.csv
 
 Both are tuned (degree, clock, servers; replays decide) on a trace of one seed and replayed on another that they have
-not seen; the ladder, each part of packing after the other, is tuned on the first. Troubled: a router's delay of 20 ms,
-and the first server lost half way, for both. The day is 24 slots of 5 minutes with the 1.7 / 3.5 of peak to mean and to
+not seen; the ladder, each part of packing after the other, is tuned on the first. Troubled, for both: a router's delay
+of 20 ms, KV caches that grow with the answers and pre-empt where they are full, and the first server lost half way.
+The day is 24 slots of 5 minutes with the 1.7 / 3.5 of peak to mean and to
 least load that conversation has; --conv adds a trace of one's own, tuned on its first half and shown on the second.
 Every figure is simulated. It makes its profile (Llama2-70B on H100), and prints CPU seconds.
 """
@@ -23,7 +24,7 @@ sys.path.insert(0, str(OWN / "workflow"))
 
 from kernel_dvfs_serving.machine import machine  # noqa: E402
 from kernel_dvfs_serving.make_profile import profile_rows  # noqa: E402
-from kernel_dvfs_serving.packing import LADDER, PARTS, Parts, Static  # noqa: E402
+from kernel_dvfs_serving.packing import LADDER, PARTS, Mix, Parts, Static  # noqa: E402
 from kernel_dvfs_serving.profile import read_profile, write_profile  # noqa: E402
 from kernel_dvfs_serving.replay import Replayer  # noqa: E402
 from kernel_dvfs_serving.requests import CLASSES  # noqa: E402
@@ -79,7 +80,8 @@ def show(name: str, seen: Trace, unseen: Trace, replayer: Replayer, own: Setting
         best = found[0]
         ratio = best["j_per_token_in_time"] / static["j_per_token_in_time"] if static else 1.0
         print(f"{name:18} {label:26} {said(best)} | ratio {ratio:.3f}", flush=True)
-        return tuner.plan(best["servers"], best["tp"], best["clock"]), best
+        mix = Mix(**best["mix"]) if "mix" in best else None
+        return tuner.plan(best["servers"], best["tp"], best["clock"], mix), best
 
     first = tuned("tuned static plan", SERVERS, None)
     if first is None:
@@ -90,14 +92,16 @@ def show(name: str, seen: Trace, unseen: Trace, replayer: Replayer, own: Setting
     packing = plans[PARTS]
     for label, changed in (
         ("unseen", {}),
-        ("unseen, delay", {"route_s": 0.02}),
+        ("unseen, delay, pre-empts", {"route_s": 0.02}),
         ("unseen, troubled", {"route_s": 0.02, "fails_s": unseen.span_s / 2}),
     ):
         if packing is None:
             break
-        runs = [replayed(replayer, unseen, replace(plan, **changed), own) for plan in (fixed, packing[0])]
+        under = replace(own, preempts=bool(changed))
+        runs = [replayed(replayer, unseen, replace(plan, **changed), under) for plan in (fixed, packing[0])]
         for kind, found in zip(("static", "packing"), runs):
-            print(f"{name:18} {f'{label}: {kind}':26} {said(found)}")
+            preempted = f", {found['events'].get('pre-empted', 0)} pre-empted" if changed else ""
+            print(f"{name:18} {f'{label}: {kind}':33} {said(found)}{preempted}")
         ratio = runs[1]["j_per_token_in_time"] / runs[0]["j_per_token_in_time"]
         kept = min(found["kept_percent"] for found in runs) >= own.promise_percent
         print(f"{name:18} {label:26} packing / static {f'{ratio:.3f}' if kept else 'promise broken'}", flush=True)

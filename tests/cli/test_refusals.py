@@ -62,14 +62,13 @@ STAGES = "stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n"
 STAGE = "{0},forward,1400,,0.05,60\n{0},forward,700,,0.08,15\n{0},backward,1400,,0.1,40\n{0},backward,700,,0.16,30\n"
 SERVING_PLANS = {
     "empty": "",
-    "no-levels": "levels: []",
-    "five-levels": "levels: 5",
-    "no-instances": "levels: [{instances: []}]",
-    "no-clocks": "levels: [{instances: [{pool: a, clocks: []}]}]",
-    "fast": "levels: [{instances: [{pool: a, clocks: [{up_to_tps: fast, core_mhz: 1}]}]}]",
-    "five-clocks": "levels: [{instances: [{pool: a, clocks: [5]}]}]",
+    "no-plans": "plans: []",
+    "five-plans": "plans: 5",
+    "no-servers": "plans: [{keep_percent: 99, tp: 4, clock: '1600'}]",
+    "fast": "plans: [{keep_percent: 99, servers: many, tp: 4, clock: '1600'}]",
+    "half-mixed": "plans: [{keep_percent: 99, servers: 1, tp: 8, clock: '1', mix: {gpus: 4, tp: 2, clock: '1'}}]",
     "month-13": "at: 2026-13-45",
-    "deep": "levels: " + "[" * 100_000,
+    "deep": "plans: " + "[" * 100_000,
 }
 
 
@@ -91,7 +90,8 @@ def desk(root, tmp_path_factory):
         **{f"{name}.search.json": json.dumps(SEARCH | {"walks": walks}) for name, walks in SEARCHES.items()},
         "older.search.json": json.dumps(SEARCH | {"schema": "kernel-dvfs/search/1"}),
         **{
-            f"{name}.plan.yaml": f"schema: kernel-dvfs/serving-plan/1\n{text}\n" for name, text in SERVING_PLANS.items()
+            f"{name}.plan.yaml": "schema: kernel-dvfs/serving-static/2\ncells: 1\nslo_scale: 1\ngaps: mean\n" + text
+            for name, text in SERVING_PLANS.items()
         },
         "stages.csv": STAGES + "".join(map(STAGE.format, range(4))),
         "nan.csv": STAGES + "0,forward,1,,nan,1\n",

@@ -1,4 +1,4 @@
-"""The optimisation equals brute force; deciding at once is never worse than by levels; nothing is shed in silence."""
+"""Divisions and servers of pools equal brute force; pools, columns, layouts."""
 
 from dataclasses import replace
 from itertools import product
@@ -6,18 +6,14 @@ from itertools import product
 import numpy as np
 import pytest
 import yaml
-from scipy.optimize import linprog
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving import pools as sizing
-from kernel_dvfs_serving.columns import Column, Columns, undominated
+from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.pools import COUNTS, carry_target, home, larger, pool_kinds
 from kernel_dvfs_serving.prediction import slot_loads
 from kernel_dvfs_serving.pricing import (
-    MIP_GAP,
-    SHED_W_PER_TPS,
     Pricing,
-    allocate,
     choose_servers,
     divide,
     priced,
@@ -27,82 +23,7 @@ from kernel_dvfs_serving.requests import CLASSES, dominates, index
 from kernel_dvfs_serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
 from kernel_dvfs_serving.system import LIMITS, settings
 
-SERVERS, PARKED_W = 2, 50.0
-
-
-def random_columns(rng, kinds, per_kind):
-    return [
-        Column(
-            int(kind),
-            frozenset(each for each in kinds if dominates(kind, each)) if rng.random() < 0.6 else frozenset({kind}),
-            int(rng.choice([2, 4, 8])),
-            str(rng.choice(["800", "1980"])),
-            float(rng.integers(200, 3000)),
-            float(rng.integers(300, 5000)),
-        )
-        for kind in kinds
-        for _ in range(per_kind)
-    ]
-
-
-def brute_force(columns, loads, servers) -> float:
-    """Every number of instances by group and degree; loads, flows and shares of columns by scipy's linear programme."""
-    best = float("inf")
-    keys = sorted({(column.kind, column.served, column.tp) for column in columns}, key=str)
-    groups = sorted({key[:2] for key in keys}, key=str)
-    paths = [(kind, group) for kind in loads for group in groups if kind in group[1]]
-    # variables: use of each column, flow on each path, shed of each class
-    cost = [column.power_w for column in columns] + [0.0] * len(paths) + [SHED_W_PER_TPS] * len(loads)
-    equal = [
-        [float((column.kind, column.served, column.tp) == key) for column in columns]
-        + [0.0] * (len(paths) + len(loads))
-        for key in keys
-    ] + [
-        [0.0] * len(columns) + [float(path[0] == kind) for path in paths] + [float(each == kind) for each in loads]
-        for kind in loads
-    ]
-    below = [
-        [-column.tps * ((column.kind, column.served) == group) for column in columns]
-        + [float(path[1] == group) for path in paths]
-        + [0.0] * len(loads)
-        for group in groups
-    ]
-    for numbers in product(*(range(servers * 8 // key[2] + 1) for key in keys)):
-        used = sum(number * key[2] for number, key in zip(numbers, keys))
-        if used > 8 * servers:
-            continue
-        found = linprog(cost, below, [0.0] * len(groups), equal, [*numbers, *loads.values()])
-        best = min(best, found.fun + PARKED_W * (8 * -(-used // 8) - used))
-    return best
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_allocation_is_that_of_brute_force(seed):
-    rng = np.random.default_rng(seed)
-    kinds = [index("SM"), index("MM")] if seed % 2 else [index("LL")]
-    columns = random_columns(rng, kinds, 2 if seed % 2 else 4)
-    # now and then more than two servers can carry
-    loads = {kind: float(rng.integers(100, 9000)) for kind in kinds}
-    found = allocate(columns, loads, servers=SERVERS, parked_w=PARKED_W)
-    objective = found.power_w + SHED_W_PER_TPS * sum(found.shed_tps.values())
-    assert found.optimal
-    assert objective == pytest.approx(brute_force(columns, loads, SERVERS), rel=2 * MIP_GAP)
-
-
-def test_dropping_dominated_columns_changes_nothing():
-    rng = np.random.default_rng(4)
-    columns = random_columns(rng, [index("LL")], 5)
-    loads = {index("LL"): 4000.0}
-    kept = undominated(columns)
-    assert len(kept) < len(columns)
-    least_w = brute_force(columns, loads, SERVERS)
-    assert brute_force(kept, loads, SERVERS) == pytest.approx(least_w, rel=1e-9)
-
-
-def test_load_that_does_not_fit_is_shed_and_counted():
-    columns = [Column(index("LL"), frozenset({index("LL")}), 8, "1980", 1000.0, 3000.0)]
-    found = allocate(columns, {index("LL"): 5000.0}, servers=2, parked_w=PARKED_W)
-    assert found.shed_tps == {index("LL"): pytest.approx(3000.0)}
+PARKED_W = 50.0
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9])
@@ -142,7 +63,7 @@ def test_degrees_that_servers_cannot_be_divided_by_are_one_line(replayer, degree
     profile = replayer.profile
     curves = {(name, tp, clock): own for (name, _, clock), own in profile.curves.items() for tp in degrees}
     with pytest.raises(InputError, match=r"line profile: degrees = .* allowed: 2, 4, 8, among them 8"):
-        Columns(Profile("line", "line", curves, {"simulated"}, profile.name))
+        Columns(Profile("line", "line", curves, {"simulated"}, profile.name)).require([0])
 
 
 def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(replayer):

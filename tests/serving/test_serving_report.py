@@ -1,6 +1,7 @@
 """A small study from profile to tables: figures agree with each other, and bad requests are one line."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from kernel_dvfs_serving.report import figures
 from kernel_dvfs_serving.report.share import shapley
 from kernel_dvfs_serving.study import ServingStudy
 from kernel_dvfs_serving.study_plan import line_of_serving
-from kernel_dvfs_serving.system import KNOBS, PACKED, SETTINGS, SUBSETS, TUNED
+from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, KNOBS, PACKED, PUBLISHED, SETTINGS, SUBSETS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
         "settings": SETTINGS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
     }
     assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
-    for name in ("systems", "loads"):
+    for name in ("systems", "loads", "ladder", "sensitivity"):
         assert main(["serving", "experiment", name, str(place / "study")]) == 0
     return place / "study"
 
@@ -66,6 +67,7 @@ def test_every_saving_comes_with_latencies_and_kept_promises(folder):
     assert (told == frame.promise_kept).all() and frame.change_of_all_servers_percent[TUNED] < 0
     # only what is fixed has a plan that could be started
     assert set(frame.index[frame.plan.notna()]) == {TUNED, PACKED}
+    assert {AUTOSCALED, PUBLISHED, HINDSIGHT} <= set(frame.index)
     assert " wins with " in (line := line_of_serving(str(folder))) and "simulated" in line
 
 
@@ -113,27 +115,68 @@ def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp
     assert figures.savings_data(ServingStudy(tmp_path)).label.str.startswith(" no baseline").all()
 
 
-def test_the_parts_of_the_change_are_the_whole(folder):
-    frame = table(folder, "split").set_index("part").of_singlepool_percent
+def test_the_parts_of_the_change_are_the_whole(folder, tmp_path):
+    runs = json.loads((folder / "experiments/systems.json").read_text())
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "study.json").write_bytes((folder / "study.json").read_bytes())
+    (tmp_path / "experiments/systems.json").write_text(json.dumps([each | {"kept_percent": 99.5} for each in runs]))
+    frame = table(tmp_path, "split").set_index("part").of_plan_percent
     assert frame.drop("all").sum() == pytest.approx(frame["all"])
     # one knob that saves alike whatever the others do gets just that
     energy = {name: 100.0 - 10 * ("clocks" in knobs) - 3 * ("degrees" in knobs) for knobs, name in SUBSETS.items()}
     assert shapley(energy) == pytest.approx({"instances": 0, "degrees": -3, "clocks": -10}) and len(KNOBS) == 3
 
 
-@pytest.mark.parametrize("idle", ["ScaleFreq", "SinglePool", "all"])
-def test_a_system_that_serves_nothing_in_time_leaves_its_parts_empty(folder, tmp_path, idle):
+@pytest.mark.parametrize("idle", ["ScaleFreq", TUNED, "all"])
+def test_a_system_that_breaks_the_promise_leaves_its_parts_empty(folder, tmp_path, idle):
     runs = json.loads((folder / "experiments/systems.json").read_text())
     for each in runs:
-        if idle in (each["system"], "all"):
-            each["j_per_token_in_time"] = None
+        each["kept_percent"] = 98.0 if idle in (each["system"], "all") else 99.5
     (tmp_path / "experiments").mkdir()
     (tmp_path / "study.json").write_bytes((folder / "study.json").read_bytes())
     (tmp_path / "experiments/systems.json").write_text(json.dumps(runs))
-    empty = table(tmp_path, "split").set_index("part").of_singlepool_percent.isna()
+    empty = table(tmp_path, "split").set_index("part").of_plan_percent.isna()
     # without ScaleFreq the knobs cannot be told apart, the whole still can
     assert list(empty) == [idle != "ScaleFreq", True, True, True, idle != "ScaleFreq"]
     assert main(["output", str(tmp_path), "figures/split"]) == 0
+
+
+def test_the_ladder_ends_with_the_packing_of_the_study(folder):
+    frame = table(folder, "ladder").set_index("system")
+    runs = {each["system"]: each for each in ServingStudy(folder).experiment("systems")}
+    for step, system in ((TUNED, TUNED), ("+ idle clocks (packing)", PACKED)):
+        assert frame.j_per_token_in_time[step] == pytest.approx(runs[system]["j_per_token_in_time"], rel=1e-9)
+    assert frame.change_percent[TUNED] == 0 and (frame.kept_percent >= 99).all()
+
+
+def test_what_the_answer_hangs_on_has_the_plan_among_it(folder):
+    frame = table(folder, "sensitivity")
+    kinds = frame[(frame.varied == "degree and clock") & frame.promise_kept]
+    best = next(each for each in ServingStudy(folder).experiment("systems") if each["system"] == TUNED)
+    if "mix" not in best:
+        assert kinds.j_per_token_in_time.min() == pytest.approx(best["j_per_token_in_time"], rel=1e-9)
+    assert set(frame.varied) == {"degree and clock", "servers", "load slot, s"}
+
+
+def test_the_page_answers_first_and_briefly(folder, capsys):
+    assert main(["output", str(folder), "tables/savings", "tables/ladder", "figures/savings"]) == 0
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text()
+    first = re.sub(r"<[^>]+>", " ", page[page.index("<main>") : page.index('<details class="part">')])
+    assert len(first.split()) < 220
+    best = min(
+        (each for each in ServingStudy(folder).experiment("systems") if each["system"] in (TUNED, PACKED)),
+        key=lambda each: each["j_per_token_in_time"],
+    )
+    assert f"{best['j_per_token_in_time']:.3f} J a token" in first and "simulated" in first
+    assert "vllm serve llama2-70b --tensor-parallel-size" in first
+    # a promise that is broken is no saving
+    broken = [each for each in ServingStudy(folder).experiment("systems") if each["kept_percent"] < 99]
+    shown = sum(each["system"] in ("autoscaler", "DynamoLLM", PUBLISHED, HINDSIGHT) for each in broken)
+    assert first.count("promise broken") == shown
+    assert (
+        'id="figure-savings"' in page and 'data-table="ladder"' in page and "http" not in page.replace("http-equiv", "")
+    )
 
 
 def test_cost_and_carbon_follow_servers_and_energy(folder):
@@ -156,12 +199,12 @@ def test_the_papers_figures_are_quoted_in_both_versions_with_distance_and_reason
     assert not any("24 h" in claim for claim in frame.index)
 
 
-@pytest.mark.parametrize("name", ["classes", "events", "loads"])
+@pytest.mark.parametrize("name", ["classes", "events", "loads", "sensitivity"])
 def test_the_other_tables_are_written(folder, name):
     assert len(table(folder, name)) >= 9
 
 
-@pytest.mark.parametrize("name", ["savings", "power", "knobs", "loads", "split"])
+@pytest.mark.parametrize("name", ["savings", "power", "knobs", "loads", "split", "sensitivity"])
 def test_figures_have_units_and_the_one_sign_and_are_readable(folder, name, cut_off):
     plot = figures.OUTPUTS["figure", name].make(ServingStudy(folder))
     assert cut_off(plot) == []
@@ -217,8 +260,8 @@ def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
 
 
 def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, capsys):
-    assert main(["output", str(folder), "tables/sweeps"]) == 2
-    assert "experiments/sweeps.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
+    assert main(["output", str(folder), "tables/misprediction"]) == 2
+    assert "experiments/misprediction.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
     assert main(["serving", "experiment", "weeks", str(folder)]) == 2
     assert "allowed: systems" in capsys.readouterr().err
     assert main(["serving", "experiment", "systems", str(tmp_path)]) == 2

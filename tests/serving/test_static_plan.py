@@ -1,18 +1,22 @@
 """The tuned static plan of a trace: its bounds, its search, its file and its replay."""
 
+import re
 from dataclasses import replace
+from math import inf
 
 import pytest
 import yaml
 from synthetic_profile import LineEngine, LineMachine
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs_serving.packing import PARTS, Static
+from kernel_dvfs_serving.deployment import recording_rules
+from kernel_dvfs_serving.packing import PARTS, Mix, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
-from kernel_dvfs_serving.tuned import Tuner, lines, lone_ttft_s, read_static, written
+from kernel_dvfs_serving.tuned import STATIC_PLAN, Tuner, lines, lone_ttft_s, read_static, replayed, written
 
 OWN = Settings(servers=3)
+ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,11 @@ def test_no_other_plan_within_the_servers_is_cheaper(tuner):
     every = [tuner.on(plan) for plan in plans]
     assert found
     for level, best in found.items():
+        if "mix" in best:
+            # a mix is only taken where it is cheaper
+            uniform = min(each["j_per_token_in_time"] for each in every if each["kept_percent"] >= level)
+            assert best["kept_percent"] >= level and best["j_per_token_in_time"] < uniform
+            continue
         keeping = [each["j_per_token_in_time"] for each in every if each["kept_percent"] >= level]
         assert best["kept_percent"] >= level and best["j_per_token_in_time"] == min(keeping)
 
@@ -55,11 +64,13 @@ def test_a_plan_comes_back_from_its_file(tuner, line, trace, tmp_path):
     path = tmp_path / "plan.yaml"
     packer = Tuner(Replayer(LineMachine(), line), trace, OWN, PARTS)
     packed = packer.frontier((97.0,))
-    path.write_text(yaml.safe_dump(written(found, packed, tuner.replays, "p.csv", "t.csv", "simulated", "line")))
+    path.write_text(yaml.safe_dump(written(found, packed, ABOUT, "line")))
     (best,) = found
-    again = read_static(str(path), packing=True)
+    again = read_static(str(path), packing=True).plan
     assert again == replace(packer.plan(again.servers, again.tp, again.clock), answer_tokens=again.answer_tokens)
-    assert read_static(str(path)) == Static(best["servers"], best["tp"], best["clock"])
+    read = read_static(str(path))
+    assert (read.cells, read.slo_scale, read.gaps) == (3, 0.9, "p99")
+    assert (read.plan.servers, read.plan.tp, read.plan.clock) == (best["servers"], best["tp"], best["clock"])
     with pytest.raises(InputError, match=r"no plan keeps 99\.9 %; it has 97"):
         read_static(str(path), 99.9)
     path.write_text(path.read_text().replace(f"tp: {best['tp']}", "tp: 3"))
@@ -71,5 +82,65 @@ def test_a_plan_of_one_server_says_that_it_has_no_spare(tuner):
     for count, said in ((1, True), (2, False)):
         found = [{"keep_percent": 97.0} | tuner.on(Static(count, 4, "1980"))]
         assert any(line.startswith("note: one server has no spare") for line in lines(found, [], (97.0,))) == said
-        (plan,) = written(found, [], 1, "p.csv", "t.csv", "simulated", "line")["plans"]
+        (plan,) = written(found, [], ABOUT, "line")["plans"]
         assert ("note" in plan) == said
+
+
+def test_a_replay_that_is_ended_could_not_have_won(line, trace):
+    """What is said of an ended replay holds of the whole one; asked for less, it is replayed in full."""
+    tuner = Tuner(Replayer(LineMachine(), line), trace, OWN)
+    whole = Tuner(Replayer(LineMachine(), line), trace, OWN)
+    ends = set()
+    # of the two that keep more than 90 % one is as dear as is allowed, and the other dearer
+    enough_j = whole.on(Static(2, 8, "1400"))["j_per_token_in_time"] * 1.01
+    for plan, level, most_j in (
+        (Static(1, 4, "1400"), 99.0, inf),
+        (Static(2, 8, "1400"), 90.0, enough_j),
+        (Static(2, 8, "1980"), 90.0, enough_j),
+    ):
+        full, found = whole.on(plan), tuner.on(plan, level, most_j)
+        ends.add(found.get("ended"))
+        if found.get("ended") == "late":
+            assert full["kept_percent"] <= found["kept_percent"] < level
+        elif found.get("ended") == "dear":
+            assert full["j_per_token_in_time"] > most_j
+        assert tuner.on(plan) == full
+    assert ends == {"late", "dear", None}
+
+
+def test_a_mix_divides_its_servers_as_it_says(line, trace):
+    plan = Static(3, 8, "1400", mix=Mix(8, 2, "1980"))
+    assert plan.instances == [(8, "1400")] * 2 + [(2, "1980")] * 4
+    cluster = Replayer(LineMachine(), line).run_system(trace, STATIC_PLAN, OWN, plan)
+    replicas = [(each.tp, each.clock) for server in cluster.fleet.servers for each in server.replicas]
+    assert replicas == plan.instances
+    done = [sum(each.instance.processed(cluster.end_s) for each in server.replicas) for server in cluster.fleet.servers]
+    # both kinds take their part, by what they can read
+    assert min(done) > 0.3 * max(done)
+
+
+def test_p99_of_gaps_is_a_stricter_promise_than_their_mean(line, trace):
+    replayer = Replayer(LineMachine(), line, slo_scale=0.35)
+    plan = Static(2, 4, "1400")
+    mean, p99 = (replayed(replayer, trace, plan, replace(OWN, gaps=gaps)) for gaps in ("mean", "p99"))
+    assert p99["tbt_kept_percent"] < mean["tbt_kept_percent"] - 1
+    assert p99["ttft_kept_percent"] == mean["ttft_kept_percent"] and p99["energy_kwh"] == mean["energy_kwh"]
+
+
+def test_recording_rules_are_of_prometheus_form(tuner):
+    found = [{"keep_percent": 97.0} | tuner.on(Static(2, 4, "1980"))]
+    (group,) = yaml.safe_load(yaml.safe_dump(recording_rules(written(found, [], ABOUT, "line"))))["groups"]
+    seen = {}
+    for rule in group["rules"]:
+        assert set(rule) <= {"record", "expr", "labels"}
+        assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", rule["record"])
+        for opening, closing in ("()", "{}", "[]"):
+            assert rule["expr"].count(opening) == rule["expr"].count(closing)
+        # two rules of one name with the same labels would be duplicates to Prometheus
+        key = rule["record"], tuple(sorted(rule.get("labels", {}).items()))
+        assert key not in seen
+        seen[key] = rule["expr"]
+    said = {name: expression for (name, _), expression in seen.items()}
+    assert said["kernel_dvfs:planned_servers"] == "vector(6)"
+    assert said["kernel_dvfs:tbt_p99_seconds"].split(" or ")[1].count("vllm:time_per_output_token_seconds") == 1
+    assert "sglang:inter_token_latency_seconds" in said["kernel_dvfs:tbt_p99_seconds"]

@@ -9,7 +9,7 @@ import yaml
 from reduced_study import clone, planned, snakemake
 
 from kernel_dvfs_serving.study_plan import ServingPlan, plan_serving
-from kernel_dvfs_serving.system import HINDSIGHT, PACKED, SYSTEMS, TUNED
+from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, PACKED, PUBLISHED, SYSTEMS, TUNED
 
 pytestmark = pytest.mark.workflow
 
@@ -65,7 +65,13 @@ def test_a_trace_is_replayed_once(finished):
     text = (finished / savings(finished)).read_text()
     rows = list(csv.DictReader(text.splitlines()))
     # every system that needs no kernel-level clocks, and what they are held to
-    expected = [name for name, system in SYSTEMS.items() if not system.kernel_level] + [HINDSIGHT, TUNED, PACKED]
+    expected = [name for name, system in SYSTEMS.items() if not system.kernel_level] + [
+        PUBLISHED,
+        HINDSIGHT,
+        TUNED,
+        PACKED,
+        AUTOSCALED,
+    ]
     assert sorted(row["system"] for row in rows) == sorted(expected)
     assert all("simulated" in line and "mine.csv" in line for line in text.splitlines()[1:])
     assert planned(finished, savings(finished), config=[SMALL]) == {}

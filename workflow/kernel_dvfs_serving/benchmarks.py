@@ -6,7 +6,8 @@ bench_serving. Each object is one request rate at one degree and clock. A list o
 
 Power: `nvidia-smi --query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100` in local time, or the
 samples of Zeus's PowerMonitor as a CSV with its own names (timestamp in Unix time, gpu_index, power_mw). The mean is
-taken over the run without a tenth at either end, where a benchmark fills and drains the server, and added up over GPUs.
+added up over GPUs. Where a result says when each request was sent (vLLM's --save-detailed), power and tokens are both
+of the run without a tenth at either end, where a benchmark fills and drains the server; else of the whole run.
 Dates of results and of nvidia-smi are both the benchmark machine's local time and are compared as they stand, whatever
 the time zone here; against Unix time they need that machine's utc_offset_h.
 """
@@ -30,7 +31,8 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.profile import LATENCIES
 from kernel_dvfs_serving.requests import CLASSES, classify
 
-# of a run, at each end; a log without times to cut it by may be off the run by as much, which the trimming takes away
+# of a run, at each end, where a benchmark fills and drains the server; a log without times to cut it by may be off the
+# run by as much
 TRIMMED = 0.1
 # samples of a GPU within a run that a mean is taken of, and seconds of a run without one
 LEAST_SAMPLES, LONGEST_GAP_S = 10, 2.0
@@ -38,6 +40,10 @@ LEAST_SAMPLES, LONGEST_GAP_S = 10, 2.0
 FAILED_SHARE = 0.01
 # SM clock in the log against the one named: above it, another run's
 CLOCK_TOLERANCE = 0.02
+_WHOLE = (
+    "not all results have the times of their requests (vLLM: --save-detailed), so power and tokens are of whole runs "
+    "there, filling and draining included"
+)
 _LIST_KEYS = {"model", "gpu", "runs", "kv_tokens", "kv_byte_per_token", "utc_offset_h"}
 _RUN_KEYS = {"result", "power", "tp", "core_mhz", "gpus", "idle_power_w", "ends"}
 # characters of a wrong value in a message
@@ -45,6 +51,8 @@ _SHOWN = 40
 # of all time zones
 _LEAST_OFFSET_H, _MOST_OFFSET_H = -12, 14
 # result's keys, ms, by column of a profile; vLLM and SGLang agree on them
+# a list each, one entry a request
+_TIMED = ("start_times", "ttfts", "itls", "input_lens", "output_lens")
 _LATENCY_KEYS = dict(zip(LATENCIES, ("median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms")))
 
 
@@ -62,8 +70,25 @@ class Result:
 
     @property
     def tps(self) -> float:
-        """Tokens/s, prompt and answer."""
-        return self.said["completed"] * (self.input_tokens + self.output_tokens) / self.duration_s
+        """Tokens/s, prompt and answer: in the run's middle where the requests' times are known, else in all of it."""
+        if not self.is_timed:
+            return self.said["completed"] * (self.input_tokens + self.output_tokens) / self.duration_s
+        begun_s = min(self.said["start_times"])
+        from_s, to_s = begun_s + TRIMMED * self.duration_s, begun_s + (1 - TRIMMED) * self.duration_s
+        tokens = 0.0
+        for start_s, ttft_s, gaps_s, prompt, answer in zip(*(self.said[name] for name in _TIMED)):
+            if answer:
+                # a prompt is read by its first token; several tokens may come at once, after one gap
+                moments = start_s + ttft_s + np.concatenate([[0.0], np.cumsum(gaps_s)])
+                inside = (moments >= from_s) & (moments <= to_s)
+                tokens += prompt * bool(inside[0]) + answer * float(inside.mean())
+        return tokens / (to_s - from_s)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it says when each request was sent and each token came (vLLM's --save-detailed)."""
+        own = [self.said.get(name) for name in _TIMED]
+        return all(isinstance(each, list) and each for each in own) and len({len(each) for each in own if each}) == 1
 
     @property
     def class_(self) -> str:
@@ -106,6 +131,8 @@ def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
             mean = float(np.average([row[name] for row in own]))
             for row in own:
                 row[name] = mean
+    if any(note is _WHOLE for note in notes):
+        notes = [note for note in notes if note is not _WHOLE] + [f"{path}: {_WHOLE}"]
     rows += _idle_rows(path, rows, {setting: float(np.mean(own)) for setting, own in idle_w.items()})
     rows.sort(key=lambda row: (row["tp"], CLASSES.index(row["class"]), row["core_mhz"], row["tps"]))
     return rows, notes
@@ -178,6 +205,8 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
                 f"{result.where}: the SM clock was {clock_mhz:.0f} MHz in {run['power']}, above the {core_mhz} named; "
                 "was it locked?"
             )
+        if not result.is_timed:
+            notes.append(_WHOLE)
         if clock_mhz is not None and clock_mhz < core_mhz * (1 - CLOCK_TOLERANCE):
             notes.append(f"{result.where}: SM clock {clock_mhz:.0f} MHz, held below {core_mhz}")
         head = {"model": listed["model"], "gpu": listed["gpu"], "tp": tp, "core_mhz": core_mhz, "class": result.class_}
@@ -340,7 +369,8 @@ class PowerLog:
     def mean(
         self, result: Result, start_s: float, end_s: float, gpus: list[int] | None = None
     ) -> tuple[float, float | None, int]:
-        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s.
+        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s,
+        or over its middle, as its tokens are counted.
 
         Raises InputError where it was not logged throughout.
         """
@@ -353,7 +383,7 @@ class PowerLog:
                 raise InputError(f"{self.path}: no GPU {', '.join(missing)}; it has {', '.join(chosen)}")
             chosen = {str(each): chosen[str(each)] for each in gpus}
         total_w, clocks = 0.0, []
-        trimmed_s = TRIMMED * (end_s - start_s)
+        trimmed_s = TRIMMED * (end_s - start_s) if result.is_timed else 0.0
         start_s, end_s = start_s + trimmed_s, end_s - trimmed_s
         for gpu, samples in chosen.items():
             inside = samples[(samples[:, 0] >= start_s) & (samples[:, 0] <= end_s)]

@@ -41,7 +41,7 @@ class Agenda:
     """What happens when: calls in order of time, those of the same moment in the order they were asked for, by SimPy.
 
     Plain callbacks on its timeouts: a process (a generator) per event took 1.5 times as long, and a bare heap saved a
-    seventh (experiments/benchmarks/serving_event_loop.py), too little to go without the library.
+    seventh, too little to go without the library.
     """
 
     def __init__(self) -> None:
@@ -83,11 +83,21 @@ class Decisions(Protocol):
         ...
 
 
+class Hopeless(Exception):
+    """More promises are broken, or more is spent, than may be: what follows cannot mend it. late: promises broken."""
+
+    def __init__(self, late: int):
+        super().__init__(f"{late} promises broken")
+        self.late = late
+
+
 class Cluster:
     """One run of one system: arrivals, and the end of every request.
 
     machine: engines, KV cache, parked power. columns: those of the machine's profile. predicted: (n,) class index that
     each request of the trace is taken for. decisions: what sets the knobs, controllers.py.
+    most_late, most_j: `run` raises Hopeless as soon as more requests broke a promise, or more energy is spent, or
+    must be: never less than `floor_w` is drawn.
     """
 
     def __init__(
@@ -100,7 +110,11 @@ class Cluster:
         settings: Settings,
         predicted: np.ndarray,
         decisions: Decisions,
+        most_late: float = inf,
+        most_j: float = inf,
+        floor_w: float = 0.0,
     ):
+        self.most_late, self.most_j, self.floor_w = most_late, most_j, floor_w
         self.trace, self.system, self.machine, self.columns = trace, system, machine, columns
         self.forecast, self.settings, self.decisions = forecast, settings, decisions
         self.pools = pool_kinds(settings.pools if system.pooled else 1)
@@ -123,9 +137,11 @@ class Cluster:
         self._reacts = settings.react and (system.scale_clock or system.scale_sharding)
         count = len(trace.arrival_s)
         self.ttft_s = np.full(count, np.nan, dtype=np.float32)
-        self.mean_tbt_s = np.full(count, np.nan, dtype=np.float32)
         self.rejected = np.zeros(count, dtype=bool)
         self.finished = np.zeros(count, dtype=bool)
+        self.first_kept = np.zeros(count, dtype=bool)  # whether the first token was in time
+        self.gaps_kept = np.zeros(count, dtype=bool)  # whether the tokens after it were
+        self.late = 0  # finished requests that broke a promise
         self.tokens_out = 0
         self.tokens_in = 0
         self.end_s = 0.0
@@ -182,10 +198,17 @@ class Cluster:
         assert request.first_s is not None and request.finish_s is not None
         self.finished[number] = True
         self.ttft_s[number] = request.first_s - request.arrival_s
-        if request.output > 1:
-            self.mean_tbt_s[number] = (request.finish_s - request.first_s) / (request.output - 1)
+        gaps = request.output - 1
+        by_mean = self.settings.gaps == "mean"
+        in_time = request.finish_s - request.first_s <= self.tbt_slo_s * gaps if by_mean else 100 * request.slow <= gaps
+        self.first_kept[number], self.gaps_kept[number] = self.ttft_s[number] <= request.slo_s, in_time
+        kept = bool(self.first_kept[number]) and in_time
         if pool is not None and self._reacts:
-            self._track(pool, self.ttft_s[number] <= request.slo_s and not self.mean_tbt_s[number] > self.tbt_slo_s)
+            self._track(pool, kept)
+        self.late += not kept
+        least_j = sum(self.accounts.energy_j.values()) + self.floor_w * (self.trace.span_s - self.now_s)
+        if self.late > self.most_late or least_j > self.most_j:
+            raise Hopeless(self.late)
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated
         self.tokens_in += request.prefilled
@@ -207,8 +230,7 @@ class Cluster:
         first = int(np.searchsorted(self.trace.arrival_s, self.now_s - seconds))
         own = slice(first, self._arrived)
         ended = self.finished[own] | self.rejected[own]
-        slo_s = np.array(self._slo_s)[self.kinds[own]]
-        kept = self.finished[own] & (self.ttft_s[own] <= slo_s) & ~(self.mean_tbt_s[own] > self.tbt_slo_s)
+        kept = self.first_kept[own] & self.gaps_kept[own]
         return 100.0 * float((ended & ~kept).sum()) / max(1, int(ended.sum()))
 
     def reject(self, request: Request) -> None:
@@ -403,8 +425,10 @@ class Fleet:
         self.plans: list[deque[tuple[Server, Layout]]] = [deque() for _ in cluster.pools]
         self.changing: list[Server | None] = [None] * len(cluster.pools)
         self.joined = False  # whether a server has come to a pool since the last epoch
-        self.fresh: Layout = (max(cluster.columns.degrees),)  # of a server that comes up, where nobody divides it
-        self.fresh_clock: str | None = None  # of a replica that comes up; None: its highest
+        for server in self.servers:
+            server.fresh = (max(cluster.columns.degrees),)
+        self._gap_s = cluster.tbt_slo_s
+        self._pooled = cluster.system.pooled
         self.deadline_first = False  # in which order replicas read prompts
         self.server_s = 0.0  # servers' time, from taken to released
 
@@ -415,14 +439,20 @@ class Fleet:
             self.park(server, end_s)
             for replica in server.replicas:
                 replica.instance.close(end_s)
+                self._count_preempted(replica)
+
+    def _count_preempted(self, replica: Replica) -> None:
+        if replica.instance.preempted:
+            self.events["pre-empted"] += replica.instance.preempted
 
     def set_layout(self, server: Server, layout: Layout) -> None:
         """Put replicas on a server that is on, in a pool, and holds none."""
         assert server.pool is not None
         self.park(server, self.agenda.now_s)
         server.layout = tuple(layout)
-        for tp in layout:
-            clock = self.fresh_clock or self.columns.top(tp)
+        fresh = server.fresh_clocks if server.layout == server.fresh else ()
+        for place, tp in enumerate(layout):
+            clock = fresh[place] if fresh else self.columns.top(tp)
             instance = Instance(
                 self.machine.engine(tp, clock),
                 self.machine.kv_tokens(tp),
@@ -431,6 +461,8 @@ class Fleet:
                 self.settings.chunk_tokens,
                 server.account,
                 self.deadline_first,
+                self._gap_s,
+                self.settings.preempts,
             )
             replica = Replica(server, tp, clock, instance, self._capacity(server.pool, tp))
             server.replicas.append(replica)
@@ -439,6 +471,10 @@ class Fleet:
             self.router.follow(replica)
 
     def _capacity(self, pool: int, tp: int) -> float:
+        if not self._pooled:
+            # all requests alike: by how fast it reads prompts
+            chunk = self.settings.chunk_tokens
+            return chunk / self.machine.engine(tp, self.columns.top(tp)).step(chunk, chunk * chunk / 2, 0.0)[0]
         # a degree that cannot keep the class's promises is loaded by its GPUs: what it carries at all is not profiled
         return self.offers[pool].largest(tp) or float(tp)
 
@@ -482,7 +518,7 @@ class Fleet:
     def _started(self, server: Server) -> None:
         server.state, server.parked_since_s = ON, self.agenda.now_s
         if server.pool is not None:
-            self.set_layout(server, self.fresh)
+            self.set_layout(server, server.fresh)
             self.joined = True
             self.router.retry_backlog()
 
@@ -494,7 +530,7 @@ class Fleet:
                     self.router.serving[server.pool].remove(replica)
         server.pool = pool
         if server.state == ON and not server.replicas:
-            self.set_layout(server, self.fresh)
+            self.set_layout(server, server.fresh)
         else:
             for replica in server.replicas:
                 replica.capacity = self._capacity(pool, replica.tp)
@@ -545,7 +581,7 @@ class Fleet:
             self.release(server)
         self.start(server, pool)
         for request in requests:
-            request.prefilled = request.generated = 0
+            request.prefilled = request.generated = request.again = request.slow = 0
             self.router.route(request)
 
     def release(self, server: Server) -> None:
@@ -553,6 +589,7 @@ class Fleet:
         self.park(server, self.agenda.now_s)
         for replica in server.replicas:
             replica.instance.close(self.agenda.now_s)
+            self._count_preempted(replica)
             replica.ticket += 1
         self.events["servers released"] += 1
         self._count_time(server, self.agenda.now_s)
@@ -604,6 +641,7 @@ class Fleet:
         for replica in server.replicas:
             replica.instance.close(self.agenda.now_s)
             requests += replica.instance.take_running(self.agenda.now_s)
+            self._count_preempted(replica)
             replica.ticket += 1
         server.replicas = []
         # GPUs of the old layout without instance, while the last steps ended

@@ -42,8 +42,7 @@ class Columns:
     """The columns of all pools.
 
     profile: profile.Profile. bins: steps of load per combination, from none to its capacity. kernel_level: clocks per
-    kernel instead of one clock. slo_scale: factor of every promise. layouts: whether the degrees have to fill servers
-    as the simulated ones are divided.
+    kernel instead of one clock. slo_scale: factor of every promise.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Columns:
         kernel_level: bool = False,
         slo_scale: float = 1.0,
         mixed_promises: bool = True,
-        layouts: bool = True,
     ):
         self.profile = profile
         self.bins = bins
@@ -67,11 +65,6 @@ class Columns:
         self.degrees = list(self.clocks)
         if not self.degrees:
             raise InputError(f"{profile.name}: no clocks {'per kernel' if kernel_level else 'in MHz'}; profile some")
-        if layouts:
-            try:
-                check_degrees(self.degrees)
-            except InputError as error:
-                raise InputError(f"{profile.name}: {error}") from None
         self._pools: dict[tuple[int, frozenset[int]], PoolColumns] = {}
 
     def top(self, tp: int) -> str:
@@ -86,7 +79,11 @@ class Columns:
         return self._pools[kind, every]
 
     def require(self, kinds: Iterable[int]) -> None:
-        """Raise InputError where a class that occurs is feasible nowhere."""
+        """Raise InputError where servers cannot be divided by the degrees, or a class is feasible nowhere."""
+        try:
+            check_degrees(self.degrees)
+        except InputError as error:
+            raise InputError(f"{self.profile.name}: {error}") from None
         for kind in kinds:
             if not self.pool(kind).columns:
                 name = CLASSES[kind]
@@ -187,18 +184,3 @@ class PoolColumns:
 def mhz(clock: str) -> int:
     """A clock's MHz, `kernel:` left out."""
     return int(clock.removeprefix(KERNEL_LEVEL))
-
-
-def undominated(columns: Iterable[Column]) -> list[Column]:
-    """Columns that no other of the same classes and degree matches in load at less power (or equal, and first)."""
-    kept = []
-    groups: dict[tuple[int, frozenset[int], int], list[Column]] = {}
-    for column in columns:
-        groups.setdefault((column.kind, column.served, column.tp), []).append(column)
-    for group in groups.values():
-        least = float("inf")
-        for column in sorted(group, key=lambda each: (-each.tps, each.power_w)):
-            if column.power_w < least - 1e-12:
-                kept.append(column)
-                least = column.power_w
-    return kept

@@ -201,6 +201,13 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep", type=number(1, 100), metavar="PERCENT", help="which of its plans (default: the first)"
     )
     parser.add_argument("--packing", action="store_true", help="that plan with the packing router")
+    trouble = parser.add_argument_group("trouble, for a plan; --set preempts=true lets KV caches fill up")
+    trouble.add_argument(
+        "--route-s", type=number(0, 60), default=0.0, metavar="S", help="from arrival until a replica has it"
+    )
+    trouble.add_argument(
+        "--fails-s", type=number(0, 604_800), metavar="S", help="when the first server is lost and started again"
+    )
     _add_machine(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
     _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs")
@@ -210,33 +217,39 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _replay(options: argparse.Namespace) -> None:
     from dataclasses import asdict, replace
+    from math import inf
 
     from kernel_dvfs.files import write_json
     from kernel_dvfs_serving.profile import read_profile
     from kernel_dvfs_serving.replay import answer, lines, outcome
     from kernel_dvfs_serving.system import SYSTEMS
-    from kernel_dvfs_serving.trace import read_trace
+    from kernel_dvfs_serving.trace import dealt, read_trace
     from kernel_dvfs_serving.tuned import read_static, replayed
 
     if options.system not in SYSTEMS:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
     own = _settings(options)
-    trace = read_trace(options.trace)
-    profile = read_profile(options.profile)
-    replayer = _replayer(options, profile, own)
-    if options.packing and not options.plan:
-        raise InputError("serving replay: --packing belongs to --plan, whose file says how packing is set")
-    if options.plan:
-        plan = read_static(options.plan, options.keep, options.packing)
-        own = replace(own, servers=plan.servers)
-        if (plan.tp, plan.clock) not in {key[1:] for key in profile.curves}:
-            raise InputError(
-                f"{options.profile}: no rows of degree {plan.tp} at clock {plan.clock}, which {options.plan} asks for; "
-                "profile them, or plan with this profile"
-            )
-        found = replayed(replayer, trace, plan, own, timeline=True)
+    for name, given in (("--packing", options.packing), ("--route-s", options.route_s), ("--fails-s", options.fails_s)):
+        if given and not options.plan:
+            raise InputError(f"serving replay: {name} belongs to --plan")
+    read = read_static(options.plan, options.keep, options.packing) if options.plan else None
+    trace, profile = read_trace(options.trace), read_profile(options.profile)
+    if read:
+        fails_s = inf if options.fails_s is None else options.fails_s
+        plan = replace(read.plan, route_s=options.route_s, fails_s=fails_s)
+        clocks = {key[1:] for key in profile.curves}
+        for tp, clock in dict.fromkeys(plan.instances):
+            if (tp, clock) not in clocks:
+                raise InputError(
+                    f"{options.profile}: no rows of degree {tp} at clock {clock}, which {options.plan} asks for; "
+                    "profile them, or plan with this profile"
+                )
+        if not any(each.startswith("gaps=") for each in options.set):
+            own = replace(own, gaps=read.gaps)
+        replayer = _replayer(options, profile, own, slo_scale=read.slo_scale)
+        found = replayed(replayer, dealt(trace, read.cells), plan, own, timeline=True)
     else:
-        found = outcome(replayer.run(trace, options.system, own), timeline=True)
+        found = outcome(_replayer(options, profile, own).run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     print(answer(found, "simulated" if profile.simulated else f"simulated from {options.profile}"))
     for line in lines(found):
@@ -280,87 +293,136 @@ def _import(options: argparse.Namespace) -> None:
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving plan conv.csv --profile profile.csv -o plan.yaml"
-    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="replayed on static plans; or give --load")
+    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="that plans are replayed on; or give --load")
+    parser.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        metavar="CLASS=TPS",
+        help="tokens/s of a class, of a synthetic half hour; may be repeated",
+    )
     parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="see kernel-dvfs serving profile")
     parser.add_argument("-o", "--output", required=True, metavar="PLAN.yaml")
-    _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs, at most")
-    _add_usual(parser, "--slo-scale", number(0.001, 1000), "X", "factor of every promise")
-    of_trace = parser.add_argument_group("of a trace")
-    of_trace.add_argument(
+    parser.add_argument(
         "--keep", metavar="PERCENT,...", help="of requests whose promises are kept (default: 99,99.5,99.9)"
     )
-    _add_machine(of_trace)
-    of_loads = parser.add_argument_group("of loads")
-    of_loads.add_argument(
-        "--load", action="append", default=[], metavar="CLASS=TPS", help="tokens/s of a class; may be repeated"
+    parser.add_argument(
+        "--gaps",
+        **one_of(("mean", "p99")),
+        default="mean",
+        help="what of an answer's gaps between tokens is promised (default: mean)",
     )
-    of_loads.add_argument(
-        "--times", default="1", metavar="X,...", help="multiples of that load to plan for (default: 1)"
+    _add_usual(parser, "--slo-scale", number(0.001, 1000), "X", "factor of every promise")
+    _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs, at most, of a cell")
+    parser.add_argument(
+        "--cells", type=whole(1, 10_000), default=1, metavar="N", help="fleets to which requests are dealt (default: 1)"
     )
-    _add_usual(of_loads, "--margin", number(1, 100), "X", "capacity over load")
-    of_loads.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules as well")
+    parser.add_argument("--preempts", action="store_true", help="KV caches grow with the answers and may be full")
+    _add_machine(parser)
+    parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules of the first plan as well")
+
+
+def _route_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "example: kernel-dvfs serving route plan.yaml --profile profile.csv --replica http://10.0.0.7:8000 "
+        "--replica http://10.0.0.8:8000"
+    )
+    parser.add_argument("plan", metavar="PLAN.yaml", help="of serving plan: packing's degree, clock and mean answer")
+    parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="that it was planned with")
+    parser.add_argument(
+        "--keep", type=number(1, 100), metavar="PERCENT", help="which of its plans (default: the first)"
+    )
+    parser.add_argument(
+        "--replica", action="append", default=[], required=True, metavar="URL", help="http://host:port; repeat it"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="to listen at (default: 127.0.0.1)")
+    parser.add_argument("--port", type=whole(1, 65_535), default=8080, metavar="N", help="(default: 8080)")
+    parser.add_argument("--high-first", action="store_true", help="the servers take the higher priority first")
+    _add_machine(parser)
+
+
+def _route(options: argparse.Namespace) -> None:
+    import asyncio
+
+    from kernel_dvfs_serving.packing import Packing
+    from kernel_dvfs_serving.profile import read_profile
+    from kernel_dvfs_serving.proxy import Proxy
+    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.tuned import read_static
+
+    read = read_static(options.plan, options.keep, packing=True)
+    assert isinstance(read.plan, Packing)
+    own = Settings()
+    machine = _replayer(options, read_profile(options.profile), own).machine
+    proxy = Proxy(
+        options.replica,
+        machine.engine(read.plan.tp, read.plan.clock),
+        machine.kv_tokens(read.plan.tp),
+        read.plan.answer_tokens,
+        read.slo_scale,
+        own.chunk_tokens,
+        options.high_first,
+    )
+
+    async def serve() -> None:
+        try:
+            port = await proxy.start(options.host, options.port)
+        except OSError as error:
+            raise InputError(f"--host {options.host} --port {options.port}: {error.strerror}") from None
+        print(f"http://{options.host}:{port} routes to {len(proxy.replicas)} replicas; no clock is set", flush=True)
+        await proxy.run()
+
+    asyncio.run(serve())
+
+
+LOADS_S = 1800.0  # that given loads last
 
 
 def _plan(options: argparse.Namespace) -> None:
-    if (options.trace is None) == (not options.load):
-        raise InputError("serving plan: give either a trace or, class by class, --load CLASS=TPS")
-    if options.trace is None:
-        _plan_loads(options)
-    elif options.rules:
-        raise InputError("serving plan: --rules belongs to --load; a static plan has no clocks to follow")
-    else:
-        _plan_trace(options)
-
-
-def _plan_loads(options: argparse.Namespace) -> None:
-    from kernel_dvfs.files import write_text
-    from kernel_dvfs_serving.deployment import as_yaml, plan, recording_rules
-    from kernel_dvfs_serving.profile import read_profile
-
-    planned = plan(
-        read_profile(options.profile),
-        _loads(options.load),
-        servers=options.servers,
-        times=_multiples(options.times),
-        margin=options.margin,
-        slo_scale=options.slo_scale,
-    )
-    write_text(options.output, as_yaml(planned))
-    if options.rules:
-        write_text(options.rules, as_yaml(recording_rules(planned)))
-
-
-def _plan_trace(options: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from kernel_dvfs.files import write_text
-    from kernel_dvfs_serving.deployment import as_yaml
+    from kernel_dvfs_serving.deployment import as_yaml, recording_rules
     from kernel_dvfs_serving.packing import PARTS
     from kernel_dvfs_serving.profile import read_profile
     from kernel_dvfs_serving.system import Settings
-    from kernel_dvfs_serving.trace import read_trace
+    from kernel_dvfs_serving.trace import dealt, of_loads, read_trace
     from kernel_dvfs_serving.tuned import LEVELS, Tuner, lines, written
 
+    if (options.trace is None) == (not options.load):
+        raise InputError("serving plan: give either a trace or, class by class, --load CLASS=TPS")
     levels = _percents(options.keep) if options.keep else LEVELS
-    trace, profile = read_trace(options.trace), read_profile(options.profile)
-    own = Settings(servers=options.servers)
+    whole_trace = read_trace(options.trace) if options.trace else of_loads(_loads(options.load), LOADS_S, 1)
+    trace, profile = dealt(whole_trace, options.cells), read_profile(options.profile)
+    own = Settings(servers=options.servers, gaps=options.gaps, preempts=options.preempts)
     replayer = _replayer(options, profile, own, slo_scale=options.slo_scale)
     tuner = Tuner(replayer, trace, own)
     found = tuner.frontier(levels)
     if not found:
         raise InputError(
-            f"{options.trace}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
-            "promises; give more servers, profile other degrees or clocks, or raise --slo-scale"
+            f"{trace.subject}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
+            "promises; give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
         )
     # the same servers or fewer, with the other router
     packer = Tuner(replayer, trace, replace(own, servers=max(each["servers"] for each in found)), PARTS)
     packed = packer.frontier(levels)
     source = ", ".join(sorted(profile.sources))
-    replays = tuner.replays + packer.replays
-    plans = written(found, packed, replays, options.profile, options.trace, source, profile.model)
+    about = {
+        "trace": options.trace or trace.subject,
+        "profile": options.profile,
+        "source": source,
+        "cells": options.cells,
+        "slo_scale": options.slo_scale,
+        "gaps": options.gaps,
+        "replays": tuner.replays + packer.replays,
+    }
+    plans = written(found, packed, about, profile.model)
     write_text(options.output, as_yaml(plans))
-    print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), replayed ({replays} plans)"))
-    print("\n".join(lines(found, packed, levels)))
+    if options.rules:
+        write_text(options.rules, as_yaml(recording_rules(plans)))
+    replays = f"replayed ({about['replays']} times)"
+    print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), {replays}"))
+    print("\n".join(lines(found, packed, levels, options.cells)))
 
 
 def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **columns: Any) -> Replayer:
@@ -377,7 +439,7 @@ def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **co
 
 def _percents(text: str) -> list[float]:
     try:
-        return [number(1, 100, "a percentage")(each) for each in text.split(",")]
+        return [number(1, 100, "percent")(each) for each in text.split(",")]
     except argparse.ArgumentTypeError as error:
         raise InputError(f"--keep {text}: {error}") from None
 
@@ -398,38 +460,6 @@ def _loads(given: list[str]) -> dict[str, float]:
     return loads
 
 
-def _multiples(text: str) -> list[float]:
-    try:
-        return [number(0.001, 1000)(each) for each in text.split(",")]
-    except argparse.ArgumentTypeError as error:
-        raise InputError(f"--times {text}: {error}") from None
-
-
-def _clock_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs serving clock plan.yaml --pool MM-tp4 --tps 1500 --gpu 0 --gpu 1"
-    parser.add_argument("plan", metavar="PLAN.yaml", help="of kernel-dvfs serving plan")
-    parser.add_argument("--pool", required=True, metavar="POOL", help="its name in the plan")
-    parser.add_argument("--tps", type=number(0, 1e9), required=True, metavar="TPS", help="of one instance, tokens/s")
-    parser.add_argument(
-        "--gpu", action="append", default=[], metavar="GPU", help="of the instance: UUID or index; may be repeated"
-    )
-
-
-def _clock(options: argparse.Namespace) -> None:
-    from kernel_dvfs.deploy.control import Control, facts_of
-    from kernel_dvfs.gpu.clocks import AUTO, label
-    from kernel_dvfs.gpu.guard import Guard
-    from kernel_dvfs_serving.deployment import clock_at, read_plan
-
-    pair = (clock_at(read_plan(options.plan), options.pool, options.tps), AUTO)
-    print(pair[0])
-    for name in options.gpu:
-        about = facts_of(name.removeprefix("nvml:"))
-        with Guard(about["uuid"], mode="dry-run") as guard:
-            Control(guard, about, reads_only=True).check(pair, f"{options.plan}: pool {options.pool}")
-        print(f"dry run: GPU {about['uuid']} would be asked for {label(pair)}; nothing is set", file=sys.stderr)
-
-
 # -- a study: experiments, tables, figures -----------------------------------------------------------------------------
 
 
@@ -447,7 +477,7 @@ def _study(options: argparse.Namespace) -> None:
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", help="systems, loads, misprediction, sweeps or week")
+    parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads, misprediction or week")
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
 
 
@@ -472,7 +502,7 @@ COMMANDS = {
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
     "import": Command("a profile from a server's own benchmark and a log of power", _import_arguments, _import),
     "plan": Command("servers, degree and clock for a trace or given loads", _plan_arguments, _plan),
-    "clock": Command("the clock that a plan gives at a load; sets nothing", _clock_arguments, _clock),
+    "route": Command("hand requests to replicas by a plan's packing router", _route_arguments, _route),
     # called by rules
     "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),
     "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),

@@ -355,7 +355,7 @@ def _send_up(cluster: Cluster, replica: Replica) -> None:
 def _reject_late(cluster: Cluster, replica: Replica) -> None:
     for request in replica.instance.take_waiting():
         replica.outstanding -= cluster.router.expected_tokens(request)
-        if request.deadline_s < cluster.now_s:
+        if request.deadline_s < cluster.now_s and not request.again:
             cluster.reject(request)
         else:
             cluster.router.put_back(request, replica)

@@ -10,10 +10,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs_serving.packing import PARTS
-from kernel_dvfs_serving.pools import COUNTS
+from kernel_dvfs_serving.columns import mhz
+from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled, Mix
 from kernel_dvfs_serving.replay import outcome
-from kernel_dvfs_serving.system import BASELINE, COMPARED, HINDSIGHT, PACKED, SYSTEMS, TOKEN_COUNT, TUNED
+from kernel_dvfs_serving.resharding import SERVER_GPUS
+from kernel_dvfs_serving.system import (
+    AUTOSCALED,
+    BASELINE,
+    COMPARED,
+    HINDSIGHT,
+    PACKED,
+    PUBLISHED,
+    SYSTEMS,
+    TOKEN_COUNT,
+    TUNED,
+)
 from kernel_dvfs_serving.trace import poisson, week
 from kernel_dvfs_serving.tuned import Tuner, replayed
 
@@ -26,17 +37,13 @@ if TYPE_CHECKING:
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
 MISPREDICTION = (0.0, 0.2, 0.4)
 MISPREDICTION_SEEDS = 3
-EPOCHS = {
-    "cluster_epoch_s": (600.0, 1800.0, 3600.0),
-    "pool_epoch_s": (60.0, 300.0, 900.0),
-    "clock_epoch_s": (1.0, 5.0, 30.0),
-}
-MARGINS = {"margin": (1.0, 1.1, 1.5), "clock_margin": (1.0, 1.1, 1.5, 2.0)}
-RULES: dict[str, tuple] = {"priced_at": ("run", "top"), "react": (True, False)}
-LATENCIES = {
-    "clock_latency_s": (0.0, 0.065, 1.0),
-    "reshard_gap_s": (0.0, 1.0, 10.0),
-    "start_s": (60.0, 420.0, 900.0),
+SLOTS_S = (5.0, 15.0, 60.0, 300.0)
+# requests that a replica of the autoscaler is to hold
+HOLDS = (8.0, 16.0, 32.0)
+# DynamoLLM otherwise than by the study's settings
+VARIANTS: dict[str, dict[str, Any]] = {
+    PUBLISHED: {"react": False, "priced_at": "top"},
+    HINDSIGHT: {"load_prediction": "oracle"},
 }
 
 
@@ -45,9 +52,26 @@ def systems(study: ServingStudy) -> list[dict]:
     replayer, trace = study.replayer(), study.trace()
     names = [name for name, each in SYSTEMS.items() if not each.kernel_level or study["kernel_level"]]
     found = [_run(replayer, trace, name, study.settings(), timeline=True) for name in names]
-    known = _run(replayer, trace, "DynamoLLM", study.settings(load_prediction="oracle"), timeline=True)
-    found.append(known | {"system": HINDSIGHT})
-    return [*found, *tuned_plans(replayer, trace, study.settings())]
+    for name, changed in VARIANTS.items():
+        run = _run(replayer, trace, "DynamoLLM", study.settings(**changed), timeline=True)
+        found.append(run | {"system": name})
+    plans = tuned_plans(replayer, trace, study.settings())
+    return [*found, *plans, autoscaled(replayer, trace, study.settings(), plans[0])]
+
+
+def autoscaled(replayer: Replayer, trace: Trace, own: Settings, static: dict) -> dict:
+    """An autoscaler that begins as the static plan: of some targets the cheapest that keeps the promise, else the one
+    that keeps most."""
+    begun, runs = time.process_time(), []
+    for holds in HOLDS:
+        plan = Autoscaled(static["servers"], static["tp"], static["clock"], holds=holds * SERVER_GPUS / static["tp"])
+        runs.append(replayed(replayer, trace, plan, own, timeline=True, servers=own.servers) | {"holds": holds})
+    keeping = [each for each in runs if each["kept_percent"] >= own.promise_percent]
+    best = min(keeping, key=lambda each: each["j_per_token_in_time"], default=None)
+    best = best or max(runs, key=lambda each: each["kept_percent"])
+    # it starts and stops servers: there is no plan to start
+    best.pop("replicas")
+    return best | {"system": AUTOSCALED, "cpu_s": time.process_time() - begun}
 
 
 def tuned_plans(replayer: Replayer, trace: Trace, own: Settings) -> list[dict]:
@@ -65,9 +89,49 @@ def tuned_plans(replayer: Replayer, trace: Trace, own: Settings) -> list[dict]:
         if best is None:
             tp = max(replayer.columns().degrees)
             best = {"servers": most, "tp": tp, "clock": replayer.columns().top(tp)}
-        plan = tuner.plan(best["servers"], best["tp"], best["clock"])
+        mix = Mix(**best["mix"]) if "mix" in best else None
+        plan = tuner.plan(best["servers"], best["tp"], best["clock"], mix)
         run = replayed(replayer, trace, plan, own, timeline=True, servers=most)
         found.append(run | {"system": name, "cpu_s": time.process_time() - begun})
+    return found
+
+
+def ladder(study: ServingStudy) -> list[dict]:
+    """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers."""
+    replayer, trace, own = study.replayer(), study.trace(), study.settings()
+    found: list[dict] = []
+    for name, parts in ({TUNED: None} | LADDER).items():
+        most = found[0]["servers"] if found else own.servers
+        best = next(
+            iter(Tuner(replayer, trace, replace(own, servers=most), parts).frontier((own.promise_percent,))), None
+        )
+        if best is None and not found:
+            return []
+        if best is not None:
+            found.append(best | {"system": name})
+    return found
+
+
+def sensitivity(study: ServingStudy) -> list[dict]:
+    """What the answer hangs on: degree and clock (each with the fewest servers that keep the promise), servers, and for
+    DynamoLLM the load slot; a promise that is kept nowhere has no energy."""
+    replayer, trace, own = study.replayer(), study.trace(), study.settings()
+    tuner = Tuner(replayer, trace, own)
+    found: list[dict] = []
+    for tp, clock in tuner.kinds:
+        run = tuner.least(tp, clock, own.promise_percent)
+        found.append(run | {"varied": "degree and clock", "value": f"TP{tp} {mhz(clock)}", "system": TUNED})
+    keeping = [each for each in found if each["j_per_token_in_time"] is not None]
+    best = min(keeping, key=lambda each: each["j_per_token_in_time"], default=None)
+    for parts, name in ((None, TUNED), (PARTS, PACKED)) if best else ():
+        assert best is not None
+        maker = Tuner(replayer, trace, own, parts)
+        for count in range(max(1, best["servers"] - 1), min(best["servers"] + 4, own.servers + 1)):
+            run = maker.on(maker.plan(count, best["tp"], best["clock"]))
+            found.append(run | {"varied": "servers", "value": str(count), "system": name})
+    for slot_s in SLOTS_S:
+        run = _run(replayer, trace, "DynamoLLM", study.settings(load_slot_s=slot_s))
+        found.append(run | {"varied": "load slot, s", "value": f"{slot_s:g}"})
     return found
 
 
@@ -93,17 +157,6 @@ def misprediction(study: ServingStudy) -> list[dict]:
     ]
 
 
-def sweeps(study: ServingStudy) -> list[dict]:
-    """DynamoLLM over epochs, overheads, and numbers of pools; the others at the study's own value."""
-    replayer, trace = study.replayer(), study.trace()
-    servers = study["settings"]["servers"]
-    swept = EPOCHS | LATENCIES | MARGINS | RULES | {"pools": tuple(count for count in COUNTS if count <= servers)}
-    # each setting's own value is the same run
-    asked = {(key, value): study.settings(**{key: value}) for key, values in swept.items() for value in values}
-    runs = {own: _run(replayer, trace, "DynamoLLM", own) for own in dict.fromkeys(asked.values())}
-    return [{"swept": key, "value": value} | runs[own] for (key, value), own in asked.items()]
-
-
 def week_(study: ServingStudy) -> list[dict]:
     """The baseline on all servers, DynamoLLM, the tuned static plan and packing over a synthetic week."""
     asked = study["week"]
@@ -117,9 +170,10 @@ def week_(study: ServingStudy) -> list[dict]:
 
 EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
     "systems": systems,
+    "ladder": ladder,
+    "sensitivity": sensitivity,
     "loads": loads,
     "misprediction": misprediction,
-    "sweeps": sweeps,
     "week": week_,
 }
 

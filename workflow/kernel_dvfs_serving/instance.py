@@ -6,16 +6,17 @@ simulated GPU (steps.py), and steps worked out of a measured profile (measured.p
 A step of the engine decodes one token of every running request and, first come first served, prompt chunks until
 `chunk_tokens` are in it. Steps without prompt work differ only in the growing context, so a whole run of them
 up to the next completion is one event (the engine has its closed form); whatever comes in meanwhile cuts the run at
-the end of the step in progress. KV cache is reserved for prompt and answer when a request is admitted, so none is
-ever preempted (an engine that does not know the answer's length would have to: a simplification, docs/serving.md).
+the end of the step in progress. KV cache is reserved for prompt and answer when a request is admitted, as if the
+answer's length were known, or (`preempts`) for the prompt, and grows with the answer: where it is full, the latest
+request gives its cache up, goes back to the queue, and has prompt and answer read again (as vLLM recomputes).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from heapq import heappop, heappush
-from math import sqrt
+from heapq import heapify, heappop, heappush
+from math import inf, sqrt
 from typing import NamedTuple
 
 from kernel_dvfs_serving.requests import Request
@@ -92,6 +93,7 @@ class Instance:
 
     engine: what it runs on. kv_tokens: KV cache of the whole instance. deadline_first: prompts are read by the earliest
     deadline, those already late last, instead of first come first served (as engines do that schedule by priority).
+    slow_gap_s: steps that take longer are counted in the requests' `slow`. preempts: see the module.
     """
 
     def __init__(
@@ -103,6 +105,8 @@ class Instance:
         chunk_tokens: int = CHUNK_TOKENS,
         recorder: Recorder | None = None,
         deadline_first: bool = False,
+        slow_gap_s: float = inf,
+        preempts: bool = False,
     ):
         self.engine = engine
         self.kv_tokens = kv_tokens
@@ -110,6 +114,8 @@ class Instance:
         self.chunk_tokens = chunk_tokens
         self.recorder = recorder or Recorder()
         self.deadline_first = deadline_first
+        self.slow_gap_s, self.preempts = slow_gap_s, preempts
+        self.preempted = 0  # how often a request gave its cache up
         self.unread = 0  # prompt tokens of what it holds that no finished step has read
         self.waiting: deque[Request] = deque()  # nothing done yet
         self.resuming: deque[Request] = deque()  # from elsewhere, their KV cache with them
@@ -120,6 +126,7 @@ class Instance:
         self._heap: list[tuple[int, int, Request]] = []  # (step at whose end it leaves, number, request)
         self._returned: list[Request] = []  # decoding requests whose gap is longer than the step
         self._steps = 0
+        self._slow_steps = 0  # of them, that took longer than slow_gap_s
         self._context = 0
         self._processed = 0
         self._run_steps = 0
@@ -178,7 +185,7 @@ class Instance:
         if not self.fits(request):
             raise RuntimeError(f"request {request.number} can never fit into {self.kv_tokens} tokens of KV cache")
         (self.resuming if request.started else self.waiting).append(request)
-        self.unread += request.input - request.prefilled
+        self.unread += request.prompt - request.prefilled
         self._interrupt(now_s)
 
     def set_engine(self, engine: Engine, now_s: float) -> None:
@@ -193,7 +200,7 @@ class Instance:
     def take_waiting(self) -> list[Request]:
         """All requests that nothing has been done for; they are the caller's now."""
         taken = list(self.waiting)
-        self.unread -= sum(request.input for request in taken)
+        self.unread -= sum(request.prompt for request in taken)
         self.waiting.clear()
         return taken
 
@@ -215,11 +222,9 @@ class Instance:
         if self.next_s is not None:
             raise RuntimeError("requests can only be taken between steps")
         taken = list(self._prefilling) + list(self.resuming)
-        self.unread -= sum(request.input - request.prefilled for request in taken)
+        self.unread -= sum(request.prompt - request.prefilled for request in taken)
         for leaves, _, request in self._heap:
-            request.generated = (request.stop_at or request.output) - (leaves - self._steps)
-            if request not in self._returned:
-                request.last_s = now_s
+            self._suspend(leaves, request, now_s)
             taken.append(request)
         self._prefilling.clear()
         self.resuming.clear()
@@ -227,6 +232,13 @@ class Instance:
         self._returned.clear()
         self._context = self.kv_used = 0
         return taken
+
+    def _suspend(self, leaves: int, request: Request, now_s: float) -> None:
+        """Bring up to date what a decoding request has."""
+        request.generated = (request.stop_at or request.output) - (leaves - self._steps)
+        if request not in self._returned:
+            request.last_s = now_s
+            request.slow += self._slow_steps - request.slow_from
 
     def close(self, now_s: float) -> None:
         """Account for idleness until now, at the end of its life or of the simulation."""
@@ -260,6 +272,8 @@ class Instance:
     def _begin_run(self, now_s: float) -> None:
         if self._pending_engine is not None:
             self.engine, self._pending_engine = self._pending_engine, None
+        if self.preempts and not self.halted:
+            self._make_room(now_s)
         batch = len(self._heap)
         if not self.halted and (self._prefilling or self.waiting or self.resuming):
             batch = self._admit(batch, now_s)
@@ -280,17 +294,18 @@ class Instance:
             self.next_s = now_s + time_s
         else:
             # a request that comes back ends its own long gap with its first step, so that one stands alone
-            self._plan_run(batch, 1 if self._returned else self._heap[0][0] - self._steps)
+            steps = 1 if self._returned else self._heap[0][0] - self._steps
+            self._plan_run(batch, min(steps, (self.kv_tokens - self.kv_used) // batch) if self.preempts else steps)
 
     def _admit(self, batch: int, now_s: float) -> int:
         """Fill the step with prompt chunks; the decoding batch, with those that have come back."""
         while self.resuming and self.running < self.max_batch:
             request = self.resuming[0]
-            if self.kv_used + request.input + request.output > self.kv_tokens:
+            if not self._has_room(request):
                 break
             self.resuming.popleft()
-            self.kv_used += request.input + request.output
-            if request.prefilled < request.input:
+            self.kv_used += self._taken_by(request)
+            if request.prefilled < request.prompt:
                 self._prefilling.append(request)
             else:
                 self._returned.append(request)
@@ -303,17 +318,17 @@ class Instance:
         for request in self._prefilling:
             if budget <= 0:
                 return batch
-            tokens = min(budget, request.input - request.prefilled)
+            tokens = min(budget, request.prompt - request.prefilled)
             self._chunks.append((request, tokens))
             budget -= tokens
         while budget > 0 and self.waiting and not self.resuming and self.running < self.max_batch:
             request = self.waiting[0]
-            if self.kv_used + request.input + request.output > self.kv_tokens:
+            if not self._has_room(request):
                 break
             self.waiting.popleft()
-            self.kv_used += request.input + request.output
+            self.kv_used += self._taken_by(request)
             self._prefilling.append(request)
-            tokens = min(budget, request.input)
+            tokens = min(budget, request.prompt)
             self._chunks.append((request, tokens))
             budget -= tokens
         return batch
@@ -321,19 +336,20 @@ class Instance:
     def _read_by_deadline(self, budget: int, now_s: float) -> None:
         """Fill the step by deadline; what does not fit into the KV cache is passed over, not waited for."""
         begun = set(map(id, self._prefilling))
+        # one that was pre-empted has had its first token and is late with the next
         for request in sorted(
-            [*self._prefilling, *self.waiting], key=lambda each: (each.deadline_s < now_s, each.deadline_s, each.number)
+            [*self._prefilling, *self.waiting],
+            key=lambda each: (each.deadline_s < now_s and not each.again, each.deadline_s, each.number),
         ):
             if budget <= 0:
                 return
             if id(request) not in begun:
-                need = request.input + request.output
-                if self.resuming or self.running >= self.max_batch or self.kv_used + need > self.kv_tokens:
+                if self.resuming or self.running >= self.max_batch or not self._has_room(request):
                     continue
                 self.waiting.remove(request)
-                self.kv_used += need
+                self.kv_used += self._taken_by(request)
                 self._prefilling.append(request)
-            tokens = min(budget, request.input - request.prefilled)
+            tokens = min(budget, request.prompt - request.prefilled)
             self._chunks.append((request, tokens))
             budget -= tokens
 
@@ -341,6 +357,43 @@ class Instance:
         leaves = self._steps + (request.stop_at or request.output) - request.generated
         heappush(self._heap, (leaves, request.number, request))
         self._context += request.input + request.generated
+        request.slow_from = self._slow_steps
+
+    # -- KV cache -----------------------------------------------------------------------------------------------------
+
+    def _taken_by(self, request: Request) -> int:
+        """KV cache, tokens, that is set aside for a request which is admitted."""
+        if not self.preempts:
+            return request.input + request.output
+        return request.input + request.generated if request.prefilled == request.prompt else request.prompt + 1
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether a request can be admitted; where caches grow, with a step's growth of all that decode."""
+        growth = len(self._heap) + 1 if self.preempts and (self._heap or self._prefilling) else 0
+        return self.kv_used + self._taken_by(request) + growth <= self.kv_tokens
+
+    def _make_room(self, now_s: float) -> None:
+        """Requests give their cache up, the latest first, until all that decode can have their next token."""
+        while self._heap and self.kv_used + len(self._heap) > self.kv_tokens:
+            own = [*self._prefilling, *(request for _, _, request in self._heap)]
+            victim = max(own, key=lambda each: (each.deadline_s if self.deadline_first else 0.0, each.number))
+            self.preempted += 1
+            if victim in self._prefilling:
+                self._prefilling.remove(victim)
+                self.kv_used -= victim.prompt + 1
+                self.unread += victim.prefilled
+            else:
+                place = next(place for place, each in enumerate(self._heap) if each[2] is victim)
+                self._suspend(self._heap.pop(place)[0], victim, now_s)
+                heapify(self._heap)
+                if victim in self._returned:
+                    self._returned.remove(victim)
+                self._context -= victim.input + victim.generated
+                self.kv_used -= victim.input + victim.generated
+                victim.again = victim.generated
+                self.unread += victim.prompt
+            victim.prefilled = 0
+            self.waiting.appendleft(victim)
 
     def _end_run(self, now_s: float) -> list[Request]:
         start_s, steps, batch = self._run_start_s, self._run_steps, len(self._heap)
@@ -349,10 +402,14 @@ class Instance:
         self._context += batch * steps
         self._processed += batch * steps
         gap_s = (now_s - start_s) / steps
+        if self.preempts:
+            self.kv_used += batch * steps
+        self._slow_steps += steps * (gap_s > self.slow_gap_s)
         if batch > len(self._returned):
             self.recorder.gap(gap_s, (batch - len(self._returned)) * steps)
         for request in self._returned:
-            self.recorder.gap(now_s - request.last_s, 1)
+            self._late_gap(request, now_s)
+            request.slow_from = self._slow_steps
         self._returned.clear()
         left = []
         heap = self._heap
@@ -362,25 +419,36 @@ class Instance:
             request.prefilled += tokens
             self.unread -= tokens
             self._processed += tokens
-            if request.prefilled == request.input:
-                # the prompt's last chunk yields the first token
+            if request.prefilled == request.prompt:
+                # the last chunk yields the first token, or after a pre-emption the next
                 self._prefilling.remove(request)
-                request.generated = 1
-                request.first_s = now_s
+                if request.again:
+                    self._late_gap(request, now_s)
+                else:
+                    request.first_s = now_s
+                request.generated, request.again = request.again + 1, 0
+                request.prefilled = request.input
                 self._processed += 1
                 if request.generated >= (request.stop_at or request.output):
-                    self._context += request.input + 1
+                    self._context += request.input + request.generated
+                    request.slow_from = self._slow_steps
                     left.append(self._leave(request, now_s))
                 else:
                     self._decode(request)
         self._chunks.clear()
         return left
 
+    def _late_gap(self, request: Request, now_s: float) -> None:
+        """The first token after an interruption."""
+        self.recorder.gap(now_s - request.last_s, 1)
+        request.slow += now_s - request.last_s > self.slow_gap_s
+
     def _leave(self, request: Request, now_s: float) -> Request:
         request.generated = request.stop_at or request.output
         request.last_s = now_s
+        request.slow += self._slow_steps - request.slow_from
         self._context -= request.input + request.generated
-        self.kv_used -= request.input + request.output
+        self.kv_used -= request.input + (request.generated if self.preempts else request.output)
         if request.generated == request.output:
             request.finish_s = now_s
         return request

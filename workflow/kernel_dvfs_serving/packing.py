@@ -16,6 +16,7 @@ Each part can be left out (`Parts`), to see what it is worth.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +41,15 @@ HOLD_S = 0.25  # that a boost lasts at least
 READY = 2  # idle replicas that do not rest
 BOOST = 1.2  # of the usual clock, at least
 _SAMPLE_S, _DECIDE_S, _WINDOW_S = 2.0, 60.0, 600.0  # of the count of servers
-_PAIR_TOKENS = 1000.0  # cached tokens before a prompt's chunk, in an estimate
+PAIR_TOKENS = 1000.0  # cached tokens before a prompt's chunk, in an estimate
+
+
+class Mix(NamedTuple):
+    """So many GPUs (a multiple of the larger degree) are divided otherwise."""
+
+    gpus: int
+    tp: int
+    clock: str
 
 
 class Parts(NamedTuple):
@@ -69,7 +78,7 @@ class Static:
     """Servers of 8 GPUs, all divided into instances of `tp` GPUs at one clock (as the profile names it).
 
     route_s: from a request's arrival until its replica has it. fails_s: when the first server is lost and brought up
-    again, inf: never.
+    again, inf: never. mix: GPUs among them that are divided otherwise.
     """
 
     servers: int
@@ -77,11 +86,19 @@ class Static:
     clock: str
     route_s: float = 0.0
     fails_s: float = inf
+    mix: Mix | None = None
+
+    @property
+    def instances(self) -> list[tuple[int, str]]:
+        """(degree, clock) of each instance on all servers, the larger degree first, so that they fill one by one."""
+        other = self.mix or Mix(0, self.tp, self.clock)
+        own = [(self.tp, self.clock)] * ((SERVER_GPUS * self.servers - other.gpus) // self.tp)
+        return sorted(own + [(other.tp, other.clock)] * (other.gpus // other.tp), key=lambda each: -each[0])
 
     @property
     def replicas(self) -> int:
         """Instances on all servers."""
-        return self.servers * (SERVER_GPUS // self.tp)
+        return len(self.instances)
 
     def router(self, cluster: Cluster) -> Router:
         """To the least loaded replica."""
@@ -89,10 +106,16 @@ class Static:
 
     def begin(self, cluster: Cluster) -> None:
         """Every server is there before the first request, at no cost, its clocks set."""
-        fleet = cluster.fleet
-        fleet.fresh, fleet.fresh_clock = (self.tp,) * (SERVER_GPUS // self.tp), self.clock
+        fleet, left = cluster.fleet, self.instances
+        for server in fleet.servers:
+            # one beyond those that are planned, of an autoscaler, is as the first
+            left = left or self.instances
+            own: list[tuple[int, str]] = []
+            while sum(tp for tp, _ in own) < SERVER_GPUS:
+                own.append(left.pop(0))
+            server.fresh, server.fresh_clocks = tuple(tp for tp, _ in own), tuple(clock for _, clock in own)
         for server in fleet.servers[: self.servers]:
-            fleet.take(server, 0, fleet.fresh)
+            fleet.take(server, 0, server.fresh)
         if self.fails_s < inf:
             cluster.agenda.at(self.fails_s, fleet.fail, fleet.servers[0])
 
@@ -125,7 +148,39 @@ class Packing(Static):
         cluster.fleet.deadline_first = self.parts.deadline
         Static.begin(self, cluster)
         if self.parts.counts:
-            Count(cluster, self)
+            ByUse(cluster, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaled(Static):
+    """As Static, its servers counted by requests: ceil(requests held / `holds`), looked at every 15 s, and no fewer
+    than were wanted in the last 5 min. So scales Kubernetes' autoscaler on a mean per pod.
+    """
+
+    holds: float = 32.0
+
+    def begin(self, cluster: Cluster) -> None:
+        """As Static."""
+        Static.begin(self, cluster)
+        ByRequests(cluster, self)
+
+
+def choose(left_s: float, tokens: float, replicas: Iterable[tuple[float, float, float]]) -> int | None:
+    """Which replica a request goes to, by its place: the fullest that is in time, else the earliest; None of none.
+
+    left_s: until its first token is due, s. tokens: that it is expected to take. replicas: of each, the estimated time
+    to its first token there, s, tokens spoken for, and tokens of its KV cache.
+    """
+    fullest = earliest = None
+    most, least_s = -1.0, inf
+    for place, (first_s, held, capacity) in enumerate(replicas):
+        if held + tokens > FULL * capacity:
+            first_s += 5.0  # it would wait for others to end
+        if first_s < least_s:
+            least_s, earliest = first_s, place
+        if first_s <= SAFETY * left_s and held / capacity > most:
+            most, fullest = held / capacity, place
+    return earliest if fullest is None else fullest
 
 
 class LateRouter(Router):
@@ -179,21 +234,15 @@ class PackingRouter(LateRouter):
         if not self.plan.parts.packs:
             return super().choose(request, above)
         need = request.input + request.output
-        left_s = SAFETY * (request.deadline_s - self.agenda.now_s) - self.route_s
-        fullest = earliest = None
-        most, least_s = -1.0, inf
-        for replica in self.serving[0]:
-            capacity = replica.instance.kv_tokens
-            if capacity < need:
-                continue
-            first_s = self.first_s(replica, request.input)
-            if replica.outstanding + self.expected_tokens(request) > FULL * capacity:
-                first_s += 5.0  # it would wait for others to end
-            if first_s < least_s:
-                least_s, earliest = first_s, replica
-            if first_s <= left_s and replica.outstanding / capacity > most:
-                most, fullest = replica.outstanding / capacity, replica
-        return fullest or earliest
+        able = [each for each in self.serving[0] if each.instance.kv_tokens >= need]
+        left_s = request.deadline_s - self.agenda.now_s - self.route_s / SAFETY
+        tokens = self.expected_tokens(request)
+        place = choose(
+            left_s,
+            tokens,
+            ((self.first_s(each, request.input), each.outstanding, each.instance.kv_tokens) for each in able),
+        )
+        return None if place is None else able[place]
 
     def first_s(self, replica: Replica, prompt_tokens: int) -> float:
         """Estimated time until so many prompt tokens are read there behind what is unread, s."""
@@ -203,10 +252,10 @@ class PackingRouter(LateRouter):
         engine = self.machine.engine(replica.tp, self.plan.clock if resting else replica.clock)
         tokens = instance.unread + self.coming.get(replica, 0) + prompt_tokens
         steps = ceil(tokens / max(1, chunk - batch))
-        last_s, _ = engine.step(min(chunk, tokens + batch), min(chunk, tokens) * _PAIR_TOKENS, context)
+        last_s, _ = engine.step(min(chunk, tokens + batch), min(chunk, tokens) * PAIR_TOKENS, context)
         found_s = last_s
         if steps > 1:
-            found_s += (steps - 1) * engine.step(chunk, chunk * _PAIR_TOKENS, context)[0]
+            found_s += (steps - 1) * engine.step(chunk, chunk * PAIR_TOKENS, context)[0]
         if instance.next_s is not None:
             # a run of decode steps is cut after the one in progress
             found_s += max(0.0, instance.next_s - self.agenda.now_s) if instance.reading else 0.02
@@ -235,12 +284,12 @@ class PackingRouter(LateRouter):
         """Whether a prompt, or a step with one, would be late at the usual clock."""
         instance, chunk = replica.instance, self.settings.chunk_tokens
         engine = self.machine.engine(replica.tp, self.plan.clock)
-        step_s, _ = engine.step(chunk, chunk * _PAIR_TOKENS, instance.context_tokens)
+        step_s, _ = engine.step(chunk, chunk * PAIR_TOKENS, instance.context_tokens)
         if step_s > self._gap_s:
             return True
         room, tokens = max(1, chunk - instance.decoding), 0
         for request in instance.to_read():
-            tokens += request.input - request.prefilled
+            tokens += request.prompt - request.prefilled
             left_s = request.deadline_s - self.agenda.now_s
             if 0 < SAFETY * left_s < ceil(tokens / room) * step_s + self.settings.clock_latency_s:
                 return True
@@ -264,32 +313,23 @@ class PackingRouter(LateRouter):
         return max(0.0, self._ready_s.get(replica, 0.0) - now_s)
 
 
-class Count:
-    """Servers by use: the replicas in use at once, P95 of ten minutes, and one server more while promises break."""
+class _Count:
+    """Servers started and drained, as many as are wanted, no fewer than in the decisions of the last `window_s`."""
 
-    def __init__(self, cluster: Cluster, plan: Packing):
-        self._cluster, self._each = cluster, SERVER_GPUS // plan.tp
-        self._used: deque[int] = deque(maxlen=int(_WINDOW_S / _SAMPLE_S))
-        self._wanted: deque[int] = deque([plan.servers], maxlen=int(_WINDOW_S / _DECIDE_S))
-        self._more = 0.0
-        cluster.agenda.at(_SAMPLE_S, self._sample)
-        cluster.agenda.at(_DECIDE_S, self._decide)
-
-    def _sample(self) -> None:
-        if self._cluster.active:
-            self._used.append(sum(replica.outstanding > 0 for replica in self._cluster.router.serving[0]))
-            self._cluster.agenda.at(self._cluster.now_s + _SAMPLE_S, self._sample)
+    def __init__(self, cluster: Cluster, plan: Static, every_s: float, window_s: float):
+        self._cluster, self._each, self._every_s = cluster, SERVER_GPUS // plan.tp, every_s
+        self._wanted: deque[int] = deque([plan.servers], maxlen=max(1, int(window_s / every_s)))
+        cluster.agenda.at(every_s, self._decide)
 
     def _decide(self) -> None:
-        cluster = self._cluster
-        if not cluster.active:
-            return
-        cluster.agenda.at(cluster.now_s + _DECIDE_S, self._decide)
-        late = cluster.late_percent(_WINDOW_S)
-        self._more = min(2.0, self._more + 0.25) if late > 0.5 else max(0.0, self._more - 0.02)
-        own = ceil(float(np.quantile(list(self._used), 0.95)) / self._each) + int(self._more)
-        self._wanted.append(max(1, own))
-        self._reach(max(self._wanted))
+        if self._cluster.active:
+            self._cluster.agenda.at(self._cluster.now_s + self._every_s, self._decide)
+            self._wanted.append(max(1, self._own()))
+            self._reach(max(self._wanted))
+
+    def _own(self) -> int:
+        """Servers wanted by what is seen now."""
+        raise NotImplementedError
 
     def _reach(self, count: int) -> None:
         fleet = self._cluster.fleet
@@ -301,6 +341,37 @@ class Count:
         on = sorted((each for each in there if each.state == ON), key=_held)
         for server in on[: min(len(there) - count, len(on) - 1)] if len(there) > count else []:
             fleet.drain(server)
+
+
+class ByUse(_Count):
+    """The replicas in use at once, P95 of ten minutes, and one server more while promises break."""
+
+    def __init__(self, cluster: Cluster, plan: Packing):
+        super().__init__(cluster, plan, _DECIDE_S, _WINDOW_S)
+        self._used: deque[int] = deque(maxlen=int(_WINDOW_S / _SAMPLE_S))
+        self._more = 0.0
+        cluster.agenda.at(_SAMPLE_S, self._sample)
+
+    def _sample(self) -> None:
+        if self._cluster.active:
+            self._used.append(sum(replica.outstanding > 0 for replica in self._cluster.router.serving[0]))
+            self._cluster.agenda.at(self._cluster.now_s + _SAMPLE_S, self._sample)
+
+    def _own(self) -> int:
+        late = self._cluster.late_percent(_WINDOW_S)
+        self._more = min(2.0, self._more + 0.25) if late > 0.5 else max(0.0, self._more - 0.02)
+        return ceil(float(np.quantile(list(self._used), 0.95)) / self._each) + int(self._more)
+
+
+class ByRequests(_Count):
+    """See Autoscaled."""
+
+    def __init__(self, cluster: Cluster, plan: Autoscaled):
+        super().__init__(cluster, plan, 15.0, 300.0)
+        self._holds = plan.holds
+
+    def _own(self) -> int:
+        return ceil(self._cluster.open / self._holds)
 
 
 def _held(server: Server) -> float:

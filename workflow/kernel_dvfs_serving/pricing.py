@@ -1,5 +1,4 @@
-"""What a pool's servers draw under a load: how they are best divided into instances, and how many servers pay; and
-the one optimisation over all classes, degrees and clocks that a plan of loads is made with.
+"""What a pool's servers draw under a load: how they are best divided into instances, and how many servers pay.
 
 By levels: servers per pool, then degrees within each pool's servers, then each instance's clock. A division is priced
 slot by slot on the profile, each instance at the share of the load that its capacity gives it, and at the clock that it
@@ -7,19 +6,10 @@ will then run at (the published rule, `top`, prices the peak at the highest cloc
 need not be best at the clock that the instance manager sets later). Divisions are enumerated, not searched: a pool of
 12 servers has some 4,600. Servers beyond those that the peak needs are taken where the lower clocks that they allow
 save more than they draw.
-
-At once: one optimisation over all classes, degrees and clocks. Variables: instances n of each degree and group of
-classes (whole numbers), servers s, and the share of those instances at each column, a load and clock (u, continuous: an
-instance may divide its time between two columns, so power is linear between the profiled loads, and the optimum is a
-bound). Least sum p u + parked GPUs' power, so that the columns carry the load, all instances fit on the servers' GPUs,
-and no more servers are on than there are. A class's load may be divided (flows x) between all groups that serve it.
-Load that does not fit is shed at a price above any column's: reported, never silent. Solved by OR-Tools (SCIP) to a gap
-of 1e-4.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernel_dvfs_serving.columns import Column, Columns, undominated
+from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.pools import FULL_TP, PoolKind, Sizing, size, spread, static
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 
@@ -40,7 +30,6 @@ SHED_W_PER_TPS = 1000.0
 _WORTH = 1e-3
 # mean loads that a series of slots is summed up to, between its least and its highest: within 0.1 % of every slot's own
 _LEVELS = 12
-MIP_GAP = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,76 +190,3 @@ class _Search:
         return [
             tuple(count + (place == to) - (place == away) for place, count in enumerate(counts)) for to, away in steps
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Instances that carry a load for least power."""
-
-    chosen: dict[Column, float]  # instances at each, on average
-    servers: int  # on
-    power_w: float  # of all, parked GPUs included
-    shed_tps: dict[int, float]  # load not carried, tokens/s by class
-    solve_s: float  # CPU seconds
-    optimal: bool  # whether the solver proved it, to MIP_GAP, within its time
-
-
-def allocate(
-    columns: Sequence[Column],
-    loads: dict[int, float],
-    *,
-    servers: int,
-    parked_w: float,
-    time_limit_s: float = 20.0,
-) -> Allocation:
-    """Least power for `loads`, {class: tokens/s}, on at most `servers` servers.
-
-    parked_w: of a GPU without instance on a server that is on.
-    """
-    from ortools.linear_solver import pywraplp
-
-    begun = time.process_time()
-    # a column that another of its degree matches at less power is never needed
-    columns = undominated(columns)
-    solver = pywraplp.Solver.CreateSolver("SCIP")
-    solver.SetTimeLimit(int(1000 * time_limit_s))
-    kinds: dict[tuple[int, frozenset[int], int], list[Column]] = {}
-    groups: dict[tuple[int, frozenset[int]], list[Column]] = {}
-    for column in columns:
-        kinds.setdefault((column.kind, column.served, column.tp), []).append(column)
-        groups.setdefault((column.kind, column.served), []).append(column)
-    count = {key: solver.IntVar(0, servers * SERVER_GPUS // key[2], "") for key in kinds}
-    use = {column: solver.NumVar(0, servers * SERVER_GPUS, "") for column in columns}
-    for key, own in kinds.items():
-        solver.Add(solver.Sum([use[column] for column in own]) == count[key])
-    on = solver.IntVar(0, servers, "")
-    shed, flows = {}, {}
-    for kind, load in loads.items():
-        shed[kind] = solver.NumVar(0, load, "")
-        flows[kind] = {group: solver.NumVar(0, load, "") for group in groups if kind in group[1]}
-        solver.Add(solver.Sum([*flows[kind].values(), shed[kind]]) == load)
-    for group, own in groups.items():
-        inflow = [flow[group] for flow in flows.values() if group in flow]
-        solver.Add(solver.Sum([column.tps * use[column] for column in own]) >= solver.Sum(inflow))
-    used = solver.Sum([key[2] * number for key, number in count.items()])
-    solver.Add(used <= SERVER_GPUS * on)
-    objective = [column.power_w * use[column] for column in columns]
-    objective += [SHED_W_PER_TPS * each for each in shed.values()]
-    solver.Minimize(solver.Sum(objective) + parked_w * (SERVER_GPUS * on - used))
-    parameters = pywraplp.MPSolverParameters()
-    parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, MIP_GAP)
-    status = solver.Solve(parameters)
-    if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
-        raise RuntimeError(f"allocation of {len(columns)} columns: solver status {status}")
-    chosen = {column: each.solution_value() for column, each in use.items() if each.solution_value() > 1e-9}
-    gpus = sum(key[2] * round(number.solution_value()) for key, number in count.items())
-    running = round(on.solution_value())
-    power_w = sum(column.power_w * number for column, number in chosen.items())
-    return Allocation(
-        chosen,
-        running,
-        power_w + parked_w * (SERVER_GPUS * running - gpus),
-        {kind: value for kind, each in shed.items() if (value := each.solution_value()) > 1e-6},
-        time.process_time() - begun,
-        status == pywraplp.Solver.OPTIMAL,
-    )

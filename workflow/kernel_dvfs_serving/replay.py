@@ -3,7 +3,6 @@ servers, events, in plain JSON values."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.machine import Machine
 from kernel_dvfs_serving.prediction import LoadForecast, predicted, slot_loads
 from kernel_dvfs_serving.profile import Profile
-from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
+from kernel_dvfs_serving.requests import CLASSES, classify
 from kernel_dvfs_serving.servers import STATES
 from kernel_dvfs_serving.system import SYSTEMS, Settings, System
 from kernel_dvfs_serving.trace import Trace
@@ -46,13 +45,14 @@ class Replayer:
         self.columns(own.kernel_level).require(np.unique(kinds).tolist())
         return self.run_system(trace, own, settings, controllers)
 
-    def run_system(self, trace: Trace, system: System, settings: Settings, decisions: Decisions, **own: Any) -> Cluster:
-        """The finished Cluster of a system by whoever decides for it. own: settings that differ."""
-        settings = replace(settings, **own)
+    def run_system(
+        self, trace: Trace, system: System, settings: Settings, decisions: Decisions, *limits: float
+    ) -> Cluster:
+        """The finished Cluster of a system by whoever decides for it. limits: see Cluster. Raises cluster.Hopeless."""
         loads = slot_loads(trace, settings.load_slot_s)
         forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
         columns, guessed = self.columns(system.kernel_level), predicted(trace, settings)
-        return Cluster(trace, system, self.machine, columns, forecast, settings, guessed, decisions).run()
+        return Cluster(trace, system, self.machine, columns, forecast, settings, guessed, decisions, *limits).run()
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:
@@ -60,15 +60,10 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
 
     Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
     answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
-    attainment is of all. tbt_*: over all gaps between tokens; tbt_kept_percent: requests by their mean gap.
+    attainment is of all. tbt_*: over all gaps between tokens; tbt_kept_percent: requests by their mean gap, or by 99 %
+    of their gaps (settings.gaps).
     """
-    kinds = cluster.kinds
-    scale = cluster.columns.slo_scale
-    promised_s = scale * np.array([ttft_slo_s(name) for name in CLASSES])[kinds]
-    with np.errstate(invalid="ignore"):
-        first_kept = cluster.finished & (cluster.ttft_s <= promised_s)
-        # one token has no gap
-        rest_kept = cluster.finished & ~(cluster.mean_tbt_s > scale * TBT_SLO_S)
+    kinds, first_kept, rest_kept = cluster.kinds, cluster.first_kept, cluster.gaps_kept
     kept = first_kept & rest_kept
     tokens = cluster.trace.input_tokens[kept].sum(dtype=int) + cluster.trace.output_tokens[kept].sum(dtype=int)
     energy_j = sum(cluster.accounts.energy_j.values())
@@ -87,7 +82,7 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
         "energy_kwh": energy_j / J_PER_KWH,
         "energy_kwh_by_server": [sum(each.account.energy_j.values()) / J_PER_KWH for each in cluster.fleet.servers],
         **{f"{state}_kwh": cluster.accounts.energy_j[state] / J_PER_KWH for state in STATES},
-        "mean_power_w": energy_j / cluster.end_s,
+        "mean_power_w": energy_j / cluster.end_s if cluster.end_s else 0.0,
         "server_hours": cluster.fleet.server_s / 3600,
         "ttft_p50_s": _quantile(cluster.ttft_s, 0.5),
         "ttft_p99_s": _quantile(cluster.ttft_s, 0.99),

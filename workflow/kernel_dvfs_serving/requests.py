@@ -65,6 +65,9 @@ class Request:
     stop_at: int | None = None  # tokens after which an instance hands it back: its prediction was wrong; None: never
     prefilled: int = 0  # tokens of the prompt that have been read
     generated: int = 0  # tokens of the answer
+    again: int = 0  # of them, that a pre-empting engine has to read again with the prompt
+    slow: int = 0  # gaps between its tokens that were longer than promised
+    slow_from: int = 0  # such steps of its instance, when it began to decode there
     first_s: float | None = None  # moment of the first token
     last_s: float = 0.0  # moment of the latest token, once it has left an instance
     finish_s: float | None = None
@@ -72,6 +75,11 @@ class Request:
 
     def __post_init__(self) -> None:
         self.deadline_s = self.arrival_s + self.slo_s
+
+    @property
+    def prompt(self) -> int:
+        """Tokens to be read before the next token comes."""
+        return self.input + self.again
 
     @property
     def started(self) -> bool:

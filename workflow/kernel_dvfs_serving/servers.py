@@ -128,6 +128,8 @@ class Server:
     replicas: list[Replica] = field(default_factory=list)
     parked_since_s: float = 0.0  # GPUs without instance are accounted for until then
     since_s: float = 0.0  # when it was taken
+    fresh: Layout = ()  # its division when it comes up, where nobody divides it
+    fresh_clocks: tuple[str, ...] = ()  # of those replicas; (): their highest
 
     @property
     def parked(self) -> int:

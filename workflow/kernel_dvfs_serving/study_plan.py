@@ -20,7 +20,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output
 from kernel_dvfs_serving.models import check_degree, served
 from kernel_dvfs_serving.resharding import check_degrees
-from kernel_dvfs_serving.system import DEFAULTS, NO_SPARE, PACKED, SETTINGS, SYSTEMS, TUNED
+from kernel_dvfs_serving.system import AUTOSCALED, DEFAULTS, NO_SPARE, PACKED, PUBLISHED, SETTINGS, SYSTEMS, TUNED
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -53,8 +53,8 @@ _REPLAY = (
     "usd_per_kwh",
     "co2_g_per_kwh",
 )
-# of the shipped hour: so many that the baseline needs 9 to 12 servers, and pools and classes make a difference
-SHIPPED_TIMES = 15
+# of the shipped hour: so many that the tuned plan needs more than one server
+SHIPPED_TIMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,11 @@ class ServingPlan:
         """Names of the experiments that replay the trace."""
         return [name for name, path in self.experiments.items() if path.startswith(f"{self.replay}/")]
 
+    @property
+    def page(self) -> str:
+        """Path of its page."""
+        return f"{self.replay}/report.html"
+
     def folder_of(self, output: Output) -> str:
         """Where a table or figure belongs: the folder of the experiments that it reads first."""
         return str(Path(self.path(output.reads[0])).parent.parent)
@@ -107,7 +112,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     settings = {key: asked[key] for key in SETTINGS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
-    of_replay = ["systems", "misprediction", "sweeps"]
+    of_replay = ["systems", "ladder", "sensitivity", "misprediction"]
     of_replay += [name for name, wanted in (("loads", asked["loads_tps"]), ("week", asked["week"])) if wanted]
     return ServingPlan(
         folder=folder,
@@ -220,7 +225,8 @@ def line_of_serving(folder: str) -> str:
     try:
         with open(Path(folder) / "tables/savings.csv", encoding="utf-8", newline="") as file:
             rows = {row["system"]: row for row in csv.DictReader(file)}
-        able = [name for name, own in SYSTEMS.items() if not own.kernel_level] + [TUNED, PACKED]
+        able = [name for name, own in SYSTEMS.items() if not own.kernel_level]
+        able += [PUBLISHED, AUTOSCALED, TUNED, PACKED]
         keeping = {
             name: float(row["j_per_token_in_time"])
             for name, row in rows.items()
@@ -243,4 +249,4 @@ def line_of_serving(folder: str) -> str:
         told += f". Start {plan}"
     if plan.startswith("1 server "):
         told += f"; {NO_SPARE}"
-    return f"serving: {told}. How sure: {subject}; tuned on this trace. Open {folder}/figures/savings.png"
+    return f"serving: {told}. How sure: {subject}; tuned on this trace. Open {folder}/report.html"

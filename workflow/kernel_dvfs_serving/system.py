@@ -47,6 +47,8 @@ TUNED = "tuned static plan"
 PACKED = "packing"
 # of a plan with one server
 NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
+AUTOSCALED = "autoscaler"
+PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
 # the systems that the literature compares
 COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
@@ -98,6 +100,8 @@ class Settings:
     misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
     priced_at: str = "run"  # one of CHOICES: servers and degrees as they run, or at the top clock (published)
     promise_percent: float = 99.0  # of requests whose promises a system must keep
+    gaps: str = "mean"  # one of CHOICES: what of a request's gaps between tokens is promised, their mean or P99
+    preempts: bool = False  # whether KV caches grow with the answers, and the latest request is pre-empted where full
     react: bool = True  # whether anything but the emergency ladder happens between epochs
     reserve_step: float = 0.1  # of an instance's capacity: what one broken promise adds to the room that clocks leave
     emergencies: bool = True  # whether queues that grow climb the emergency ladder
@@ -117,7 +121,7 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "model": "llama2-70b",
     "degrees": [2, 4, 8],
     "core_mhz": [800, 1200, 1600, 1980],
-    "kernel_level": True,
+    "kernel_level": False,
     "requests": REQUESTS,
     "host_s": HOST_S,
     "trace": None,
@@ -132,7 +136,7 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "co2_g_per_kwh": 226,
 }
 # what settings in words may be
-CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle")}
+CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle"), "gaps": ("mean", "p99")}
 # what settings in numbers may be, from and to
 _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {

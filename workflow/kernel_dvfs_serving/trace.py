@@ -12,7 +12,7 @@ data set (AzurePublicDataset). Arrivals are Poisson within each minute.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import pandas as pd
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import whole
-from kernel_dvfs_serving.requests import CLASSES, CONVERSATION_MIX, classify, draw_mix
+from kernel_dvfs_serving.requests import CLASSES, CONVERSATION_MIX, classify, draw_lengths, draw_mix, mean_tokens
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -247,6 +247,28 @@ def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> T
     inputs, outputs = (np.tile(each, times)[order] for each in (trace.input_tokens, trace.output_tokens))
     span_s = max(trace.span_s, float(arrival_s.max()))
     return make_trace(arrival_s[order], inputs, outputs, f"{trace.subject}, {times} copies of each request", span_s)
+
+
+def dealt(trace: Trace, cells: int) -> Trace:
+    """What one of so many cells gets of a trace whose requests are dealt to them in turn."""
+    own = slice(None, None, cells)
+    arrays = trace.arrival_s[own], trace.input_tokens[own], trace.output_tokens[own]
+    return make_trace(*arrays, f"{trace.subject}, one of {cells} cells", trace.span_s) if cells > 1 else trace
+
+
+def of_loads(loads_tps: Mapping[str, float], span_s: float, seed: int) -> Trace:
+    """Poisson arrivals of classes that bring so many tokens/s each, prompt and answer together."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for name, tps in loads_tps.items():
+        count = rng.poisson(tps * span_s / sum(mean_tokens(name)))
+        parts.append((np.sort(rng.uniform(0, span_s, count)), *draw_lengths(name, count, rng)))
+    arrival_s, inputs, outputs = (np.concatenate(each) for each in zip(*parts))
+    if not len(arrival_s):
+        raise InputError(f"no request in {span_s:g} s at these loads; give higher loads")
+    order = np.argsort(arrival_s, kind="stable")
+    told = ", ".join(f"{name} {tps:g}" for name, tps in loads_tps.items())
+    return make_trace(arrival_s[order], inputs[order], outputs[order], f"synthetic load, tokens/s: {told}", span_s)
 
 
 def poisson(tokens_per_s: float, span_s: int, seed: int, service: str = "conversation") -> Trace:

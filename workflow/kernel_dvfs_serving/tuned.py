@@ -1,27 +1,30 @@
 """The tuned static plan of a trace: the servers, the degree and the clock that, held fixed, serve it for the least
-energy while they keep the promises. Bounds leave out what cannot be it, replays decide among the rest.
+energy while they keep the promises; also mixes of two degrees. Bounds leave out what cannot be it, replays decide among
+the rest; a replay ends as soon as it breaks too many promises, or spends more than the cheapest.
 
-A static plan is what anybody has who sweeps: one pool of like replicas, the least loaded takes the next request, and
-nothing is changed while it runs.
+A static plan is what anybody has who sweeps: one pool of replicas, the least loaded takes the next request, and nothing
+is changed while it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import yaml
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.shape import FILLED, checked
+from kernel_dvfs.shape import FILLED, Is, checked
+from kernel_dvfs_serving.cluster import Hopeless
 from kernel_dvfs_serving.columns import mhz
-from kernel_dvfs_serving.packing import Packing, Parts, Static, boost_of
+from kernel_dvfs_serving.packing import FULL, HOLD_S, READY, SAFETY, Autoscaled, Mix, Packing, Parts, Static, boost_of
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
 from kernel_dvfs_serving.resharding import SERVER_GPUS
-from kernel_dvfs_serving.system import NO_SPARE, PACKED, TUNED, System
+from kernel_dvfs_serving.system import AUTOSCALED, NO_SPARE, PACKED, TUNED, System
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.instance import Engine
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import Trace
 
-SCHEMA = "kernel-dvfs/serving-static/1"
+SCHEMA = "kernel-dvfs/serving-static/2"
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
 _KNOBS = (False, False, False, False, False)
-STATIC_PLAN, PACKING = System(TUNED, *_KNOBS), System(PACKED, *_KNOBS)
+STATIC_PLAN, PACKING, AUTOSCALER = (System(name, *_KNOBS) for name in (TUNED, PACKED, AUTOSCALED))
 _REMEDY = "make it again with kernel-dvfs serving plan TRACE.csv --profile PROFILE.csv"
 
 
@@ -45,11 +48,18 @@ class _PackingPlan(TypedDict):
     answer_tokens: float
 
 
+class _Mix(TypedDict):
+    gpus: int
+    tp: int
+    clock: str
+
+
 class _StaticPlan(TypedDict):
     keep_percent: float
     servers: int
     tp: int
     clock: str
+    mix: NotRequired[_Mix]
     packing: NotRequired[_PackingPlan]
 
 
@@ -57,7 +67,19 @@ class StaticFile(TypedDict):
     """What a replay takes from a plan; `written` makes more."""
 
     schema: str
+    cells: Annotated[int, Is("a whole number of at least 1", lambda value: value >= 1)]
+    slo_scale: Annotated[float, Is("a number above 0", lambda value: value > 0)]
+    gaps: Literal["mean", "p99"]
     plans: Annotated[list[_StaticPlan], FILLED]
+
+
+class Planned(NamedTuple):
+    """A plan from its file, and under what it was tuned."""
+
+    plan: Static
+    cells: int  # as many fleets like this, to which requests are dealt in turn
+    slo_scale: float
+    gaps: str
 
 
 def replayed(
@@ -67,18 +89,27 @@ def replayed(
     settings: Settings,
     timeline: bool = False,
     servers: int | None = None,
+    limits: Sequence[float] = (),
 ) -> dict:
-    """The outcome of a plan on a trace (replay.outcome), with what it sets. servers: there are; None: as planned."""
-    system = PACKING if isinstance(plan, Packing) else STATIC_PLAN
-    cluster = replayer.run_system(trace, system, settings, plan, servers=servers or plan.servers)
+    """The outcome of a plan on a trace (replay.outcome), with what it sets. servers: there are; None: as planned.
+
+    limits: see Cluster. Raises cluster.Hopeless.
+    """
+    system = STATIC_PLAN
+    if isinstance(plan, Packing | Autoscaled):
+        system = PACKING if isinstance(plan, Packing) else AUTOSCALER
+    own = replace(settings, servers=servers or plan.servers)
+    cluster = replayer.run_system(trace, system, own, plan, *limits)
     found = outcome(cluster, timeline) | {"tp": plan.tp, "clock": plan.clock, "replicas": plan.replicas}
+    if plan.mix:
+        found["mix"] = plan.mix._asdict()
     if isinstance(plan, Packing):
         found |= {"boost": plan.boost, "rest": plan.rest, "answer_tokens": plan.answer_tokens}
     return found
 
 
 class Tuner:
-    """The plans of one trace on one machine; each is replayed at most once.
+    """The plans of one trace on one machine.
 
     settings.servers: as many as there are at most. parts: of packing; None: static plans.
     """
@@ -89,27 +120,43 @@ class Tuner:
         self._columns = columns = replayer.columns()
         self.slo_scale = columns.slo_scale
         self.kinds = [(tp, clock) for tp in columns.degrees for clock in columns.clocks[tp]]
+        self.replays = 0  # so far
+        self._tokens = int(trace.input_tokens.sum(dtype=int) + trace.output_tokens.sum(dtype=int))
 
-    @property
-    def replays(self) -> int:
-        """How many plans were replayed."""
-        return len(self._found)
-
-    def plan(self, servers: int, tp: int, clock: str) -> Static:
+    def plan(self, servers: int, tp: int, clock: str, mix: Mix | None = None) -> Static:
         """The plan of so many servers, a degree and a clock."""
         if self._parts is None:
-            return Static(servers, tp, clock)
+            return Static(servers, tp, clock, mix=mix)
         clocks = self._columns.clocks[tp]
         answer = float(self._trace.output_tokens.mean())
         boost = boost_of(clock, clocks) if self._parts.boosts else clock
         rest = min(clocks, key=mhz)
         return Packing(servers, tp, clock, boost=boost, rest=rest, answer_tokens=answer, parts=self._parts)
 
-    def on(self, plan: Static) -> dict:
-        """The outcome of a plan."""
-        if plan not in self._found:
-            self._found[plan] = replayed(self._replayer, self._trace, plan, self._settings)
-        return self._found[plan]
+    def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
+        """The outcome of a plan. Where it keeps fewer promises than `level`, percent, or takes more than `most_j` a
+        token, only that may be found: {"ended": "late", "kept_percent": at most} or {"ended": "dear"}.
+        """
+        found = self._found.get(plan)
+        if found and (
+            "ended" not in found
+            or (found["ended"] == "late" and found["kept_percent"] < level)
+            or (found["ended"] == "dear" and most_j <= found["j_at_least"])
+        ):
+            return found
+        count = len(self._trace.arrival_s)
+        most_late = count * (1 - level / 100)
+        self.replays += 1
+        try:
+            limits = most_late, most_j * self._tokens, self._floor_w(plan)
+            found = replayed(self._replayer, self._trace, plan, self._settings, limits=limits)
+        except Hopeless as end:
+            if end.late > most_late:
+                found = {"ended": "late", "kept_percent": 100 * (1 - end.late / count)}
+            else:
+                found = {"ended": "dear", "j_at_least": most_j, "kept_percent": 0.0}
+        self._found[plan] = found
+        return found
 
     def frontier(self, levels: Sequence[float] = LEVELS) -> list[dict]:
         """The cheapest plan found at each level of kept promises, percent, that any plan reaches, with its outcome.
@@ -125,15 +172,43 @@ class Tuner:
             for level in sorted(levels):
                 if reach < level:
                     break
-                cheapest = best[level]["j_per_token_in_time"] if level in best else inf
-                count = self._fewest(tp, clock, level, least, self._affordable(tp, clock, cheapest))
+                cheapest = _cost(best, level)
+                # what is no cheaper than the dearest of all levels is of no use for any
+                search = min(levels), max(_cost(best, each) for each in levels)
+                count = self._fewest(tp, clock, level, least, self._affordable(tp, clock, cheapest), search)
                 if count is None:
-                    break
+                    continue  # a stricter level may have a dearer best plan, and room for more servers
                 least = count
                 found = self.on(self.plan(count, tp, clock))
                 if found["j_per_token_in_time"] < cheapest:
                     best[level] = found
+        for level, found in list(best.items()):
+            best[level] = self._mixed(found, level)
         return [{"keep_percent": level} | best[level] for level in sorted(best)]
+
+    def _mixed(self, found: dict, level: float) -> dict:
+        """A cheaper plan with half a server of another degree at this clock, also on one server less; else the same."""
+        servers, tp, clock = found["servers"], found["tp"], found["clock"]
+        if self._parts is not None:
+            return found
+        for count in {servers, servers - 1} - {0}:
+            for other in set(self._columns.degrees) - {tp}:
+                gpus = max(tp, other, SERVER_GPUS // 2)
+                if clock in self._columns.clocks[other] and gpus < SERVER_GPUS * count:
+                    own = self.on(
+                        self.plan(count, tp, clock, Mix(gpus, other, clock)), level, found["j_per_token_in_time"]
+                    )
+                    if "ended" not in own and own["kept_percent"] >= level:
+                        found = min(found, own, key=lambda one: one["j_per_token_in_time"])
+        return found
+
+    def least(self, tp: int, clock: str, level: float) -> dict:
+        """The outcome of a degree and clock on the fewest servers that keep a level; without energy where none do."""
+        most = self._settings.servers
+        count = self._fewest(tp, clock, level, 1, most, (level, inf))
+        if count is None:
+            return {"servers": most, "j_per_token_in_time": None, "kept_percent": None}
+        return self.on(self.plan(count, tp, clock))
 
     def _promising(self, kind: tuple[int, str]) -> tuple[float, int]:
         # the middle clocks first: a cheap plan found early bounds all after it
@@ -141,34 +216,45 @@ class Tuner:
         clocks = [mhz(each) for own, each in self.kinds if own == tp]
         return abs(mhz(clock) - float(np.quantile(clocks, 0.7))), tp
 
-    def _fewest(self, tp: int, clock: str, level: float, least: int, most: int) -> int | None:
-        """Fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves."""
+    def _fewest(
+        self, tp: int, clock: str, level: float, least: int, most: int, search: tuple[float, float]
+    ) -> int | None:
+        """Fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves.
+
+        search: as on() takes them. More servers idle more: beyond a number that is too dear none is of use.
+        """
         broken, count = least - 1, least
-        while count <= most and not self._keeps(self.plan(count, tp, clock), level):
+        while count <= most and self._breaks(self.plan(count, tp, clock), level, search):
             broken, count = count, count + max(1, count - least + 1)
         if count > most:
-            if broken >= most or not self._keeps(self.plan(most, tp, clock), level):
+            if broken >= most or self._breaks(self.plan(most, tp, clock), level, search):
                 return None
             count = most
         while count - broken > 1:
             middle = (count + broken) // 2
-            if self._keeps(self.plan(middle, tp, clock), level):
-                count = middle
-            else:
+            if self._breaks(self.plan(middle, tp, clock), level, search):
                 broken = middle
-        return count
+            else:
+                count = middle
+        return None if "ended" in self.on(self.plan(count, tp, clock), *search) else count
 
-    def _keeps(self, plan: Static, level: float) -> bool:
-        return bool(self.on(plan)["kept_percent"] >= level)
+    def _breaks(self, plan: Static, level: float, search: tuple[float, float]) -> bool:
+        """Whether it breaks a level; one that is too dear does not, as far as is known."""
+        found = self.on(plan, *search)
+        return found.get("ended") != "dear" and bool(found["kept_percent"] < level)
 
     def _affordable(self, tp: int, clock: str, j_per_token: float) -> int:
         """Most servers whose idle power alone does not cost more: what is left out could only lose."""
-        tokens = int(self._trace.input_tokens.sum(dtype=int) + self._trace.output_tokens.sum(dtype=int))
-        plan = self.plan(1, tp, clock)
-        least = plan.rest if isinstance(plan, Packing) and plan.parts.rests else clock
-        idle_w = self._engine(tp, least).idle_w * (SERVER_GPUS // tp)
-        affordable = j_per_token * tokens / (idle_w * self._trace.span_s)
-        return int(min(self._settings.servers, affordable))
+        idle_j = self._floor_w(self.plan(1, tp, clock)) * self._trace.span_s
+        return int(min(self._settings.servers, j_per_token * self._tokens / idle_j if idle_j else inf))
+
+    def _floor_w(self, plan: Static) -> float:
+        """Power of a plan's servers without a request, W: they never draw less."""
+        rests = isinstance(plan, Packing) and plan.parts.rests
+        if isinstance(plan, Packing) and plan.parts.counts:
+            return 0.0
+        clocks = {own: plan.rest if isinstance(plan, Packing) and rests else own[1] for own in set(plan.instances)}
+        return sum(self._engine(own[0], clocks[own]).idle_w for own in plan.instances)
 
     def _fastest(self, tp: int, clock: str) -> str:
         plan = self.plan(1, tp, clock)
@@ -181,12 +267,18 @@ class Tuner:
         promises = self.slo_scale * np.array([ttft_slo_s(name) for name in CLASSES])[kinds]
         longest = {s: _longest(engine, s, int(inputs.max()), self._settings.chunk_tokens) for s in set(promises)}
         kept = inputs <= np.vectorize(longest.get)(promises)
+        # a lone answer's gaps only grow: where the first is too long, all are
         if engine.step(1, 1.0, 1.0)[0] > self.slo_scale * TBT_SLO_S:
             kept &= self._trace.output_tokens == 1
         return 100.0 * float(kept.mean())
 
     def _engine(self, tp: int, clock: str) -> Engine:
         return self._replayer.machine.engine(tp, clock)
+
+
+def _cost(best: dict[float, dict], level: float) -> float:
+    """Of the cheapest plan found for a level, J a token; inf of none."""
+    return best[level]["j_per_token_in_time"] if level in best else inf
 
 
 def _longest(engine: Engine, promise_s: float, most: int, chunk_tokens: int) -> int:
@@ -210,22 +302,15 @@ def lone_ttft_s(engine: Engine, input_tokens: int, chunk_tokens: int) -> float:
 # -- a plan as a file ------------------------------------------------------------------------------------------------
 
 
-def written(
-    found: list[dict],
-    packed: list[dict],
-    replays: int,
-    profile: str,
-    trace: str,
-    source: str,
-    model: str,
-) -> dict[str, Any]:
-    """Two frontiers, static plans and packing, in plain values fit for YAML, with what starts a replica of each."""
+def written(found: list[dict], packed: list[dict], about: dict[str, Any], model: str) -> dict[str, Any]:
+    """Two frontiers, static plans and packing, in plain values fit for YAML, with what starts a replica of each.
+
+    about: cells, slo_scale and gaps, and what else is to be said of all plans.
+    """
     packing = {each["keep_percent"]: each for each in packed}
     return {
         "schema": SCHEMA,
-        "trace": trace,
-        "profile": profile,
-        "source": source,
+        **about,
         "plans": [
             {
                 "keep_percent": each["keep_percent"],
@@ -234,25 +319,33 @@ def written(
             }
             for each in found
         ],
-        "replays": replays,
     }
 
 
 def _plain(found: dict, model: str) -> dict[str, Any]:
     figures = ("kept_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh", "answer_tokens")
-    packs = "boost" in found
+    packs, mix = "boost" in found, found.get("mix")
+    router = {"safety": SAFETY, "full": FULL, "boost_hold_s": HOLD_S, "ready": READY}
     return {
         **{key: found[key] for key in ("servers", "tp", "clock", "boost", "rest", "replicas") if key in found},
         **{key: float(f"{found[key]:.5g}") for key in figures if found.get(key) is not None},
+        **({"router": router} if packs else {}),
+        **({"mix": mix | started(model, mix["tp"], packs)} if mix else {}),
         **({"note": NO_SPARE} if found["servers"] == 1 else {}),
-        "vllm": f"vllm serve {model} --tensor-parallel-size {found['tp']}"
-        + (" --scheduling-policy priority" if packs else ""),
-        "sglang": f"python -m sglang.launch_server --model-path {model} --tp {found['tp']}"
-        + (" --enable-priority-scheduling" if packs else ""),
+        **started(model, found["tp"], packs),
     }
 
 
-def read_static(path: str, keep_percent: float | None = None, packing: bool = False) -> Static:
+def started(model: str, tp: int, packs: bool) -> dict[str, str]:
+    """What starts a replica. The router's deadlines are priorities of which the lower goes first."""
+    return {
+        "vllm": f"vllm serve {model} --tensor-parallel-size {tp}" + (" --scheduling-policy priority" if packs else ""),
+        "sglang": f"python -m sglang.launch_server --model-path {model} --tp {tp}"
+        + (" --enable-priority-scheduling --schedule-low-priority-values-first" if packs else ""),
+    }
+
+
+def read_static(path: str, keep_percent: float | None = None, packing: bool = False) -> Planned:
     """The plan in a file that keeps the promises of so many percent; None: the first. Raises InputError."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -261,7 +354,8 @@ def read_static(path: str, keep_percent: float | None = None, packing: bool = Fa
         raise InputError(f"{path}: no such plan; {_REMEDY}") from None
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not YAML ({' '.join(str(error).split())}); {_REMEDY}") from None
-    plans = {each["keep_percent"]: each for each in checked(content, StaticFile, path, _REMEDY, SCHEMA)["plans"]}
+    file_ = checked(content, StaticFile, path, _REMEDY, SCHEMA)
+    plans = {each["keep_percent"]: each for each in file_["plans"]}
     level = next(iter(plans)) if keep_percent is None else keep_percent
     if level not in plans:
         raise InputError(f"{path}: no plan keeps {level:g} %; it has {', '.join(f'{each:g}' for each in plans)}")
@@ -270,38 +364,46 @@ def read_static(path: str, keep_percent: float | None = None, packing: bool = Fa
         if "packing" not in plans[level]:
             raise InputError(f"{path}: packing has no plan for {level:g} %; {_REMEDY}")
         own = plans[level]["packing"]
-    if not 1 <= own["servers"] <= 128 or own["tp"] not in (1, 2, 4, 8):
-        raise InputError(f"{path}: {own['servers']} servers of degree {own['tp']} are not possible; {_REMEDY}")
-    if not packing:
-        return Static(own["servers"], own["tp"], own["clock"])
-    packs = plans[level]["packing"]
-    return Packing(
-        packs["servers"],
-        packs["tp"],
-        packs["clock"],
-        boost=packs["boost"],
-        rest=packs["rest"],
-        answer_tokens=packs["answer_tokens"],
+    mix = None if packing or "mix" not in plans[level] else plans[level]["mix"]
+    kinds = [own["tp"], *([mix["tp"]] if mix else [])]
+    whole = not mix or (0 < mix["gpus"] < SERVER_GPUS * own["servers"] and mix["gpus"] % max(kinds) == 0)
+    if not 1 <= own["servers"] <= 128 or not {*kinds} <= {1, 2, 4, 8} or not whole:
+        told = " and ".join(map(str, kinds))
+        raise InputError(f"{path}: {own['servers']} servers of degree {told} are not possible; {_REMEDY}")
+    plan = Static(
+        own["servers"], own["tp"], own["clock"], mix=Mix(mix["gpus"], mix["tp"], mix["clock"]) if mix else None
     )
+    if packing:
+        packs = plans[level]["packing"]
+        plan = Packing(
+            packs["servers"],
+            packs["tp"],
+            packs["clock"],
+            boost=packs["boost"],
+            rest=packs["rest"],
+            answer_tokens=packs["answer_tokens"],
+        )
+    return Planned(plan, file_["cells"], file_["slo_scale"], file_["gaps"])
 
 
-def lines(found: list[dict], packed: list[dict], levels: Sequence[float]) -> Iterator[str]:
+def lines(found: list[dict], packed: list[dict], levels: Sequence[float], cells: int = 1) -> Iterator[str]:
     """The frontiers for a terminal, a line a level, then packing's, each beside the static plan of its level."""
     yield "keep %  servers  degree          clock  replicas  J/token  kept %  TTFT P99  gap P99"
     yield from _rows(found)
     for level in sorted(set(levels) - {each["keep_percent"] for each in found}):
         yield f"{level:6g}  no plan keeps so many on these servers, at these degrees and clocks"
-    if any(each["servers"] == 1 for each in (*found, *packed)):
-        yield f"note: {NO_SPARE}"
-    if not packed:
-        return
-    yield "the same with the packing router (a prompt by its deadline, replicas filled, the rest idle):"
-    yield from _rows(packed)
+    if packed:
+        yield "the same with the packing router (a prompt by its deadline, replicas filled, the rest idle):"
+        yield from _rows(packed)
     static = {each["keep_percent"]: each["j_per_token_in_time"] for each in found}
     for each in packed:
         level, own = each["keep_percent"], each["j_per_token_in_time"]
         if level in static:
             yield f"packing / static at {level:g} %: {own / static[level]:.3f} of the energy of a token"
+    if cells > 1:
+        yield f"note: these are the servers of one cell of {cells}; deal the requests to the cells in turn"
+    if any(each["servers"] == 1 for each in (*found, *packed)):
+        yield f"note: {NO_SPARE}"
 
 
 def _rows(found: list[dict]) -> Iterator[str]:
@@ -310,5 +412,7 @@ def _rows(found: list[dict]) -> Iterator[str]:
         yield (
             f"{each['keep_percent']:6g}  {each['servers']:7d}  {each['tp']:6d}  {clock:>13}  {each['replicas']:6d}  "
             f"{each['j_per_token_in_time']:7.4f}  {each['kept_percent']:6.2f}  {each['ttft_p99_s']:6.2f} s  "
-            f"{1000 * each['tbt_p99_s']:4.0f} ms"
+            + (f"{1000 * each['tbt_p99_s']:4.0f} ms" if each["tbt_p99_s"] is not None else "no gaps")
         )
+        if mix := each.get("mix"):
+            yield f"        of them {mix['gpus']} GPUs as TP{mix['tp']} at {mix['clock']} MHz"

@@ -166,10 +166,10 @@ def after_profile(paths):
 
 
 # a run ends with one answer: of the pipeline or the serving study where that is its target, else of the study of a GPU
-if beside := {"pipeline", "serving"}.intersection(sys.argv):
+if beside := {"pipeline", "serving", "serving_paper"}.intersection(sys.argv):
     if "pipeline" in beside:
         at_end(lambda: line_of_pipeline(PIPELINE.folder))
-    if "serving" in beside:
+    if beside & {"serving", "serving_paper"}:
         at_end(lambda: line_of_serving(SERVING.replay))
 if "all" in sys.argv or not beside:
     at_end(lambda: line_of_study(FOLDER, STUDY.title))

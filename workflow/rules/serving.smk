@@ -1,11 +1,16 @@
 # Energy management of LLM inference serving: profile of an instance, anchors, DynamoLLM's Table I; a trace replayed
-# through DynamoLLM and its baselines.
+# through DynamoLLM and its baselines, the tuned static plan and packing. The answer first; the paper's tables when asked.
 
 
 rule serving:
     input:
-        SERVING.profile,
+        SERVING.page,
+
+
+rule serving_paper:
+    input:
         files_of(SERVING),
+        rules.serving.input,
 
 
 if SERVING.made_here:
@@ -71,3 +76,25 @@ rule serving_experiment:
         folder=subpath(output[0], ancestor=2),
     shell:
         "{RUN} serving experiment {wildcards.experiment} {params.folder:q} --log {log:q}"
+
+
+rule serving_page:
+    input:
+        SERVING.path("systems"),
+        # the paper's tables where they are asked for; a page must not start what it only shows
+        (
+            files_of(SERVING)
+            if "serving_paper" in sys.argv
+            else [
+                f"{SERVING.replay}/{name}"
+                for name in ("tables/savings.csv", "tables/classes.csv", "figures/savings.png")
+            ]
+        ),
+    output:
+        report(SERVING.page, caption="../report/output.rst", category="Page"),
+    log:
+        "logs/" + SERVING.replay + "/page.log",
+    params:
+        caption="The serving study as one page: who serves the trace for the least energy, what to start, and why.",
+    shell:
+        "{RUN} report {SERVING.replay:q} --log {log:q} -o {output:q}"

@@ -194,6 +194,7 @@ def run_report(options: Namespace) -> None:
     if folder.suffix == ".parquet" or options.schedule:
         _schedule(options)
         return
+    from kernel_dvfs import registry
     from kernel_dvfs.report.page import comparison_page, study_page
 
     left_out = tuple(filter(None, options.without.split(",")))
@@ -202,6 +203,8 @@ def run_report(options: Namespace) -> None:
         _check_metrics(folder, options.prometheus, is_comparison)
     if is_comparison:
         html, missing = comparison_page.make(folder)
+    elif (own := registry.page_of(folder)) is not None:
+        html, missing = own(folder)
     else:
         html, missing = study_page.make(folder, left_out, options.usd_per_kwh, options.co2_g_per_kwh)
     page = Path(options.output or folder / "report.html")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.change import change_percent
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs_serving.report import reported, tables
 from kernel_dvfs_serving.report.share import by_system, subtitle, wrapped
-from kernel_dvfs_serving.system import BASELINE, TUNED
+from kernel_dvfs_serving.system import BASELINE, PACKED, TUNED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,12 +119,12 @@ def knobs(study: ServingStudy) -> p9.ggplot:
 
 
 @OUTPUTS.figure(
-    "Split of DynamoLLM's change of a token's energy against SinglePool on all servers, negative = saved: pools, "
-    "instances, degrees, clocks (mean over all orders)",
+    "From the tuned static plan to DynamoLLM, in percent of the plan's energy of a token, negative = saved: pools by "
+    "class on all servers, then instances, degrees, clocks (mean over all orders)",
     reads=["systems"],
 )
 def split(study: ServingStudy) -> p9.ggplot:
-    """One bar a part."""
+    """One bar a part, its number at its end."""
     import pandas as pd
     import plotnine as p9
 
@@ -133,31 +132,75 @@ def split(study: ServingStudy) -> p9.ggplot:
 
     frame = tables.split(study)
     frame = frame.assign(part=pd.Categorical(frame.part, frame.part[::-1]))
-    # no bar where a system that the part is made of served no token in time
-    frame = frame.dropna(subset="of_singlepool_percent")
+    # no bar where a system that the part is made of breaks the promise
+    frame = frame.dropna(subset="of_plan_percent")
     frame = frame.assign(
-        label=[f"{value:+.1f} " for value in frame.of_singlepool_percent],
+        label=[f" {value:+.0f} " for value in frame.of_plan_percent],
         whole=frame.part == "all",
     )
+    low, high = min([0.0, *frame.of_plan_percent]), max([0.0, *frame.of_plan_percent])
+    reach = 0.15 * (high - low) + 1
     return (
-        p9.ggplot(frame, p9.aes("part", "of_singlepool_percent", fill="whole"))
+        p9.ggplot(frame, p9.aes("part", "of_plan_percent", fill="whole"))
         + p9.geom_col(width=0.65, show_legend=False)
-        + p9.geom_text(p9.aes(label="label"), ha="right", size=6, color=style.INK)
+        + p9.geom_text(p9.aes(label="label"), frame[frame.of_plan_percent < 0], ha="right", size=6, color=style.INK)
+        + p9.geom_text(p9.aes(label="label"), frame[frame.of_plan_percent >= 0], ha="left", size=6, color=style.INK)
         + p9.coord_flip()
         + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[1]})
-        + p9.scale_y_continuous(limits=(1.25 * min([0.0, *frame.of_singlepool_percent]), 5))
+        + p9.scale_y_continuous(limits=(low - reach, high + reach))
         + p9.labs(
-            title="Where the change comes from",
+            title="From the tuned static plan to DynamoLLM",
             subtitle=subtitle(study, "left"),
             x="",
             y="change of energy, % (negative: saved)",
-            caption="Of a token served in time, against SinglePool on all servers.",
+            caption="Of a token served in time, in percent of the tuned static plan's.",
         )
         + style.theme(2.4)
     )
 
 
-SYSTEMS = (BASELINE, TUNED, "DynamoLLM")
+@OUTPUTS.figure(
+    "What the answer hangs on: energy of a token served in time over degree and clock (fewest servers that keep the "
+    "promise), servers, and DynamoLLM's load slot; hollow: fewer promises kept than must be",
+    when=lambda plan: plan.has("sensitivity"),
+    reads=["sensitivity"],
+)
+def sensitivity(study: ServingStudy) -> p9.ggplot:
+    """A panel for each thing varied, all on one scale of energy."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = tables.sensitivity(study).dropna(subset="j_per_token_in_time")
+    frame = frame.assign(
+        varied=pd.Categorical(frame.varied, list(dict.fromkeys(frame.varied))),
+        value=pd.Categorical(frame.value, list(dict.fromkeys(frame.value))),
+        fill=[system if kept else "broken" for system, kept in zip(frame.system, frame.promise_kept)],
+    )
+    names = list(dict.fromkeys(frame.system))
+    colours = dict(zip(names, style.cycle(style.SERIES, len(names))))
+    return (
+        p9.ggplot(frame, p9.aes("value", "j_per_token_in_time", color="system", shape="system"))
+        + p9.geom_point(p9.aes(fill="fill"), size=2.2, stroke=0.6)
+        + p9.facet_wrap("varied", scales="free_x", ncol=1)
+        + p9.scale_color_manual(colours)
+        + p9.scale_fill_manual(colours | {"broken": "white"}, guide=None)
+        + p9.scale_shape_manual(dict(zip(names, style.cycle(style.SHAPES, len(names)))))
+        + p9.expand_limits(y=0)
+        + p9.labs(
+            title="What the answer hangs on",
+            subtitle=subtitle(study, "down"),
+            x="",
+            y="J per token served in time",
+            caption="Hollow: fewer promises kept than must be. Degree and clock: on the fewest servers that keep it.",
+        )
+        + style.keys(color="", shape="")
+        + style.theme(5.4)
+    )
+
+
+SYSTEMS = (BASELINE, TUNED, PACKED, "DynamoLLM")
 
 
 _STEP_S = 60.0
@@ -181,7 +224,7 @@ def over_time(found: dict, step_s: float = _STEP_S) -> pd.DataFrame:
     reads=["systems"],
 )
 def power(study: ServingStudy) -> p9.ggplot:
-    """Three systems of the trace."""
+    """Four systems of the trace."""
     import pandas as pd
 
     runs = [each for each in study.experiment("systems") if each["system"] in SYSTEMS]
@@ -303,59 +346,6 @@ def misprediction(study: ServingStudy) -> p9.ggplot:
             y="",
         )
         + style.theme(3.2)
-    )
-
-
-def _number(text: str) -> float:
-    """For the order of an axis; words stand as they are."""
-    return float(text) if text[0].isdigit() else 0.0
-
-
-def _in_words(setting: str) -> str:
-    """`clock epoch, s` of `clock_epoch_s`."""
-    unit = ", s" if setting.endswith("_s") else ""
-    return setting.removesuffix("_s").replace("_", " ") + unit
-
-
-@OUTPUTS.figure(
-    "DynamoLLM with one setting changed at a time: energy of a token served in time against the study's own value, "
-    "negative = saved; beside each point the promises kept, hollow where fewer than must be",
-    reads=["systems", "sweeps"],
-)
-def sweeps(study: ServingStudy) -> p9.ggplot:
-    """A panel a setting, all on one scale: what changes little looks so."""
-    import pandas as pd
-    import plotnine as p9
-
-    from kernel_dvfs.report import style
-
-    frame = tables.sweeps(study)
-    own = frame[frame.is_default].j_per_token_in_time.iloc[0]
-    frame = frame.assign(
-        setting=[_in_words(name) for name in frame.setting],
-        change=change_percent(frame.j_per_token_in_time, own),
-        value=[f"{value:g}" if type(value) in (int, float) else str(value).lower() for value in frame.value],
-        label=[f"{kept:.1f}" for kept in frame.kept_percent],
-    )
-    order = sorted(dict.fromkeys(frame.value), key=lambda text: (not text[0].isdigit(), _number(text)))
-    frame = frame.assign(value=pd.Categorical(frame.value, order))
-    reach = frame.change.max() - frame.change.min() + 1
-    return (
-        p9.ggplot(frame, p9.aes("value", "change"))
-        + p9.geom_hline(yintercept=0, color=style.GRID, size=0.6)
-        + p9.geom_point(p9.aes(fill="promise_kept"), size=1.7, shape="o", stroke=0.4, show_legend=False)
-        + p9.geom_text(p9.aes(label="label"), size=5, nudge_y=0.13 * reach, color=style.INK)
-        + p9.facet_wrap("setting", ncol=3, scales="free_x")
-        + p9.scale_fill_manual({True: style.SERIES[0], False: "white"})
-        + p9.labs(
-            title="One setting at a time",
-            subtitle=subtitle(study, "down"),
-            x="",
-            y="change of energy, % (negative: saved)",
-            caption="Of a token served in time, against the study's own setting (0).\n"
-            "Numbers: promises kept, %; hollow: fewer than must be.",
-        )
-        + style.theme(5.2)
     )
 
 

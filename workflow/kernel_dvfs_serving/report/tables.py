@@ -94,10 +94,11 @@ def cost(study: ServingStudy) -> pd.DataFrame:
     # a baseline that breaks the promise costs nothing that could be compared
     base = rows[TUNED] if promise_kept(study, runs[TUNED]) else dict.fromkeys(rows[TUNED])
     for name, each in rows.items():
+        against = base if promise_kept(study, runs[name]) else dict.fromkeys(base)
         each |= {
-            "servers_change_percent": change_percent(each["servers"], base["servers"]),
-            "cost_change_percent": change_percent(each["usd_per_hour"], base["usd_per_hour"]),
-            "carbon_change_percent": change_percent(each["co2_kg_per_hour"], base["co2_kg_per_hour"]),
+            "servers_change_percent": change_percent(each["servers"], against["servers"]),
+            "cost_change_percent": change_percent(each["usd_per_hour"], against["usd_per_hour"]),
+            "carbon_change_percent": change_percent(each["co2_kg_per_hour"], against["co2_kg_per_hour"]),
             "kept_percent": runs[name]["kept_percent"],
         }
     return pd.DataFrame(list(rows.values()))
@@ -140,35 +141,83 @@ PARTS = {"instances": "instances (consolidation)", "degrees": "tensor-parallel d
 
 
 @OUTPUTS.table(
-    "Split of DynamoLLM's change of a token's energy against SinglePool on all servers: each knob alone on top of "
-    "MultiPool, and its mean share over all orders of turning the three (Shapley)",
+    "From the tuned static plan to DynamoLLM, in percent of the plan's energy of a token: pools by class on all "
+    "servers, then each knob (mean share over all orders of turning the three, Shapley); also each knob alone on top "
+    "of MultiPool",
     reads=["systems"],
 )
 def split(study: ServingStudy) -> pd.DataFrame:
-    """Changes of a token's energy, percent of SinglePool's on all servers; alone: of MultiPool's.
+    """One row a part; the parts add up to the last row.
 
-    paper: one knob alone, reference not stated. Empty where a system that it is made of served no token in time.
+    alone: of MultiPool's energy. paper: one knob alone, reference not stated. Empty where a system that it is made of
+    breaks the promise: then there is nothing to split.
     """
     import pandas as pd
 
     runs = by_system(study.experiment("systems"))
-    energy = {name: runs[name]["j_per_token_in_time"] for name in (*SUBSETS.values(), BASELINE)}
-    base, parts = energy[BASELINE], shapley(energy)
+    energy = {
+        name: runs[name]["j_per_token_in_time"] if promise_kept(study, runs[name]) else None
+        for name in (*SUBSETS.values(), TUNED)
+    }
+    base, parts = energy[TUNED], shapley(energy)
 
     def row(part: str, change: float | None, system: str, alone: bool = True, paper: float | None = None) -> dict:
         return {
             "part": part,
-            "of_singlepool_percent": 100 * change / base if change is not None and base else None,
+            "of_plan_percent": 100 * change / base if change is not None and base else None,
             "alone_of_multipool_percent": change_percent(energy[system], energy[STATIC]) if alone else None,
             "kept_percent": runs[system]["kept_percent"],
             "paper_alone_percent": paper,
         }
 
     whole = SUBSETS[KNOBS]
-    rows = [row("pools by class", difference(energy[STATIC], base), STATIC, alone=False)]
+    rows = [row("pools by class, all servers", difference(energy[STATIC], base), STATIC, alone=False)]
     rows += [row(PARTS[knob], parts[knob], _ALONE[knob], paper=reported.BY_KNOB[knob]) for knob in KNOBS]
     frame = pd.DataFrame([*rows, row("all", difference(energy[whole], base), whole)])
-    return frame.astype({"of_singlepool_percent": float, "alone_of_multipool_percent": float})
+    return frame.astype({"of_plan_percent": float, "alone_of_multipool_percent": float})
+
+
+@OUTPUTS.table(
+    "What each part of packing is worth: the tuned static plan, then one part more in each row, each tuned by itself",
+    when=lambda plan: plan.has("ladder"),
+    reads=["ladder"],
+)
+def ladder(study: ServingStudy) -> pd.DataFrame:
+    """One row a step; a step that keeps the promise nowhere is missing."""
+    import pandas as pd
+
+    found = study.experiment("ladder")
+    return pd.DataFrame(
+        [
+            {
+                "system": each["system"],
+                "plan": plan_in_words(each),
+                "j_per_token_in_time": each["j_per_token_in_time"],
+                "change_percent": change_percent(each["j_per_token_in_time"], found[0]["j_per_token_in_time"]),
+                "kept_percent": each["kept_percent"],
+                "ttft_p99_ms": 1000 * each["ttft_p99_s"],
+                "server_hours": each["server_hours"],
+            }
+            for each in found
+        ],
+        columns=None if found else ["system", "change_percent"],
+    )
+
+
+@OUTPUTS.table(
+    "What the answer hangs on: degree and clock (on the fewest servers that keep the promise), servers, DynamoLLM's "
+    "load slot; no energy: the promise is kept on no number of servers",
+    when=lambda plan: plan.has("sensitivity"),
+    reads=["sensitivity"],
+)
+def sensitivity(study: ServingStudy) -> pd.DataFrame:
+    """One row a value of what is varied."""
+    import pandas as pd
+
+    names = ("varied", "value", "system", "servers", "j_per_token_in_time", "kept_percent")
+    rows = [{name: each[name] for name in names} for each in study.experiment("sensitivity")]
+    own = study["settings"]["promise_percent"]
+    return pd.DataFrame([row | {"promise_kept": (row["kept_percent"] or 0.0) >= own} for row in rows])
 
 
 _SIZE = "servers are given, not sized to the load: what the trace does not need of them is saved by switching it off"
@@ -293,13 +342,17 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
 
     found = study.experiment("misprediction")
     base = found[0]
+
+    def change(each: dict) -> float | None:
+        return token_change_percent(study, each, base)
+
     return pd.DataFrame(
         [
             {
                 "misprediction": str(each["misprediction"]),
                 "seed": each["seed"],
                 "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": change_percent(each["j_per_token_in_time"], base["j_per_token_in_time"]),
+                "change_percent": change(each),
                 "ttft_p50_change_percent": change_percent(each["ttft_p50_s"], base["ttft_p50_s"]),
                 "ttft_p99_change_percent": change_percent(each["ttft_p99_s"], base["ttft_p99_s"]),
                 "tbt_p99_ms": 1000 * each["tbt_p99_s"],
@@ -309,37 +362,6 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
                 "handed_on": each["events"].get("mispredicted", 0),
             }
             for each in found
-        ]
-    )
-
-
-@OUTPUTS.table(
-    "DynamoLLM with one setting changed at a time: epochs, overheads, margins, rules, number of pools; change "
-    "of a token's energy against the tuned static plan",
-    reads=["systems", "sweeps"],
-)
-def sweeps(study: ServingStudy) -> pd.DataFrame:
-    """One row a setting and value; is_default: the study's own."""
-    import pandas as pd
-
-    base = by_system(study.experiment("systems"))[TUNED]
-    return pd.DataFrame(
-        [
-            {
-                "setting": each["swept"],
-                "value": each["value"],
-                "is_default": each["value"] == getattr(study.settings(), each["swept"]),
-                "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": token_change_percent(study, each, base),
-                "promise_kept": promise_kept(study, each),
-                "ttft_p99_ms": 1000 * each["ttft_p99_s"],
-                "tbt_p99_ms": 1000 * each["tbt_p99_s"],
-                "kept_percent": each["kept_percent"],
-                "late": each["late"],
-                "rejected": each["rejected"],
-                "server_hours": each["server_hours"],
-            }
-            for each in study.experiment("sweeps")
         ]
     )
 

@@ -1,0 +1,128 @@
+"""The page of a serving study: who serves the trace for the least energy, what to start, and the numbers behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.report.page import provenance
+from kernel_dvfs.report.page.render import Figure, Figures, render
+from kernel_dvfs.report.page.tables import Table, read_rows, table
+from kernel_dvfs_serving.report import figures, tables
+from kernel_dvfs_serving.report.share import by_system, plan_in_words, promise_kept, token_change_percent
+from kernel_dvfs_serving.study import ServingStudy
+from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, NO_SPARE, PACKED, PUBLISHED, TUNED
+from kernel_dvfs_serving.tuned import started
+
+# id -> title and what it shows, in the order of the page; what is named nowhere stands last
+SECTIONS = {
+    "systems": ("Every system on this trace", ("savings", "classes", "cost", "events", "power", "knobs", "week")),
+    "hangs-on": ("What the answer hangs on", ("sensitivity", "ladder", "loads")),
+    "paper": ("DynamoLLM: the paper's numbers beside these", ("paper", "split", "misprediction")),
+    "instance": (
+        "The simulated instance, held to published measurements",
+        ("anchors_summary", "anchors", "table1_agreement", "table1", "table1_mix"),
+    ),
+}
+_SHOWN = (TUNED, PACKED, AUTOSCALED, "DynamoLLM", PUBLISHED, HINDSIGHT)
+
+
+def make(folder: str | Path) -> tuple[str, list[str]]:
+    """(the page as HTML, [what is missing]) of a study's folder. Raises InputError without its experiment `systems`."""
+    study = ServingStudy(folder)
+    runs = by_system(study.experiment("systems"))
+    missing: list[str] = []
+    inside = Figures()
+    sections = []
+    for id_, (title, names) in SECTIONS.items():
+        shown, drawn = _of_section(study.folder, names, inside, missing)
+        if shown or drawn:
+            sections.append({"id": id_, "title": title, "tables": shown, "figures": drawn})
+    rows = [_row(study, runs[name], runs[TUNED]) for name in _SHOWN if name in runs]
+    keeping = [row for row in rows if row["kept"] and row["system"] != HINDSIGHT]
+    best = min(keeping, key=lambda row: row["j_per_token"], default=None)
+    page = render(
+        "serving.html.j2",
+        subject=study.subject,
+        simulated="simulated" in study.subject,
+        sentence=_sentence(study, best, runs),
+        rows=rows,
+        promise=study["settings"]["promise_percent"],
+        command=_command(study, best, runs),
+        marks=_marks(study, runs, best),
+        sections=sections,
+        missing=missing,
+        written=provenance.now(),
+        facts=dict(provenance.of_program()[:1])
+        | study["trace_summary"]
+        | {"servers at most": study["settings"]["servers"]},
+    )
+    return page, missing
+
+
+def _row(study: ServingStudy, found: dict, plan: dict) -> dict[str, Any]:
+    return {
+        "system": found["system"],
+        "j_per_token": found["j_per_token_in_time"],
+        "kept_percent": int(100 * found["kept_percent"]) / 100,  # 98.999 % is not 99
+        "kept": promise_kept(study, found),
+        "change_percent": token_change_percent(study, found, plan),
+        "plan": plan_in_words(found),
+    }
+
+
+def _sentence(study: ServingStudy, best: dict | None, runs: dict) -> str:
+    if best is None:
+        return f"No system keeps {study['settings']['promise_percent']:g} % of the promises on these servers."
+    told = f"{best['system'][0].upper()}{best['system'][1:]} serves this trace for the least energy: "
+    told += f"{best['j_per_token']:.3f} J a token"
+    if best["system"] != TUNED and best["change_percent"] is not None:
+        told += f", {-best['change_percent']:.0f} % less than the tuned static plan"
+    return told + f", with {best['kept_percent']:g} % of the promises kept."
+
+
+def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, str] | None:
+    if best is None or not best["plan"]:
+        return None
+    found = runs[best["system"]]
+    own = started(study["model"], found["tp"], best["system"] == PACKED)
+    return f"{found['replicas']} replicas ({best['plan']}); each:", own["vllm"]
+
+
+def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str, bool]]:
+    """[(what speaks for or against it, whether against)]."""
+    marks = []
+    if "simulated" in study.subject:
+        marks.append(("Simulated: no server ran.", True))
+    marks.append(("Tuned on this trace: replay the plan on another before you rely on it.", True))
+    if best is not None:
+        found = runs[best["system"]]
+        if best["plan"].startswith("1 server "):
+            marks.append((f"O{NO_SPARE[1:]}.", True))
+        if best["system"] == PACKED:
+            later = f"{found['ttft_p99_s']:.2f} s at P99, against {runs[TUNED]['ttft_p99_s']:.2f} s"
+            marks.append((f"First tokens come later, within their promise: {later}.", True))
+        marks.append(("Nothing is forecast.", False))
+    return marks
+
+
+def _of_section(
+    folder: Path, names: tuple[str, ...], inside: Figures, missing: list[str]
+) -> tuple[list[Table], list[Figure]]:
+    """Tables and figures of these names that are there, in the study's folder or its instance's."""
+    of_tables, of_figures = tables.OUTPUTS.of("table"), figures.OUTPUTS.of("figure")
+    shown: list[Table] = []
+    drawn: list[Figure] = []
+    for name in names:
+        for root in (folder, folder.parent):
+            try:
+                path = root / "figures" / f"{name}.png"
+                if path.is_file() and name in of_figures:
+                    drawn.append(inside.figure(path, of_figures[name]))
+                path = root / "tables" / f"{name}.csv"
+                if path.is_file() and name in of_tables and (rows := read_rows(path)):
+                    shown.append(table(name, rows, of_tables[name]))
+            except InputError as error:
+                missing.append(str(error))
+    return shown, drawn
