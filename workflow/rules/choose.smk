@@ -2,12 +2,17 @@
 # are. Which schedules a study asks for: kernel_dvfs/plan/study.py.
 
 
+CHOSEN = [
+    asked(lambda study: study.schedule_files()),
+    asked(lambda study: study.published_files()),
+    asked(lambda study: study.iteration_files()),
+]
+
+
 rule choose:
     input:
         rules.measurements.input,
-        asked(lambda study: study.schedule_files()),
-        asked(lambda study: study.published_files()),
-        asked(lambda study: study.iteration_files()),
+        CHOSEN,
 
 
 # procedure: as published, from one sweep, or what is relied on; level: of single passes or kernels; scope: one pair for
@@ -89,7 +94,7 @@ if STUDY.is_mapped:
     # the strict saving over what nobody has measured: the band of the headline
     rule map_headline:
         input:
-            gpu=setup,
+            gpu=SETUP,
         output:
             STUDY.headline_map,
         log:

@@ -135,6 +135,10 @@ def setup(wildcards):
     return own.path if own else []
 
 
+# Known at once, but where a job captures the step: for each of thousands of jobs a function is a tenth of its planning
+SETUP = setup if STUDY.is_captured_here else setup(None)
+
+
 def setup_of(wildcards):
     """The setup of a variant: the same workload at another batch, degree or tensor-core energy."""
     return STUDY.variants[wildcards.variant].setup.path

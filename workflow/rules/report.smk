@@ -154,9 +154,14 @@ rule comparison_page:
         "{RUN} report results/comparison --log {log:q} -o {output:q}"
 
 
+REPORTED = [
+    rules.report_page.output,
+    files_of(STUDY),
+    [rules.compare_gpus.output, rules.comparison_page.output] if STUDY.is_chosen else [],
+]
+
+
 rule report:
     input:
         rules.measurements.input,
-        rules.report_page.output,
-        files_of(STUDY),
-        [rules.compare_gpus.output, rules.comparison_page.output] if STUDY.is_chosen else [],
+        REPORTED,

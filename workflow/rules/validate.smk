@@ -25,7 +25,7 @@ if STUDY.is_real:
     rule validate:
         input:
             kernels,
-            gpu=setup,
+            gpu=SETUP,
             schedule=after_profile(validated),
         output:
             VALIDATION,
@@ -76,7 +76,7 @@ if STUDY.is_real:
                 f"compare_locked_{number}" if part else "compare_locked"
             input:
                 kernels,
-                gpu=setup,
+                gpu=SETUP,
             output:
                 FOLDER + "/measurements/locked-{way}/" + part + "{target}.json",
             log:
@@ -99,7 +99,7 @@ else:
 
     rule validate:
         input:
-            gpu=setup,
+            gpu=SETUP,
             schedule=after_profile(validated),
         output:
             VALIDATION,
