@@ -59,6 +59,16 @@ def within(log, *words):
         raise RuntimeError(f"kernel-dvfs {' '.join(words)}: see {log}")
 
 
+# warnings, which choosing collects, are a process's
+CHOOSING = threading.Lock()
+
+
+def choose_within(profile, output, log, *options):
+    """Choose clocks within this process: that takes milliseconds, the imports of another one a second."""
+    with CHOOSING:
+        within(log, "choose", str(profile), *options, f"--ties={config['ties']}", f"--output={output}")
+
+
 def measure_sweep(input, output, log, params):
     """Measure all targets of params.studies at params.pairs on a simulated GPU, within this process: a profile."""
     within(

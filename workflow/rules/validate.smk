@@ -161,12 +161,13 @@ rule choose_variant:
         "logs/" + FOLDER + "/choose-{variant}{of}.log",
     wildcard_constraints:
         of="|-pass",
+    localrule: True
     params:
         level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
         ties=config["ties"],
-    shell:
-        "{RUN} choose {input:q} --granularity {params.level} --scope global --objective waste --slack 0 "
-        "--ties {params.ties} --log {log:q} -o {output:q}"
+    run:
+        options = (f"--granularity={params.level}", "--scope=global", "--objective=waste", "--slack=0")
+        choose_within(input, output, log, *options)
 
 
 rule validate_variant:
