@@ -92,7 +92,7 @@ def start():
         STUDY.facts.write()
     if not workflow.use_threads:
         print(
-            "note: --force-use-threads is missing, which profiles/default has: each table, figure and simulated "
+            "note: --force-use-threads is missing, which profiles/default has: each choice, table, figure and simulated "
             "measurement starts a Snakemake of its own, which takes seconds",
             file=sys.stderr,
             flush=True,
