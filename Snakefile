@@ -37,6 +37,7 @@ onerror:
 rule all:
     default_target: True
     input:
+        # the first has all records, and one list of thousands is enough
         rules.profile.input,
-        rules.choose.input,
-        rules.report.input,
+        CHOSEN,
+        REPORTED,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 
@@ -117,7 +118,8 @@ def config(root):
     """The shipped configuration, a fresh copy each call: `config(batch=20)`."""
     from kernel_dvfs.plan.config import load
 
-    return lambda **changed: load(root / "config.yaml") | changed
+    shipped = load(root / "config.yaml")
+    return lambda **changed: deepcopy(shipped) | changed
 
 
 @pytest.fixture(scope="session")

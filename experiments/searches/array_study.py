@@ -279,7 +279,7 @@ def races(
             return
         between: dict[tuple, None] = {}
         if ground.swept < len(ground.keys):
-            own = known.problem, slacks, ground.supported
+            own = known.problem, race.chosen(known.problem, slacks), ground.supported
             between = dict.fromkeys(race.at_auto(*own, view.reached_mhz) + race.halfway(*own))
         block = [measured(cell) for cell in view.block(wanted, between)]
         campaigns += block

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import kernel_dvfs.cli.main as program
-from kernel_dvfs.cli import Command
+from kernel_dvfs.cli import Command, answer, tell
 from kernel_dvfs.errors import InputError
 
 
@@ -73,6 +74,33 @@ def test_among_others_in_a_process_a_command_says_what_it_says_and_its_log_has_e
         program.main(["devices", "--log", str(log)], alone=False)
     told = log.read_text()
     assert "never thought of" in told and "in fail" in told, "where a fault of the program is looked for"
+
+
+def test_what_a_command_tells_among_others_is_in_its_own_log(command, tmp_path, capfd):
+    """Two at a time, as jobs of one Snakemake are."""
+    both = threading.Barrier(2, timeout=60)
+
+    def run(_):
+        name = threading.current_thread().name
+        both.wait()
+        tell(f"note: of {name}\nnot on a line of its own")
+        both.wait()
+        answer(f"the answer of {name}")
+
+    command(run)
+    words = {name: ["devices", "--log", str(tmp_path / "logs" / name)] for name in ("one", "other")}
+    jobs = [
+        threading.Thread(target=program.main, name=name, args=(own,), kwargs={"alone": False})
+        for name, own in words.items()
+    ]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    for name in words:
+        note, said = (tmp_path / "logs" / name).read_text().splitlines()
+        assert note.startswith(f"note: of {name}") and said == f"the answer of {name}"
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_log_that_is_a_device_stays_one(command):

@@ -46,6 +46,7 @@ def test_a_solved_study_holds_frontiers_and_plans_that_others_can_read(stage_csv
         assert {row["filter_on"] for row in csv.DictReader(file)} == {"raw", "effective"}
 
 
+@pytest.mark.slow
 def test_a_study_of_a_graph_is_that_of_the_schedule_it_was_written_from(stage_csv, study_options, tmp_path):
     write_graph(tmp_path / "mine.json", pipeline_graph("gpipe", 4, 6, transfer_s=0.003))
     asked = {"name": study_options | {"schedule": "gpipe", "transfer_s": 0.003}}
@@ -59,6 +60,7 @@ def test_a_study_of_a_graph_is_that_of_the_schedule_it_was_written_from(stage_cs
         Solver(PipelineStudy(tmp_path / "graph")).planner(5)
 
 
+@pytest.mark.slow
 def test_transfers_of_a_study_draw_their_power_in_every_number(stage_csv, study_options, tmp_path):
     rows = {}
     for watt in (0.0, 35.0):

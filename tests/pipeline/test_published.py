@@ -35,6 +35,7 @@ def test_the_frontier_equals_the_reference_point_for_point(shared, model, microb
     assert found.energy_j == pytest.approx(reference[:, 1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_filtering_on_effective_energy_keeps_the_slow_clocks(shared):
     stages = read_stage_profile(shared("perseus/stage_profile/gpt3-175b+a100_sxm_bf16.csv"))
     _, _, found = solve(8, 12, stages, P_BLOCKING_W, filter_on="effective")
@@ -43,7 +44,7 @@ def test_filtering_on_effective_energy_keeps_the_slow_clocks(shared):
 
 @pytest.mark.parametrize("filter_on", ["raw", "effective"])
 def test_each_point_is_one_unit_faster_and_its_plan_takes_as_long_by_its_own_floored_times(filter_on):
-    graph, curves, found = solve(3, 5, profile(3), BLOCKING_W, filter_on=filter_on)
+    graph, curves, found = solve(3, 3, profile(3), BLOCKING_W, filter_on=filter_on)
     assert len(found.time_s) > 20
     assert np.diff(found.time_s) == pytest.approx(-0.001)
     for time_s, units in zip(found.time_s, map(found.units_at, range(len(found.time_s)))):
@@ -54,7 +55,7 @@ def test_each_point_is_one_unit_faster_and_its_plan_takes_as_long_by_its_own_flo
 def test_a_transfer_takes_whole_units_and_realised_plans_take_it_too():
     stages = profile(3)
     (_, _, near), (graph, _, far) = (
-        solve(3, 5, stages, BLOCKING_W, transfer_s=transfer_s) for transfer_s in (0.0, 0.0105)
+        solve(3, 3, stages, BLOCKING_W, transfer_s=transfer_s) for transfer_s in (0.0, 0.0105)
     )
     # the critical path crosses between stages at least twice forward and twice back
     assert far.time_s[-1] >= near.time_s[-1] + 0.040 - 1e-9 and len(far.time_s) > 20
@@ -64,7 +65,7 @@ def test_a_transfer_takes_whole_units_and_realised_plans_take_it_too():
 
 def test_the_exact_frontier_lies_at_or_below_the_published_plans_at_measured_figures():
     stages = profile(3)
-    graph, curves, found = solve(3, 5, stages, BLOCKING_W, filter_on="effective")
+    graph, curves, found = solve(3, 3, stages, BLOCKING_W, filter_on="effective")
     planner = Planner(stages, graph, BLOCKING_W)
     for units in map(found.units_at, range(0, len(found.time_s), 7)):
         time_s, cost = [], 0.0

@@ -231,6 +231,7 @@ def test_every_pair_is_a_point_of_the_first_view_and_auto_of_both(study):
     assert list(points.memory.cat.categories) == ["405 MHz", "5001 MHz", "auto"]
 
 
+@pytest.mark.slow
 def test_time_over_auto_is_on_a_logarithmic_axis(study):
     points = clock_plane.changes(Results(study), "forward")
     assert (10 ** points[clock_plane.X]).tolist() == pytest.approx([time for _, _, time, _, _ in PASS])
@@ -313,6 +314,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", SMALL.values(), ids=SMALL)
 def test_a_pass_of_few_pairs_is_still_drawn_and_none_need_be_better_than_auto(pairs, tmp_path):
     results = write(
@@ -327,6 +329,7 @@ def test_a_pass_of_few_pairs_is_still_drawn_and_none_need_be_better_than_auto(pa
     plot.draw()
 
 
+@pytest.mark.slow
 def test_pairs_that_all_beat_auto_are_drawn(tmp_path):
     pairs = [PASS[0], (1470, 9251, 0.99, 0.8, "ok"), (1680, 9251, 0.98, 0.85, "ok")]
     results = write(
@@ -469,6 +472,7 @@ def small_folder(study, folder, table, frame):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bars", [True, False])
 def test_a_single_batch_is_drawn_with_or_without_bars(bars, study, tmp_path):
     table = carried_table("batch", [40, 20, 1])[:1]

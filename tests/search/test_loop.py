@@ -160,6 +160,7 @@ def summary(folder, target, pair, repeat):
     return json.loads(folder.records()[path])["summary"]
 
 
+@pytest.mark.slow
 def test_what_a_walk_has_shown_is_worked_out_from_its_own_records_alone(folder):
     found = folder.run()
     table = columns(
@@ -199,6 +200,7 @@ def test_what_a_walk_has_shown_is_worked_out_from_its_own_records_alone(folder):
     assert relaxed < -1 and relaxed < strict <= 0 and found.walks["kernel-slack2"]["passed"] > 0
 
 
+@pytest.mark.slow
 def test_a_profile_is_pooled_from_all_but_the_walk(folder):
     sweep = folder.sweep()
     found = folder.run()

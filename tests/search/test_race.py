@@ -197,7 +197,7 @@ def test_between_the_clocks_of_the_sweep_the_halves_next_to_the_choice_are_asked
     supported = {9251.0: list(range(1100, 1915, 100)), 5001.0: list(range(1100, 1915, 100)), None: []}
     [least] = race.chosen(known.problem, [0.05])
     pairs = [KEYS[each] for each in known.problem.key[least]]
-    found = race.halfway(known.problem, [0.05], supported.__getitem__)
+    found = race.halfway(known.problem, [least], supported.__getitem__)
     time = np.array([own[0] for own in TIME_S])
     votes: dict = {}
     for (core, mem), weight in zip(pairs, time):
@@ -211,7 +211,7 @@ def test_between_the_clocks_of_the_sweep_the_halves_next_to_the_choice_are_asked
                 key = free[len(free) // 2], mem
                 votes[key] = votes.get(key, 0) + weight
     assert 1 <= len(found) <= race.NEW and found == sorted(votes, key=lambda key: -votes[key])[: race.NEW]
-    assert race.halfway(known.problem, [0.05], lambda mem: []) == []
+    assert race.halfway(known.problem, [least], lambda mem: []) == []
 
 
 def test_the_clock_that_auto_reached_is_asked_for_beside_memory_clocks_that_are_chosen():
@@ -222,11 +222,11 @@ def test_the_clock_that_auto_reached_is_asked_for_beside_memory_clocks_that_are_
     [option] = race.chosen(problem, [0.05])
     mems = {KEYS[key][1] for key in problem.key[option]} - {None}
     expected = {9251.0: (1777.0, 9251.0), 5001.0: None}  # 1700 is measured there
-    found = race.at_auto(problem, [0.05], supported.__getitem__, reached_mhz)
+    found = race.at_auto(problem, [option], supported.__getitem__, reached_mhz)
     assert found == [expected[mem] for mem in sorted(mems) if expected[mem]] and found
     # auto is chosen too, but the core alone was never asked for, and some GPUs cannot lock it
     assert None in {KEYS[key][1] for key in problem.key[problem.baseline]} and all(mem for _, mem in found)
-    assert race.at_auto(problem, [0.0], lambda mem: [2000], reached_mhz) == [], "none that auto reaches"
+    assert race.at_auto(problem, [option], lambda mem: [2000], reached_mhz) == [], "none that auto reaches"
 
 
 def test_a_path_leads_from_the_fastest_schedule_to_just_beyond_its_last_limit():

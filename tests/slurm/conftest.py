@@ -77,6 +77,7 @@ class Site:
     def command(self, *targets, config=(), options=()) -> list:
         given = {each.partition("=")[0]: each for each in config}
         words = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", *options]
+        words += ["--seconds-between-status-checks", "1"]
         return [*words, "--config", *(CONFIG | given).values(), "--", *targets]
 
     def run(self, *targets, check=True, **more) -> str:

@@ -27,13 +27,13 @@ def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(site):
     assert (folder / "tables/validation.csv").is_file() and (folder / "figures/fig5_kernels.pdf").is_file()
     assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
     submitted = {path.name.rpartition("-")[0] for path in (site.directory / "logs/slurm").iterdir()}
-    assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-aggregate", "kernel-dvfs-GROUP"} <= submitted
+    assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-aggregate"} <= submitted
     repeats = [json.loads(path.read_text()) for path in folder.glob("measurements/validation/repeat-*.json")]
     sessions = [{comparison["session"] for comparison in repeat["comparisons"]} for repeat in repeats]
     assert len(sessions) == 2 and all(len(each) == 1 for each in sessions) and not sessions[0] & sessions[1]
     assert site.jobs() <= 3, "the sweep's, which waits for a while, and those that choosing kept waiting for too long"
-    # jobs of their own for the measurements would be hundreds
-    assert len(list((site.directory / "logs/slurm").iterdir())) < 30
+    # jobs of their own for the measurements would be hundreds, for choices tens
+    assert len(list((site.directory / "logs/slurm").iterdir())) < 12
     assert "Nothing to be done" in site.run("all", config=[ONE_GPU], options=[*SHARED, "--quiet", "host"])
 
 

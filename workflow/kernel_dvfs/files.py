@@ -91,6 +91,16 @@ def compact_json(content: Any) -> str:
     return json.dumps(content, allow_nan=False)
 
 
+def parse_shipped_yaml(text: str) -> Any:
+    """The YAML of a file of this package, by libyaml where PyYAML has it: ten times as fast. Raises yaml.YAMLError.
+
+    A user's own is read by PyYAML itself, which shows the faulty line and bears any nesting.
+    """
+    import yaml
+
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
 def read_json(path: str | os.PathLike[str]) -> Any:
     """The JSON in a file. Raises OSError, or ValueError where it is not one whole JSON value."""
     with open(path, encoding="utf-8") as file:

@@ -2,12 +2,17 @@
 # are. Which schedules a study asks for: kernel_dvfs/plan/study.py.
 
 
+CHOSEN = [
+    asked(lambda study: study.schedule_files()),
+    asked(lambda study: study.published_files()),
+    asked(lambda study: study.iteration_files()),
+]
+
+
 rule choose:
     input:
         rules.measurements.input,
-        asked(lambda study: study.schedule_files()),
-        asked(lambda study: study.published_files()),
-        asked(lambda study: study.iteration_files()),
+        CHOSEN,
 
 
 # procedure: as published, from one sweep, or what is relied on; level: of single passes or kernels; scope: one pair for
@@ -31,23 +36,22 @@ rule choose_schedule:
         objective=r"waste(?=-slack)|edp(?!-slack)|energy(?!-slack)",
         slack=r"|-slack\d+(\.\d+)?",
         weights="|-counts|-raw|-equal-time",
-    group:
-        "choose"
+    localrule: True
     params:
-        slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack "),
-        weights=lambda wildcards: wildcards.weights.replace("-", "--weights ", 1),
-        walk=lambda wildcards, input: f"--walk {input.walk}" if input.walk else "",
+        slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack="),
+        weights=lambda wildcards: wildcards.weights.replace("-", "--weights=", 1),
+        walk=lambda wildcards, input: f"--walk={input.walk}" if input.walk else "",
         # not from `input`, since Snakemake does not look at what follows from inputs for a change
         walked=lambda wildcards: STUDY.walked(**dict(wildcards.items())),
         ties=config["ties"],
-    shell:
-        "{RUN} choose {input.profile:q} --granularity {wildcards.level} --scope {wildcards.scope} "
-        "--objective {wildcards.objective} {params.slack} {params.weights} {params.walk} --ties {params.ties} "
-        "--log {log:q} -o {output:q}"
+    run:
+        asked_for = (wildcards.level, wildcards.scope, wildcards.objective)
+        options = [f"--{name}={each}" for name, each in zip(("granularity", "scope", "objective"), asked_for)]
+        options += filter(None, (params.slack, params.weights, params.walk))
+        choose_within(input.profile, output, log, *options)
 
 
-# the least energy at every tolerated slowdown, as published: Figure 6. Alone on a cluster, as deployable schedules are:
-# Snakemake 9.27 keeps a second, older version of such a job in a group, whose inputs were not known yet
+# the least energy at every tolerated slowdown, as published: Figure 6
 rule choose_frontier:
     input:
         published_profile,
@@ -55,11 +59,12 @@ rule choose_frontier:
         STUDY.schedule(layout.published("frontier")),
     log:
         "logs/" + FOLDER + "/choose-frontier.log",
+    localrule: True
     params:
-        weights=f"--weights {config['weights']}" if config["weights"] else "",
+        weights=[f"--weights={config['weights']}"] if config["weights"] else [],
         ties=config["ties"],
-    shell:
-        "{RUN} choose {input:q} --frontier {params.weights} --ties {params.ties} --log {log:q} -o {output:q}"
+    run:
+        choose_within(input, output, log, "--frontier", *params.weights)
 
 
 if STUDY.is_deployable:
@@ -89,7 +94,7 @@ if STUDY.is_mapped:
     # the strict saving over what nobody has measured: the band of the headline
     rule map_headline:
         input:
-            gpu=setup,
+            gpu=SETUP,
         output:
             STUDY.headline_map,
         log:

@@ -59,6 +59,16 @@ def within(log, *words):
         raise RuntimeError(f"kernel-dvfs {' '.join(words)}: see {log}")
 
 
+# warnings, which choosing collects, are a process's
+CHOOSING = threading.Lock()
+
+
+def choose_within(profile, output, log, *options):
+    """Choose clocks within this process: that takes milliseconds, the imports of another one a second."""
+    with CHOOSING:
+        within(log, "choose", str(profile), *options, f"--ties={config['ties']}", f"--output={output}")
+
+
 def measure_sweep(input, output, log, params):
     """Measure all targets of params.studies at params.pairs on a simulated GPU, within this process: a profile."""
     within(
@@ -82,7 +92,7 @@ def start():
         STUDY.facts.write()
     if not workflow.use_threads:
         print(
-            "note: --force-use-threads is missing, which profiles/default has: each table, figure and simulated "
+            "note: --force-use-threads is missing, which profiles/default has: each choice, table, figure and simulated "
             "measurement starts a Snakemake of its own, which takes seconds",
             file=sys.stderr,
             flush=True,
@@ -133,6 +143,10 @@ def setup(wildcards):
     """The file of the study's own setup; none of a table."""
     own = study(wildcards).setup
     return own.path if own else []
+
+
+# Known at once, but where a job captures the step: for each of thousands of jobs a function is a tenth of its planning
+SETUP = setup if STUDY.is_captured_here else setup(None)
 
 
 def setup_of(wildcards):

@@ -6,12 +6,11 @@ RECORD = FOLDER + "/measurements/{kind}/{target}/{core}-{mem}/r{repeat}.json"
 def swept_by(known):
     """The records of the sweep: kernel x core clock x memory clock, auto as often as `auto_repeats` says."""
     return [
-        record
+        RECORD.format(kind=kind, target=target, core=core, mem=mem, repeat=repeat)
         for kind, targets in (("kernel", known.kernels), ("pass", known.passes))
         for core, mem in known.swept
-        for record in expand(
-            RECORD, kind=kind, target=targets, core=core, mem=mem, repeat=range(known.repeats_at(core, mem))
-        )
+        for target in targets
+        for repeat in range(known.repeats_at(core, mem))
     ]
 
 
@@ -76,7 +75,7 @@ if STUDY.is_real:
                 f"measure_{core}_{mem}_r{repeat}"
             input:
                 kernels,
-                gpu=setup,
+                gpu=SETUP,
             output:
                 expand(RECORD, core=core, mem=mem, repeat=repeat, allow_missing=True),
             log:
@@ -101,7 +100,7 @@ else:
     # A point takes a few ms and no core of its own, and runs within Snakemake's process.
     rule measure:
         input:
-            gpu=setup,
+            gpu=SETUP,
         output:
             RECORD,
         log:
@@ -133,11 +132,13 @@ if STUDY.is_searched:
         input:
             kernels,
             sweep,
-            gpu=setup,
+            gpu=SETUP,
         output:
             STUDY.search_file,
         log:
             "logs/" + FOLDER + "/search.log",
+        # while it waits, Snakemake looks at the sizes of all its inputs again each time that a job ends
+        priority: 1
         localrule: STUDY.is_real
         resources:
             gpu=GPUS,
@@ -157,9 +158,9 @@ if STUDY.is_measured:
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
     checkpoint aggregate:
         input:
-            sweep,
-            gpu=setup,
-            search=rules.search.output if STUDY.is_searched else [],
+            # a search has read the whole sweep, and lists its checksums
+            rules.search.output if STUDY.is_searched else sweep,
+            gpu=SETUP,
         output:
             STUDY.profile,
             STUDY.published_profile,

@@ -116,6 +116,7 @@ rule compare_gpus:
         expand("results/comparison/{table}.{form}", table=["gpus", "specimens"], form=["csv", "md"]),
     log:
         "logs/comparison.log",
+    localrule: True
     shell:
         "{RUN} study compare-gpus results --log {log:q}"
 
@@ -129,6 +130,7 @@ rule report_page:
         report(FOLDER + "/report.html", caption="../report/output.rst", category="Page"),
     log:
         "logs/" + FOLDER + "/report.log",
+    localrule: True
     params:
         without=",".join(sorted({output.name for output in registry.outputs("gpu").left_out_by(STUDY)})),
         grid=f"--usd-per-kwh {config['serving']['usd_per_kwh']} --co2-g-per-kwh {config['serving']['co2_g_per_kwh']}",
@@ -146,6 +148,7 @@ rule comparison_page:
         report("results/comparison/report.html", caption="../report/output.rst", category="Page"),
     log:
         "logs/comparison-page.log",
+    localrule: True
     params:
         # no inputs: a page must not start what other targets make
         beside=planning.seen("results/pipeline", "results/serving"),
@@ -154,9 +157,14 @@ rule comparison_page:
         "{RUN} report results/comparison --log {log:q} -o {output:q}"
 
 
+REPORTED = [
+    rules.report_page.output,
+    files_of(STUDY),
+    [rules.compare_gpus.output, rules.comparison_page.output] if STUDY.is_chosen else [],
+]
+
+
 rule report:
     input:
         rules.measurements.input,
-        rules.report_page.output,
-        files_of(STUDY),
-        [rules.compare_gpus.output, rules.comparison_page.output] if STUDY.is_chosen else [],
+        REPORTED,

@@ -25,7 +25,7 @@ if STUDY.is_real:
     rule validate:
         input:
             kernels,
-            gpu=setup,
+            gpu=SETUP,
             schedule=after_profile(validated),
         output:
             VALIDATION,
@@ -76,7 +76,7 @@ if STUDY.is_real:
                 f"compare_locked_{number}" if part else "compare_locked"
             input:
                 kernels,
-                gpu=setup,
+                gpu=SETUP,
             output:
                 FOLDER + "/measurements/locked-{way}/" + part + "{target}.json",
             log:
@@ -99,7 +99,7 @@ else:
 
     rule validate:
         input:
-            gpu=setup,
+            gpu=SETUP,
             schedule=after_profile(validated),
         output:
             VALIDATION,
@@ -161,12 +161,13 @@ rule choose_variant:
         "logs/" + FOLDER + "/choose-{variant}{of}.log",
     wildcard_constraints:
         of="|-pass",
+    localrule: True
     params:
         level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
         ties=config["ties"],
-    shell:
-        "{RUN} choose {input:q} --granularity {params.level} --scope global --objective waste --slack 0 "
-        "--ties {params.ties} --log {log:q} -o {output:q}"
+    run:
+        options = (f"--granularity={params.level}", "--scope=global", "--objective=waste", "--slack=0")
+        choose_within(input, output, log, *options)
 
 
 rule validate_variant:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextvars import ContextVar
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import parse_json
@@ -40,10 +42,28 @@ def command_of(module: str, name: str, what: str, listed: bool = True, talks: bo
     return Command(what, add_arguments, run, listed, talks)
 
 
+# the log of a command that is not alone in its process, where another thread may run another
+LOG_OF_THIS: ContextVar[str] = ContextVar("log", default="")
+
+
 def tell(*told: str) -> None:
     """Print lines on stderr, each as one that a terminal shows and does not obey: names come from files of others."""
-    for line in told:
-        print(one_line(line), file=sys.stderr)
+    _say(sys.stderr, *map(one_line, told))
+
+
+def answer(text: str) -> None:
+    """Print a command's answer."""
+    _say(sys.stdout, text)
+
+
+def _say(stream: TextIO, *told: str) -> None:
+    if not (log := LOG_OF_THIS.get()):
+        for line in told:
+            print(line, file=stream)
+    elif told:
+        os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
+        with open(log, "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(f"{line}\n" for line in told)
 
 
 def json_object(flag: str, text: str, example: str = "") -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.cli import json_object, tell
+from kernel_dvfs.cli import answer, json_object, tell
 from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, WATTS, one_of, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
@@ -259,7 +259,7 @@ def _run_schedule(options: Namespace, slack: float) -> None:
         )
     if options.output is not None:
         write_json(options.output, schedule)
-    print(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
+    answer(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
     if options.output is None:
         tell("note: nothing is written; add -o schedule.json for the clocks of each kernel")
 

@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs.cli import LOG, Command, command_of
+from kernel_dvfs.cli import LOG, LOG_OF_THIS, Command, command_of
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 from kernel_dvfs.files import write_text
@@ -108,8 +108,8 @@ def every_command() -> dict[str, Command]:
 def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
     """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone.
 
-    alone: whether the process is there for this command. If not, its log gets errors alone: what the command prints
-    cannot be told from what others in the process do.
+    alone: whether the process is there for this command. If not, its log gets what it tells, its answer and its errors,
+    and no more: what else it prints cannot be told from what others in the process do.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
@@ -124,7 +124,11 @@ def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
         _tell([_reason(error)])
         return 2
     with log_of:
-        return _code(run, options, "" if is_quiet else log)
+        mark = LOG_OF_THIS.set("" if alone else log)
+        try:
+            return _code(run, options, "" if is_quiet else log)
+        finally:
+            LOG_OF_THIS.reset(mark)
 
 
 def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace, log: str = "") -> int:

@@ -57,13 +57,19 @@ class Running:
         self._bandwidth = relative_bandwidth(spec["memory"], self.mem_mhz)
         self._standing_w = static_w(spec, self.mem_mhz, temperature_c)
         self._factor = 1 + spec["governor"]["auto_extra_power"] if pair[0] == AUTO else 1.0
+        self._energy_j: dict[float, float] = {}  # of one run, by the clock that was asked for: no other changes it
 
     def at(self, asked_mhz: float, core_mhz: float) -> tuple[float, float]:
         """(seconds of one run, mean W) at a core clock, with the voltage of the clock that was asked for."""
-        core_ghz, time_s, energy_j = core_mhz / 1000, 0.0, 0.0
+        core_ghz, time_s = core_mhz / 1000, 0.0
         for kernel, count in self.load:
             time_s += count * launch_time_s(kernel, core_ghz, self._bandwidth)
-            energy_j += count * launch_j(self.spec, kernel, asked_mhz, self.mem_mhz)
+        if asked_mhz not in self._energy_j:
+            energy_j = 0.0
+            for kernel, count in self.load:
+                energy_j += count * launch_j(self.spec, kernel, asked_mhz, self.mem_mhz)
+            self._energy_j[asked_mhz] = energy_j
+        energy_j = self._energy_j[asked_mhz]
         power_w = self._standing_w + clock_w(self.spec["core"], core_mhz, asked_mhz) + energy_j / time_s
         return time_s, self._factor * power_w
 

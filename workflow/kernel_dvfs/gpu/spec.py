@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from kernel_dvfs.errors import InputError, meant
+from kernel_dvfs.files import parse_shipped_yaml
 from kernel_dvfs.gpu.kernel import BACKWARD
 
 SOURCES = ("measured", "published", "inferred", "assumed")
@@ -235,7 +236,7 @@ def _keys_as_text(value: Any) -> Any:
 def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
     """The tree of a spec's file, over that of its base. heirs: the specs that rest on this one, the first one first."""
     try:
-        tree = yaml.safe_load((_FOLDER / f"{name}.yaml").read_text("utf-8"))
+        tree = parse_shipped_yaml((_FOLDER / f"{name}.yaml").read_text("utf-8"))
     except yaml.YAMLError as error:
         raise InputError(f"GPU spec {name}.yaml: {error}") from None
     base = tree.pop("base", None)

@@ -14,6 +14,7 @@ import yaml
 from jsonschema import ValidationError
 
 from kernel_dvfs.errors import InputError, meant
+from kernel_dvfs.files import parse_shipped_yaml
 from kernel_dvfs.strict_schema import StrictValidator
 
 # values inside these are names and paths, never numbers
@@ -78,8 +79,7 @@ def check(config: dict, schema_path: str) -> None:
 
 @cache
 def _validator(schema_path: str) -> Any:
-    with open(schema_path, encoding="utf-8") as file:
-        return StrictValidator(yaml.safe_load(file))
+    return StrictValidator(parse_shipped_yaml(Path(schema_path).read_text("utf-8")))
 
 
 def _refuse_what_no_key_takes(value: object, key: str = "") -> None:

@@ -27,7 +27,7 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.guided import candidates_of
-from kernel_dvfs.search.race import at_auto, halfway
+from kernel_dvfs.search.race import at_auto, chosen, halfway
 from kernel_dvfs.workload.formulas import gemm
 from kernel_dvfs.workload.rows import Row, kernel_rows
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -155,8 +155,8 @@ def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], tr
         time, energy = (weight[:, None] * points[:, :, place] for place in (0, 1))
         keys = [list(map(key_of, pairs))] * len(loads)
         problem = Problem.of(list(time), list(energy), [base] * len(loads), keys)
-        between = halfway(problem, [0.0], supported, len(loads))
-        between += at_auto(problem, [0.0], supported, points[:, base, 2])
+        own = problem, chosen(problem, [0.0]), supported
+        between = halfway(*own, len(loads)) + at_auto(*own, points[:, base, 2])
         new = [Pair(*map(clock_of, key)) for key in dict.fromkeys(between)]
         pairs += new
     answer = solve(problem, "global", "waste", 0.0, effort=0)

@@ -233,7 +233,7 @@ def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: 
         wanted = race.picks(known, study.slacks, draw)
         requests[granularity] = _requests(granularity, problem, wanted, race.per_block(problem), asked)
         # of every target, so that each has every pair
-        own = known.problem, study.slacks, study.supported
+        own = known.problem, race.chosen(known.problem, study.slacks), study.supported
         new = race.at_auto(*own, _reached_mhz(rows, granularity, problem)) + race.halfway(*own)
         between[granularity] = [
             Request(granularity, name, *_pair(key), (0,))

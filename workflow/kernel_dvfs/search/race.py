@@ -181,11 +181,12 @@ def per_block(problem: Problem) -> np.ndarray:
     return count // count.min()
 
 
-def halfway(problem: Problem, slacks: Sequence[float], supported: Callable, most: int = NEW) -> list[tuple]:
+def halfway(problem: Problem, options: Iterable[np.ndarray], supported: Callable, most: int = NEW) -> list[tuple]:
     """Keys not measured yet, `most` at most: halfway between clocks that would be chosen and their measured neighbours.
 
-    supported(mem): the core clocks of a memory clock (None: left to the governor), MHz. Those next to the choices of
-    the most time come first. What lies between the clocks of the sweep is found by halving.
+    options: `chosen` of the problem. supported(mem): the core clocks of a memory clock (None: left to the governor),
+    MHz. Those next to the choices of the most time come first. What lies between the clocks of the sweep is found by
+    halving.
     """
     time = problem.time[problem.baseline]
     measured: dict[float | None, list[float]] = defaultdict(list)
@@ -193,27 +194,34 @@ def halfway(problem: Problem, slacks: Sequence[float], supported: Callable, most
         if core is not None:
             measured[mem].append(core)
     share: dict[tuple, float] = defaultdict(float)
-    for option in chosen(problem, slacks):
-        for target, (core, mem) in enumerate(problem.keys[key] for key in problem.key[option]):
+    found: dict[tuple, list[float]] = {}  # most targets share their pair with another
+    for option in options:
+        for target, pair in enumerate(problem.keys[key] for key in problem.key[option]):
+            core, mem = pair
             if core is None:
                 continue
-            for between in _between(core, measured[mem], supported(mem)):
+            if pair not in found:
+                found[pair] = _between(core, measured[mem], supported(mem))
+            for between in found[pair]:
                 share[between, mem] += time[target]
     return sorted(share, key=lambda key: -share[key])[:most]
 
 
-def at_auto(problem: Problem, slacks: Sequence[float], supported: Callable, reached_mhz: np.ndarray) -> list[tuple]:
+def at_auto(
+    problem: Problem, options: Iterable[np.ndarray], supported: Callable, reached_mhz: np.ndarray
+) -> list[tuple]:
     """Keys not measured yet: the core clock that the baseline reached under load, at each memory clock that is chosen.
 
-    reached_mhz: (K,) at the baseline; half of its time is spent at the median or below. The next supported clock below
-    is taken. There the baseline's time can be kept with less energy, if anywhere; halving might not come by. Only
-    beside memory clocks at which core clocks were asked for: not every GPU can lock the core alone.
+    options: `chosen` of the problem. reached_mhz: (K,) at the baseline; half of its time is spent at the median or
+    below. The next supported clock below is taken. There the baseline's time can be kept with less energy, if anywhere;
+    halving might not come by. Only beside memory clocks at which core clocks were asked for: not every GPU can lock the
+    core alone.
     """
     weight = problem.time[problem.baseline]
     order = np.argsort(reached_mhz)
     middle = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
     median_mhz = reached_mhz[order][middle]
-    mems = {problem.keys[key][1] for option in chosen(problem, slacks) for key in problem.key[option]}
+    mems = {problem.keys[key][1] for option in options for key in problem.key[option]}
     mems &= {mem for core, mem in problem.keys if core is not None}
     found = []
     for mem in sorted(mems, key=lambda mhz: mhz or 0.0):
