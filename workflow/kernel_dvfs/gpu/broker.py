@@ -354,6 +354,7 @@ class Server:
             for each in self._waiting - {of_client}:
                 _close(each.connection.fileno())  # of one that is being looked at
             life()
+        raise AssertionError  # it has ended
 
     def _when_over(self, pid: int, then: Callable[[int], object]) -> None:
         """Call `then` with a child's exit code once it has ended."""
