@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _INFINITY = float("inf")
+# The one rule for names that become parts of paths, wherever they come from: a file name everywhere, no option of a
+# command, nothing that a shell or a terminal acts on.
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+PART = "letters, digits, dots, hyphens and underscores, at most 120, a letter or digit first"
 _MOST_LINKS = 40  # on the way to a file, as the kernel has it (path_resolution(7))
 
 
@@ -51,6 +56,20 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def is_part(name: str) -> bool:
+    """Whether a name may be a part of a path."""
+    return _PART.fullmatch(name) is not None
+
+
+def inside(path: str) -> str:
+    """A path of names, separated by slashes, that leads nowhere but into its folder. Raises InputError."""
+    if wrong := next((each for each in path.split("/") if not is_part(each)), None):
+        raise InputError(f"{wrong[:80]!r} cannot be a part of a path; expected {PART}")
+    if not all(path.split("/")):
+        raise InputError(f"{path[:80]!r} is no path within a folder; each part must be {PART}")
+    return path
 
 
 def usable_folder(path: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.deploy.command import Ran
     from kernel_dvfs.deploy.control import Control, Pair
     from kernel_dvfs.gpu.guard import Guard
+    from kernel_dvfs.measurement.window import Probe
 
 
 # --- apply ----------------------------------------------------------------------------------------------------------
@@ -98,10 +99,29 @@ def run_apply(options: Namespace) -> int:
             # the first set is the probe: where there is no permission, nothing is run at all
             control.ask(locked[0])
             control.to_auto()
+        if not options.share:
+            report["probe"] = _probed(about, after)
         code = _run_in_turn(options, guard, control, wanted, report)
     if options.report:
         write_json(options.report, report)
     return code
+
+
+def _probed(about: dict[str, Any], after: dict[str, list[int] | None]) -> Probe | None:
+    """The core clock under next to no load; None where it cannot be looked at. Raises InputError where it is locked."""
+    from kernel_dvfs.measurement.real import clock_probe
+
+    top_mhz = clock_probe.top_mhz(about["clocks"], after)
+    if not top_mhz:
+        return None
+    try:
+        probe: Probe = {"core_mhz": clock_probe.probe_apart(about["uuid"], top_mhz), "top_mhz": top_mhz}
+    except InputError as error:
+        _apply_say(f"note: whether its clock is free was not looked at: {error}")
+        return None
+    if why := clock_probe.held(probe, about["compute_capability"]):
+        raise InputError(f"GPU {about['uuid']}: not free: {why}; {clock_probe.remedy(about['uuid'])}")
+    return probe
 
 
 def _run_in_turn(

@@ -139,6 +139,11 @@ class Guard:
         """Write down what is about to be asked of the clocks. Raises InputError where the lease is ours no more."""
         self._lease.write(requested)
 
+    def check_held(self) -> None:
+        """Raise InputError where the broker has taken the GPU back meanwhile."""
+        if isinstance(self._lease, Connection):
+            self._lease.check()
+
     def restore_at_end(self) -> None:
         """Have the clocks restored on leaving, whatever has been set here: another process may have set some."""
         self._touched = True

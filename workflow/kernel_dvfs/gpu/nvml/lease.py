@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeAlias, TypedDict, final
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_json
+from kernel_dvfs.files import is_part, parse_json
 from kernel_dvfs.shape import AtLeastOne, Is, checked
 
 SCHEMA = "kernel-dvfs/lease/1"
@@ -101,7 +101,7 @@ def where_leases_lie() -> str:
 
 def path_of(uuid: str, at: str = "") -> str:
     """The lease file of a GPU, in `folder` or in the folder `at`. Raises InputError for what cannot be a UUID."""
-    if not re.fullmatch(r"[\w-]+", uuid):
+    if not is_part(uuid):
         raise InputError(f"'{uuid}' is no GPU's UUID; kernel-dvfs devices lists those that are here")
     return os.path.join(at or folder(), f"kernel-dvfs-{uuid}.json")
 
@@ -257,7 +257,7 @@ def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
 
 def left_behind(at: str = "") -> list[str]:
     """UUIDs of the leases that lie in the folder, held or not. at: see path_of."""
-    pattern = re.compile(r"kernel-dvfs-([\w-]+)\.json")
+    pattern = re.compile(r"kernel-dvfs-([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
     try:
         names = sorted(os.listdir(at or folder()))
     except OSError:

@@ -133,11 +133,14 @@ class Connection:
         return answer
 
     def write(self, requested: str) -> None:
-        """As Lease.write: nothing is written here, the broker knows whom it serves. Raises NvmlError where it has ended
-        this lease."""
+        """As Lease.write, but nothing is written: the broker knows whom it serves. Raises as `check`."""
+        self.check()
+
+    def check(self) -> None:
+        """Raise NvmlError where the broker has ended this lease."""
         if self._connection == _CLOSED or select.select([self._connection], [], [], 0)[0]:
             why = "the broker has ended this run's lease: it was evicted, held the GPU too long, or the broker ended"
-            raise refused(f"broker: {requested}", self.uuid, why, _LOG)
+            raise refused("broker: lease", self.uuid, why, _LOG)
 
     def note(self, requested: str) -> None:
         """As Lease.note: there is nothing to note."""
