@@ -17,6 +17,7 @@ from kernel_dvfs.files import (
     read_json,
     usable_folder,
     whole,
+    writable,
     write_json,
     write_text,
 )
@@ -160,3 +161,23 @@ def test_every_path_of_a_study_is_made_of_such_names(name):
     ):
         with pytest.raises(InputError):
             make()
+
+
+def test_a_temporary_name_follows_no_link(tmp_path):
+    """Whoever knows it in advance, in a folder that others may write to, cannot have another file written."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / f".{os.getpid()}-r.json").symlink_to(victim)
+    write_json(tmp_path / "r.json", {"a": 1})
+    assert victim.read_text() == "kept" and read_json(tmp_path / "r.json") == {"a": 1}
+    assert not (tmp_path / "r.json").is_symlink() and sorted(os.listdir(tmp_path)) == ["r.json", "victim"]
+
+
+@pytest.mark.parametrize("place", ["folder", "file/x.json"])
+def test_a_place_that_can_never_be_written_is_refused_at_once(tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"name a file|make it a folder"):
+        writable(str(tmp_path / place))
+    writable(str(tmp_path / "x.json"))
+    assert not (tmp_path / "x.json").exists()

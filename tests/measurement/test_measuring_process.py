@@ -145,6 +145,16 @@ def server_of(**more):
     return made
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"do": "point"}', '{"do": "reset"}', '{"do": "stop", "x": 1}'])
+def test_a_request_that_is_none_is_answered_and_ends_nothing(text):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(text.encode() + b"\n")
+        assert server_of(_client=ours)._read() is None
+        (said,) = json.loads(theirs.recv(1 << 16))["errors"]
+    assert "was asked what it does not understand" in said
+
+
 @pytest.fixture
 def ends():
     """(the server's end of a connection, the client's)."""

@@ -668,3 +668,38 @@ def test_nobody_keeps_it_out_by_a_name_that_anyone_can_take(brokered):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as squatter:
         squatter.bind(f"\0{place}-kernel-dvfs-{made.boards.uuid}.json")
         assert asked(made) == [{}]
+
+
+@pytest.mark.parametrize("whose", ["a module", "a folder of compiled modules", "a library", "nobody's"])
+def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
+    """Looked at once it is imported and loaded, wherever that came from."""
+    from kernel_dvfs import package
+    from kernel_dvfs.files import is_roots_own
+
+    if os.getuid() != 0 or not is_roots_own(package.FOLDER) or not is_roots_own(sys.executable):
+        pytest.skip("needs root, and this copy to be root's")
+    module, library = tmp_path / "sitewide.py", tmp_path / "libforeign.so.1"
+    module.write_text("")
+    shutil.copy(fake_library, library)
+    code = "import ctypes, sys\nsys.path.append(sys.argv[1])\nimport sitewide\n"
+    code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\nfrom kernel_dvfs.gpu.broker import check_loaded\ncheck_loaded()"
+
+    def checked():
+        words = [sys.executable, "-P", "-c", code, str(tmp_path)]
+        environment = os.environ | {"PYTHONPATH": package.FOLDER}
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+
+    done = checked()  # which makes the folder of compiled modules, too
+    assert done.returncode == 0, done.stderr
+    wrong = {"a module": module, "a library": library, "a folder of compiled modules": tmp_path / "__pycache__"}.get(
+        whose
+    )
+    if whose == "a folder of compiled modules":
+        shutil.rmtree(wrong)
+        wrong.mkdir()
+        wrong.chmod(0o777)
+    elif wrong:
+        os.chown(wrong, NOBODY, -1)
+    done = checked()
+    assert bool(done.returncode) == bool(wrong)
+    assert not wrong or (f"{wrong}" in done.stderr and "others than root can change it" in done.stderr)

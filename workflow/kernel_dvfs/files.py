@@ -42,6 +42,7 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     # the ending is kept: writers such as savefig read the format from it
     temporary = os.path.join(folder, f".{os.getpid()}-{name}")
     try:
+        _make(temporary)
         yield temporary
         if durable:
             _sync(temporary)
@@ -56,6 +57,17 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def _make(path: str) -> None:
+    """An empty file, new: whoever knows a name in advance may have put a link there, to a file of somebody else's."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags, 0o666)
+    except FileExistsError:
+        os.unlink(path)  # the link, or what a process of this number left when it was killed
+        file = os.open(path, flags, 0o666)
+    os.close(file)
 
 
 def is_part(name: str) -> bool:
@@ -81,6 +93,13 @@ def usable_folder(path: str) -> None:
         raise InputError(f"{path}: {what}; make it a folder that can be written into") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path}: cannot be written into; make it writable, or work in another folder")
+
+
+def writable(path: str) -> None:
+    """Raise InputError where a file could not be written to this path, once there is something to write."""
+    usable_folder(os.path.dirname(path) or ".")
+    if os.path.isdir(path):
+        raise InputError(f"{path}: is a folder; name a file")
 
 
 def _sync(path: str) -> None:

@@ -135,7 +135,8 @@ if STUDY.is_searched:
             sweep,
             gpu=setup,
         output:
-            STUDY.search_file,
+            # kept where a search fails: what follows from the last one still holds until another has ended
+            update(STUDY.search_file),
         log:
             "logs/" + FOLDER + "/search.log",
         localrule: STUDY.is_real

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.cli import THROUGH
 from kernel_dvfs.cli.arguments import COUNT, SEED, number, one_of, whole
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json, write_text
+from kernel_dvfs.files import writable, write_json, write_text
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, check_after, label, parse, parse_after
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def run_apply(options: Namespace) -> int:
     if options.pass_level and not options.schedule:
         raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
     pair = parse(options.pair) if options.pair else None
+    if options.report:  # before hours are spent
+        writable(options.report)
     about = facts_of(options.gpu.removeprefix("nvml:"))
     wanted: Mapping[str, Pair]
     if options.pass_level:

@@ -285,17 +285,17 @@ class Server:
             client.refuse("there is no such GPU here, or it has no device node", _INVALID)
         elif do == "evict" and uuid not in self._holders:
             client.refuse("nobody has it", _INVALID)
-        elif do == "evict":
-            holder = self._holders[uuid]
-            _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
-            os.kill(holder.pid, signal.SIGTERM)
-            client.tell(evicted=holder.who)
+        elif do == "evict":  # root of a container is root, too, and takes no GPU but its own
+            self._ask_for_proof(client, request)
         elif do == "take" and request.get("mode") in _MODES and isinstance(request.get("own"), bool):
             if not self._is_taken(client, uuid):
-                client.wants = request
-                client.tell(node=self._nodes[uuid])
+                self._ask_for_proof(client, request)
         else:
             self._let_go(client)
+
+    def _ask_for_proof(self, client: _Client, request: dict[str, Any]) -> None:
+        client.wants = request
+        client.tell(node=self._nodes[request["uuid"]])
 
     def _proved(self, client: _Client, code: int) -> None:
         """A client has shown that it may use the GPU that it wants, or has not."""
@@ -304,6 +304,12 @@ class Server:
         uuid = request["uuid"]
         if code or client not in self._waiting or time.monotonic() > client.until_s:
             client.refuse("what you handed over is no open descriptor of this GPU's device node")
+            self._let_go(client)
+        elif request["do"] == "evict":
+            if holder := self._holders.get(uuid):
+                _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
+                os.kill(holder.pid, signal.SIGTERM)
+            client.tell(evicted=holder.who if holder else "nobody")
             self._let_go(client)
         elif self._is_taken(client, uuid):
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))

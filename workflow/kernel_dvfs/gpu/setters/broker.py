@@ -13,7 +13,9 @@ import re
 import select
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu.nvml import lease
@@ -74,30 +76,16 @@ class Connection:
         self._connection = _connected(self.uuid, patience_s).detach()
         PRIVATE.add(self._connection)
         try:
-            while not self._proved(time.monotonic() >= end_s):
+            while not self._taken(time.monotonic() >= end_s):
                 time.sleep(_LOOK_EVERY_S)
         except BaseException:
             self.close()
             raise
         _TAKEN[self.uuid] = self
 
-    def _proved(self, is_last: bool) -> bool:
+    def _taken(self, is_last: bool) -> bool:
         """Whether it is ours, after one try."""
-        answer = self._said({"do": "take", "uuid": self.uuid, "mode": self._mode, "own": self._own})
-        if "node" in answer:
-            # who can open the GPU's device may use it: a job of a batch system, or a container, has its own alone
-            node = str(answer["node"])
-            if not re.fullmatch(r"nvidia\d{1,4}", node):
-                raise refused("broker: take", self.uuid, "an answer that is not understood", _REMEDY)
-            try:
-                opened = os.open(device_node(node), os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-            except OSError as error:
-                why = f"{device_node(node)}: {error.strerror}, and who cannot open a GPU's device cannot set its clocks"
-                raise refused("broker: take", self.uuid, why, "ask for that GPU", NO_PERMISSION) from None
-            try:
-                answer = self._said({"do": "prove"}, [opened])
-            finally:
-                os.close(opened)
+        answer = _proved({"do": "take", "uuid": self.uuid, "mode": self._mode, "own": self._own}, self._said)
         if answer.get("held") and not is_last:
             return False
         if answer.get("held"):
@@ -215,13 +203,37 @@ def listed() -> list[dict[str, Any]]:
 
 def evict(uuid: str) -> str:
     """Have the broker take a GPU back, for root; back when its clocks are free. Returns whose it was, in words."""
-    who = str(_asked({"do": "evict", "uuid": uuid})["evicted"])
+    request = {"do": "evict", "uuid": uuid}
+    with _connected(uuid) as connection:
+        answer = _proved(request, partial(_answer, connection, uuid))
+    _check(answer, uuid, request)
+    who = str(answer["evicted"])
     end_s = time.monotonic() + patience_s()
     while any(each["uuid"] == uuid and each["holder"] == who for each in listed()):
         if time.monotonic() > end_s:
             raise refused("broker: evict", uuid, f"{who} still has it after {patience_s():g} s", _LOG, TIMEOUT)
         time.sleep(_LOOK_EVERY_S)
     return who
+
+
+def _proved(request: dict[str, Any], said: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The broker's answer to a request for a GPU, once it was shown that its device can be opened here: who can may use
+    it, and a job of a batch system, or a container, has its own alone. said: asks, with files to hand over."""
+    answer = said(request)
+    if "node" not in answer:
+        return answer
+    call, uuid, node = _call(request), request["uuid"], str(answer["node"])
+    if not re.fullmatch(r"nvidia\d{1,4}", node):
+        raise refused(call, uuid, "an answer that is not understood", _REMEDY)
+    try:
+        opened = os.open(device_node(node), os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        why = f"{device_node(node)}: {error.strerror}, and who cannot open a GPU's device cannot set its clocks"
+        raise refused(call, uuid, why, "ask for that GPU", NO_PERMISSION) from None
+    try:
+        return said({"do": "prove"}, [opened])
+    finally:
+        os.close(opened)
 
 
 def _asked(request: dict[str, Any]) -> dict[str, Any]:
