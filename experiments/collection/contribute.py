@@ -82,7 +82,9 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 _PCI = re.compile(r"(?<![0-9a-f])([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE)
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _ADDRESS = re.compile(
-    r"(?<![\d.])\d{1,3}(\.\d{1,3}){3}(?![\d.])|(?<![0-9a-f:])([0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}|[0-9a-f]::", re.I
+    r"(?<![\d.])\d{1,3}(\.\d{1,3}){3}(?![\d.])"
+    r"|(?<![0-9a-z_:])(f[cde][0-9a-f]{2}|[23][0-9a-f]{3}):([0-9a-f]{0,4}:){1,6}[0-9a-f]{1,4}(?![0-9a-z_:])",
+    re.IGNORECASE,
 )
 _HOST = re.compile(
     r"(?<![\w.])[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|org|net|edu|gov|local|lan|internal|intra|corp|home|cluster)\b", re.I
@@ -330,7 +332,7 @@ def _refuse_telling(
 ) -> None:
     """Refuse what still tells who measured where, although only listed fields are in."""
     short = {part for uuid in uuids if len(part := uuid.removeprefix("GPU-").partition("-")[0]) >= 8}
-    own = sorted({*uuids, *short, *_own_names(hosts)} - {""})
+    own = sorted({*uuids, *short, *_own_names(hosts)} - {""}, key=lambda word: (-len(word), word))
     told = [(word, re.compile(rf"(?<![^\W_]){re.escape(_folded(word))}(?![^\W_])")) for word in own]
     told = [(word, pattern) for word, pattern in told if not pattern.search(_folded(credit))]
     for name, text in words:

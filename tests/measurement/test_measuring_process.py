@@ -145,7 +145,7 @@ def server_of(**more):
     return made
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"do": "point"}', '{"do": "reset"}', '{"do": "stop", "x": 1}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"do": "point"}', '{"do": "reset"}', '{"do": ["stop"]}'])
 def test_a_request_that_is_none_is_answered_and_ends_nothing(text):
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -194,7 +194,8 @@ def test_a_request_is_answered_by_the_session_it_belongs_to(
     monkeypatch.setattr(serving, "_measured", measured)
     own, client = ends
     made = server_of(_client=own, _name=known, _inherited=object() if inherits else None, _notices=["heated"])
-    client.sendall(json.dumps(request_).encode() + b"\n")
+    whole = {"target": "kernel/k", "clocks": "auto,auto", "repeat": 0, "campaign": "sweep"} | request_
+    client.sendall(json.dumps(whole).encode() + b"\n")
     assert made._answer(SimpleNamespace(identity="identity of own")) is goes_on
     assert (made._has_successor, made._name) == (successor, name)
     if goes_on and "gone" not in request_:

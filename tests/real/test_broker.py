@@ -682,7 +682,8 @@ def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
     module.write_text("")
     shutil.copy(fake_library, library)
     code = "import ctypes, sys\nsys.path.append(sys.argv[1])\nimport sitewide\n"
-    code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\nfrom kernel_dvfs.gpu.broker import check_loaded\ncheck_loaded()"
+    code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\n"
+    code += "from kernel_dvfs.gpu.broker import check_loaded\ncheck_loaded()"
 
     def checked():
         words = [sys.executable, "-P", "-c", code, str(tmp_path)]

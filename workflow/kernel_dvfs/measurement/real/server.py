@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, final
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
@@ -224,19 +224,17 @@ class Server:
         self._ready = None
 
 
-@final
 class _End(TypedDict):
     do: Literal["stop", "renew", "move"]
 
 
-@final
 class _Ask(TypedDict):
     do: Literal["point", "compare"]
     setup: Text
     target: Text
     clocks: Text
     repeat: Count
-    session: str
+    session: NotRequired[str]
     campaign: NotRequired[Text]  # of a point
 
 
