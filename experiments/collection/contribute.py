@@ -332,7 +332,7 @@ def _refuse_telling(
 ) -> None:
     """Refuse what still tells who measured where, although only listed fields are in."""
     short = {part for uuid in uuids if len(part := uuid.removeprefix("GPU-").partition("-")[0]) >= 8}
-    own = sorted({*uuids, *short, *_own_names(hosts)} - {""}, key=lambda word: (-len(word), word))
+    own = [*sorted(uuids), *sorted({*short, *_own_names(hosts)} - {""})]
     told = [(word, re.compile(rf"(?<![^\W_]){re.escape(_folded(word))}(?![^\W_])")) for word in own]
     told = [(word, pattern) for word, pattern in told if not pattern.search(_folded(credit))]
     for name, text in words:

@@ -208,8 +208,9 @@ def _requests(uuids: Sequence[str]) -> Iterator[Request]:
     yield Request(
         "a broker, which gives clocks back whatever happens to a job; as root, from a copy of this repository:",
         [
-            f"python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install .",
-            f"{_ROOTS_OWN}/bin/kernel-dvfs broker --allow {me} --unit > {unit}",
+            f"python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install --require-hashes -r envs/broker.lock",
+            f"cp -rL workflow/kernel_dvfs {_ROOTS_OWN}/lib/python3*/site-packages/",
+            f"{_ROOTS_OWN}/bin/python -P -m kernel_dvfs broker --allow {me} --unit > {unit}",
             "systemctl enable --now kernel-dvfs-broker",
         ],
     )
