@@ -218,3 +218,9 @@ def test_the_broker_s_lock_is_one_line_of_the_lock_that_users_have_and_all_that_
     names = {each.rpartition("site-packages/")[2].partition("/")[0] for each in foreign}
     # what a Python starts with by itself, by .pth files, is none of ours
     assert "pynvml.py" in names and not names & {"numpy", "pandas", "yaml", "jsonschema", "snakemake", "pyarrow"}, names
+
+
+def test_what_ci_runs_of_others_is_named_by_its_commit(root):
+    (file,) = (root / ".github/workflows").glob("*.yml")
+    used = re.findall(r"uses: (\S+)", file.read_text())
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each) for each in used), used
