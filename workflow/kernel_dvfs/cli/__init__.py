@@ -13,7 +13,7 @@ from kernel_dvfs.files import parse_json
 
 # help of an option that every command has, and of one that several have
 LOG = "what would be said here goes to this file (of `measure` and `measure compare`, errors alone)"
-THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto (default): the broker, else the first that works"
+THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto: the broker, else the first that works (auto)"
 
 
 class Command(NamedTuple):
