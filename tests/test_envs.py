@@ -1,7 +1,10 @@
 """The three lists of packages (pyproject.toml, the locks, the conda environment) say the same."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 
@@ -197,3 +200,27 @@ def test_the_container_is_made_from_the_lock_and_from_files_that_are_there(root,
     # what git ignores is no part of the image, and nothing that the project needs is left out
     assert {".git", ".venv", "results", ".snakemake"} <= set(ignored)
     assert not set(ignored) & {"workflow", "native", "envs", "profiles", "config.yaml", "Snakefile"}
+
+
+def test_the_broker_s_lock_is_one_line_of_the_lock_that_users_have_and_all_that_it_imports(root):
+    (line,) = (root / "envs/broker.lock").read_text().splitlines()
+    whole = " ".join((root / "envs/requirements.lock").read_text().replace("\\\n", " ").split())
+    assert line in whole and line.count("--hash=sha256:") == 2
+    code = "import sys, kernel_dvfs.cli.main, kernel_dvfs.cli.hardware, kernel_dvfs.gpu.broker, pynvml\n"
+    code += "print(*(m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=os.environ | {"PYTHONPATH": str(root / "workflow")},
+        capture_output=True,
+        text=True,
+    )
+    foreign = {each for each in done.stdout.split() if "site-packages" in each}
+    names = {each.rpartition("site-packages/")[2].partition("/")[0] for each in foreign}
+    # what a Python starts with by itself, by .pth files, is none of ours
+    assert "pynvml.py" in names and not names & {"numpy", "pandas", "yaml", "jsonschema", "snakemake", "pyarrow"}, names
+
+
+def test_what_ci_runs_of_others_is_named_by_its_commit(root):
+    (file,) = (root / ".github/workflows").glob("*.yml")
+    used = re.findall(r"uses: (\S+)", file.read_text())
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each) for each in used), used

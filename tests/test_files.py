@@ -7,8 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError, one_line
-from kernel_dvfs.files import compact_json, parse_json, read_json, usable_folder, whole, write_json, write_text
+from kernel_dvfs.files import (
+    compact_json,
+    inside,
+    is_part,
+    parse_json,
+    read_json,
+    usable_folder,
+    whole,
+    writable,
+    write_json,
+    write_text,
+)
+from kernel_dvfs.gpu.nvml.lease import path_of
+from kernel_dvfs.measurement import request
 
 VALUES = st.recursive(
     st.none()
@@ -114,3 +128,56 @@ def test_a_folder_that_is_a_link_to_nowhere_a_file_or_read_only_is_one_line(tmp_
 def test_what_a_terminal_would_obey_is_shown_instead():
     assert str(InputError("a\x1b[2Jb\nc\u202ed \udce9")) == r"a\x1b[2Jb c\u202ed \udce9"
     assert one_line("é über 3 °C · ok") == "é über 3 °C · ok"
+
+
+@pytest.mark.parametrize("name", ["forward_fc_gemm", "auto-auto", "iteration-0.5ms.json", "GPU-fa4e0000-00", "a" * 120])
+def test_a_name_may_be_a_part_of_a_path(name):
+    assert is_part(name) and inside(f"x/{name}") == f"x/{name}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..", ".", "", ".hidden", "-rf", "a/../b", "a b", "a\nb", "$(touch x)", "a" * 121, "a\0b", "\x1b[2J", "~"),
+        *("/etc/passwd", "a//b", "a/", "é", "٣", "a;b", "a'b", "{a}", "*"),
+    ],
+)
+def test_nothing_else_leads_into_a_folder(name):
+    with pytest.raises(InputError, match="path") as error:
+        inside(f"x/{name}")
+    assert len(str(error.value).splitlines()) == 1 and str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["../../x", "$(touch x)", "a\n"])
+def test_every_path_of_a_study_is_made_of_such_names(name):
+    one = request.Request("kernel", name, 900, 5001, (0,))
+    folder = layout.Folder("results/gpu/model")
+    for make in (
+        lambda: request.path(one, 0),
+        lambda: folder.schedule(name),
+        lambda: layout.locking("range", name, 1),
+        lambda: layout.carried(name, "gelu", 3, 1),
+        lambda: path_of(name),
+    ):
+        with pytest.raises(InputError):
+            make()
+
+
+def test_a_temporary_name_follows_no_link(tmp_path):
+    """Whoever knows it in advance, in a folder that others may write to, cannot have another file written."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / f".{os.getpid()}-r.json").symlink_to(victim)
+    write_json(tmp_path / "r.json", {"a": 1})
+    assert victim.read_text() == "kept" and read_json(tmp_path / "r.json") == {"a": 1}
+    assert not (tmp_path / "r.json").is_symlink() and sorted(os.listdir(tmp_path)) == ["r.json", "victim"]
+
+
+@pytest.mark.parametrize("place", ["folder", "file/x.json"])
+def test_a_place_that_can_never_be_written_is_refused_at_once(tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"name a file|make it a folder"):
+        writable(str(tmp_path / place))
+    writable(str(tmp_path / "x.json"))
+    assert not (tmp_path / "x.json").exists()

@@ -80,6 +80,15 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PATH = re.compile(r"/[^\W\d]|(?<![\w)])/[\w.]|~/|\\\w|\b[a-z]:[\\/]", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _PCI = re.compile(r"(?<![0-9a-f])([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE)
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
+_ADDRESS = re.compile(
+    r"(?<![\d.])\d{1,3}(\.\d{1,3}){3}(?![\d.])"
+    r"|(?<![0-9a-z_:])(f[cde][0-9a-f]{2}|[23][0-9a-f]{3}):([0-9a-f]{0,4}:){1,6}[0-9a-f]{1,4}(?![0-9a-z_:])",
+    re.IGNORECASE,
+)
+_HOST = re.compile(
+    r"(?<![\w.])[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|org|net|edu|gov|local|lan|internal|intra|corp|home|cluster)\b", re.I
+)
 _SECRET = re.compile(r"[0-9a-fA-F]{32,}")
 
 
@@ -322,7 +331,8 @@ def _refuse_telling(
     words: Iterable[tuple[str, str]], known: set[str], uuids: set[str], hosts: set[str], credit: str
 ) -> None:
     """Refuse what still tells who measured where, although only listed fields are in."""
-    own = sorted({*uuids, *_own_names(hosts)} - {""})
+    short = {part for uuid in uuids if len(part := uuid.removeprefix("GPU-").partition("-")[0]) >= 8}
+    own = [*sorted(uuids), *sorted({*short, *_own_names(hosts)} - {""})]
     told = [(word, re.compile(rf"(?<![^\W_]){re.escape(_folded(word))}(?![^\W_])")) for word in own]
     told = [(word, pattern) for word, pattern in told if not pattern.search(_folded(credit))]
     for name, text in words:
@@ -331,8 +341,10 @@ def _refuse_telling(
         for word, pattern in told:
             if pattern.search(_folded(text)):
                 raise InputError(f"contribute: {name} would hold {word!r}, which tells who measured where; rename it")
-        if any(pattern.search(text) for pattern in (_PATH, _UUID, _PCI)):
-            raise InputError(f"contribute: {name} would hold {text[:80]!r}, a path or a board's own number; rename it")
+        if any(pattern.search(text) for pattern in (_PATH, _UUID, _PCI, _MAIL, _ADDRESS, _HOST)):
+            raise InputError(
+                f"contribute: {name} would hold {text[:80]!r}, a path, an address or a board's own number; rename it"
+            )
 
 
 def _folded(text: str) -> str:

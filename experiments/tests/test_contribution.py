@@ -172,6 +172,12 @@ def test_the_same_measurements_give_the_same_bytes(study, tmp_path):
         ("/home/somebody/train.py:step", "/home/somebody/train.py:step"),
         (f"on {HOST}", HOST),
         (f"step {UUID}", UUID),
+        (f"board {UUID.split('-')[1]}", UUID.split("-")[1]),
+        ("from 10.0.13.7", "from 10.0.13.7"),
+        ("fe80:0:0:1::7 gemm", "fe80:0:0:1::7 gemm"),
+        ("ask bob@lab.example.org", "ask bob@lab.example.org"),
+        ("on gpu07.cluster", "on gpu07.cluster"),
+        ("driver 580.159.04 of 96.00.A5.00.01", None),
     ],
 )
 def test_a_name_that_tells_who_or_where_is_refused(study, tmp_path, name, shown):

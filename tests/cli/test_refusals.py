@@ -5,6 +5,7 @@ a folder with a good file of each kind that commands read, and with bad ones who
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -49,6 +50,13 @@ WALKED |= {"time_percent": [9.5, 10.5], "energy_percent": [-21, -19]}
 WALKED |= {"left": {"race": 0.1, "walk": 0.2, "another_hour": 0.15}}
 SEARCH = {"schema": "kernel-dvfs/search/2", "setup": "0123456789ab", "options": {}, "records": {}, "token": ""}
 SEARCH |= {"rounds": [{"stage": "walk", "requests": [], "about": {}}]}
+
+
+def whole(search):
+    """A search's file as it is written."""
+    return json.dumps(search | {"sha256": hashlib.sha256(json.dumps(search).encode()).hexdigest()})
+
+
 SEARCHES = {
     "walked": {"kernel-slack0": WALKED, "kernel-slack20": WALKED},
     "walked-elsewhere": {"kernel-slack0": WALKED | {"pairs": {"b": [1470, "auto"]}}},
@@ -87,7 +95,7 @@ def desk(root, tmp_path_factory):
     texts = {
         **{f"{name}.yaml": text for name, text in configurations.items()},
         **{f"{name}.json": json.dumps(content) for name, content in SCHEDULES.items()},
-        **{f"{name}.search.json": json.dumps(SEARCH | {"walks": walks}) for name, walks in SEARCHES.items()},
+        **{f"{name}.search.json": whole(SEARCH | {"walks": walks}) for name, walks in SEARCHES.items()},
         "older.search.json": json.dumps(SEARCH | {"schema": "kernel-dvfs/search/1"}),
         **{
             f"{name}.plan.yaml": "schema: kernel-dvfs/serving-static/2\ncells: 1\nslo_scale: 1\ngaps: mean\n" + text

@@ -168,8 +168,8 @@ def check_setting_up_a_broker(words, folder):
     """What `kernel-dvfs devices` tells to paste: tests/real/test_transcripts.py."""
     said = (ROOT / "tests/real/transcripts/container-without-rights.txt").read_text("utf-8")
     assert shlex.join(words).replace("'", "") in said
-    if words[0].endswith("/kernel-dvfs"):
-        check_kernel_dvfs(["kernel-dvfs", *words[1 : words.index(">")]], folder)
+    if words[0].endswith("/python"):
+        check_kernel_dvfs(["kernel-dvfs", *words[4 : words.index(">")]], folder)
 
 
 CHECKS = {
@@ -185,7 +185,8 @@ CHECKS = {
     "head": check_tutorial_file,
     "pre-commit": check_pre_commit,
     "python3": check_setting_up_a_broker,
-    "/opt/kernel-dvfs/bin/kernel-dvfs": check_setting_up_a_broker,
+    "/opt/kernel-dvfs/bin/python": check_setting_up_a_broker,
+    "cp": check_setting_up_a_broker,
     "systemctl": check_setting_up_a_broker,
 }
 

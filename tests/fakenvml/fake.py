@@ -36,6 +36,17 @@ def build_record(folder: Path, simulation: Path = SOURCES / "simulated_load.py",
     return path
 
 
+def device_nodes(folder: Path) -> Path:
+    """A folder with nvidia7, nvidia6, ...: other devices stand in for those of the boards 0, 1, ..."""
+    made = folder / "dev"
+    made.mkdir(exist_ok=True)
+    for minor, name in zip((7, 6, 5), ("null", "zero", "full"), strict=True):
+        node = made / f"nvidia{minor}"
+        if not node.is_symlink():
+            node.symlink_to(f"/dev/{name}")
+    return made
+
+
 class Boards:
     """Fake boards in a state file of their own: "h200", "rtx_3080_ti", or several, "h200,h200"."""
 

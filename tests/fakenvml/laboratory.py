@@ -125,6 +125,7 @@ class Lab:
             "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
             "ZEUSD_SOCK_PATH": str(folder / "zeusd.sock"),
             "KERNEL_DVFS_BROKER_DIR": str(folder / "broker"),
+            "KERNEL_DVFS_DEVICES_DIR": str(fake.device_nodes(folder)),
             "KERNEL_DVFS_TEST_SUDOERS": str(folder / "sudoers"),
             "KERNEL_DVFS_TEST_DCGM": str(folder / "groups.json"),
         }

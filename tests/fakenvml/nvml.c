@@ -249,6 +249,13 @@ int nvmlDeviceGetIndex(void *handle, unsigned *index) {
   RETURN(OK);
 }
 
+// as in machines whose device nodes were made in another order than NVML's: never the index
+int nvmlDeviceGetMinorNumber(void *handle, unsigned *minor) {
+  BEGIN(handle)
+  *minor = MAX_DEVICES - (unsigned)(size_t)handle;
+  RETURN(OK);
+}
+
 int nvmlDeviceGetName(void *handle, char *text, unsigned size) {
   BEGIN(handle)
   RETURN(copy(text, size, device->profile.name));

@@ -18,6 +18,7 @@ from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.measurement.real.clock_probe import highest
 from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload.step import paced_kernel
@@ -82,6 +83,24 @@ class SimulatedLoads:
 
     def move(self):
         return True
+
+    def clock_mhz(self, until_mhz):
+        idle_w = [
+            [static_w(self.spec, mem, _TEMPERATURE_C) + clock_w(self.spec["core"], core) for core in self.core_mhz]
+            for mem in self.mem_mhz
+        ]
+
+        def slice_mhz():
+            before_s, before, *_ = self.now()
+            self.sleep(0.05)
+            now_s, cycles, *_ = self.now()
+            return (cycles - before) / (now_s - before_s)
+
+        self.run(idle_w)
+        try:
+            return highest(slice_mhz, self.now_s, until_mhz)
+        finally:
+            self.run(None)
 
     def stamper(self, step_s, room, reads):
         return _Stamper(self, step_s, room, reads)

@@ -44,6 +44,7 @@ def session_of(**more):
     made = Session.__new__(Session)
     made._setup, made._plateau, made._say, made._is_wanted = SETUP, Plateau(), print, lambda: True
     made._hot_by_file, made._points, made._moves, made._gpu, made._id = False, 0, 0, None, "boot-1-2"
+    made._guard = SimpleNamespace(check_held=lambda: None)
     vars(made).update(more)
     return made
 
@@ -101,7 +102,7 @@ def test_a_disturbed_point_is_measured_once_more_and_a_plateau_of_yore_is_not_be
     monkeypatch, verdicts, by_file, reasons, left_c
 ):
     gpu = SimpleNamespace(hot_c=71.5, settings_made=5, account=SimpleNamespace(take=lambda: {"other": 0.5}))
-    gpu.device = lambda: {"counter_period_ms": 100.0}
+    gpu.device, gpu.probe = lambda: {"counter_period_ms": 100.0}, None
     made, left, checked = session_of(_gpu=gpu, _hot_by_file=by_file, _points=2), list(verdicts), []
     monkeypatch.setattr(sessions.preflight, "check_window", lambda *words: checked.append(words))
     load = SimpleNamespace(about={"instance": "i"})
@@ -124,10 +125,13 @@ def test_a_plateau_that_was_found_is_kept_and_clocks_at_auto_are_looked_at(
     load = SimpleNamespace(check=lambda: done.append("check"))
     gpu = SimpleNamespace(hot_c=hot_c, prepare=lambda *words: load, check_free=lambda windows: done.append(windows))
     gpu.come_into_band = lambda heater: setattr(gpu, "hot_c", gpu.hot_c or 68.0)
+    gpu.look_for_locks = lambda: "its clock stays"
     made = session_of(_gpu=gpu)
-    monkeypatch.setattr(sessions, "measure", lambda *words: {"windows": ["w"]})
-    made._measure(SETUP._replace(measurement=MEASUREMENT | {"temperature": policy}), TARGET, pair, None)
+    monkeypatch.setattr(sessions, "measure", lambda *words: {"windows": ["w"], "verdict": "ok", "reasons": ["hot"]})
+    point, _ = made._measure(SETUP._replace(measurement=MEASUREMENT | {"temperature": policy}), TARGET, pair, None)
     assert made._plateau.celsius == kept_c and done == [["w"]] * looked + ["check"]
+    judged = ("not_free", ["its clock stays", "hot"]) if looked else ("ok", ["hot"])
+    assert (point["verdict"], point["reasons"]) == judged
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
@@ -139,6 +143,16 @@ def server_of(**more):
     made._inherited, made._has_successor, made._ready = None, False, None
     vars(made).update(more)
     return made
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"do": "point"}', '{"do": "reset"}', '{"do": ["stop"]}'])
+def test_a_request_that_is_none_is_answered_and_ends_nothing(text):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(text.encode() + b"\n")
+        assert server_of(_client=ours)._read() is None
+        (said,) = json.loads(theirs.recv(1 << 16))["errors"]
+    assert "was asked what it does not understand" in said
 
 
 @pytest.fixture
@@ -180,7 +194,8 @@ def test_a_request_is_answered_by_the_session_it_belongs_to(
     monkeypatch.setattr(serving, "_measured", measured)
     own, client = ends
     made = server_of(_client=own, _name=known, _inherited=object() if inherits else None, _notices=["heated"])
-    client.sendall(json.dumps(request_).encode() + b"\n")
+    whole = {"target": "kernel/k", "clocks": "auto,auto", "repeat": 0, "campaign": "sweep"} | request_
+    client.sendall(json.dumps(whole).encode() + b"\n")
     assert made._answer(SimpleNamespace(identity="identity of own")) is goes_on
     assert (made._has_successor, made._name) == (successor, name)
     if goes_on and "gone" not in request_:

@@ -1,5 +1,6 @@
 """A captured step in the configuration: named in three ways, refused in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from kernel_dvfs.plan.step import step_source
 from kernel_dvfs.plan.study import plan
 
 RECORD = Path(__file__).resolve().parents[1] / "workload/steps/hand_made.json"
+
+BOARD = {
+    **{"name": "NVIDIA H200", "uuid": "GPU-fa4e0000-0000-4000-8000-00000000fa4e", "slug": "nvidia-h200-fa4e0000"},
+    **{"pci_bus_id": "0", "driver": "580", "vbios": None, "power_limit_mw": 700_000, "ecc": True},
+    **{"compute_capability": "9.0", "sm_count": 132, "threads_per_sm": 2048, "energy_scope": "board"},
+    "clocks": {"core_mhz": {"listed": {"2201": [345, 1980]}}, "mem_mhz": [2201]},
+}
 
 
 @pytest.fixture
@@ -43,6 +51,38 @@ def test_a_step_is_a_function_of_a_file_or_a_record_and_names_its_folder(here):
     assert step_source({"step": "train.py:make_step", "name": "b8"}).name == "step-b8"
     record = step_source("step:step.json")
     assert record.is_recorded and record.name == "step-step"
+
+
+def test_the_code_that_a_gpu_runs_is_the_configuration_s_and_never_the_record_s(here, refused, config):
+    record = json.loads((here / "step.json").read_text()) | {"source": "evil.py:run"}
+    (here / "step.json").write_text(json.dumps(record))
+    named = step_source({"step": "step.json", "code": "train.py:make_step"})
+    assert named.is_recorded and named.code == "train.py:make_step"
+    assert (
+        step_source("step:train.py:make_step").code == "train.py:make_step" and step_source("step:step.json").code == ""
+    )
+    folder = here / "results/nvidia-h200-fa4e0000"
+    folder.mkdir(parents=True)
+    (folder / "gpu.json").write_text(json.dumps(BOARD))
+    gpu = f"nvml:{BOARD['uuid']}"
+    line = refused(workload="step:step.json", gpu=gpu)
+    assert "a record does not say which code a GPU runs" in line and "code: FILE.py:FUNCTION" in line
+    made = plan(config(workload={"step": "step.json", "code": "train.py:make_step"}, gpu=gpu), str(here / "results"))
+    setup = json.loads(made.setup.text)
+    assert setup["workload"]["step"]["code"] == "train.py:make_step"
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("evil.py:run", "evil.py: no such file"),
+        ("train.py", "names no function"),
+        ("train.py:a b", "names no function"),
+    ],
+)
+def test_code_that_is_not_there_is_refused(here, code, named):
+    with pytest.raises(InputError, match=named):
+        step_source({"step": "step.json", "code": code})
 
 
 def test_the_record_that_a_study_made_leads_back_to_its_folder(here):

@@ -125,6 +125,19 @@ def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_
     assert digest(scope="local") == digest(weights="-raw") == ""
 
 
+def test_a_search_whose_file_is_damaged_or_was_edited_is_asked_for_again(config, tmp_path):
+    study = plan(config(), str(tmp_path))
+    rounds = [search_file.Round("walk", [], {})]
+    search_file.write(study.search_file, search_file.Search("0" * 12, {}, rounds, {}, "abc", {}))
+    whole = Path(study.search_file).read_text()
+    assert study.search_token([]) == "abc"
+    tokens = set()
+    for text in (whole.replace("abc", "abd"), whole[:40], "", whole.replace('"walk"', '"race"')):
+        Path(study.search_file).write_text(text)
+        tokens.add(study.search_token([]))
+    assert len(tokens) == 4 and not tokens & {"", "abc", "abd"}, "each is another, and none the old one"
+
+
 def test_planning_writes_nothing(config, tmp_path):
     study = plan(config(), str(tmp_path))
     assert made("table", study) and made("figure", study) and study.schedule_files() and study.swept

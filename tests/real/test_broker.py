@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 
+import fake
 import pytest
 from test_guard import script
 
@@ -33,16 +35,40 @@ def brokered(lab):
     return make
 
 
-def asked(made, *requests):
-    """The broker's answers to a client of ours."""
-    answers = []
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
-        client.settimeout(30)
-        for request in requests:
-            client.sendall((request if isinstance(request, bytes) else json.dumps(request).encode()) + b"\n")
-            answers.append(json.loads(client.recv(1 << 16) or b"null"))
-    return answers
+def connected(made):
+    """A client of ours that has said nothing yet."""
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(30)
+    client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+    return client
+
+
+def said(client, request, *files):
+    """The broker's answer to one request; None where it has closed the connection."""
+    line = (request if isinstance(request, bytes) else json.dumps(request).encode()) + b"\n"
+    try:
+        socket.send_fds(client, [line], files) if files else client.sendall(line)
+        return json.loads(client.recv(1 << 16) or b"null")
+    except (BrokenPipeError, ConnectionResetError):
+        return None
+
+
+def taking(client, made, board=0, shows=None, **more):
+    """The answer to a client that wants a GPU, and shows the descriptor `shows` instead of its device node's."""
+    answer = said(client, {"do": "take", "uuid": made.boards.get("uuid", board), "mode": "lock", "own": False} | more)
+    if not answer or "node" not in answer:
+        return answer
+    opened = os.open(os.path.join(made.more["KERNEL_DVFS_DEVICES_DIR"], answer["node"]), os.O_RDWR)
+    try:
+        return said(client, {"do": "prove"}, opened if shows is None else shows)
+    finally:
+        os.close(opened)
+
+
+def asked(made, *requests, board=0):
+    """The broker's answers to a client that takes a GPU, and then asks for this."""
+    with connected(made) as client:
+        return [taking(client, made, board), *(said(client, each) for each in requests)]
 
 
 def log(made):
@@ -53,33 +79,43 @@ def freed(made):
     return made.comes_to(lambda: made.boards.locks == ("none", "none"), 20)
 
 
-def test_a_client_that_it_does_not_name_is_refused_and_changes_nothing(brokered):
-    """Who asks is what the kernel says, whatever the request does."""
+@pytest.fixture
+def as_nobody():
+    """The words that a command of another user's begins with: it may read this Python, wherever root has it, and
+    nothing more."""
     if os.getuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("another user's process needs root and setpriv")
+    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [*words, "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+
+
+def test_a_client_that_it_does_not_name_is_refused_and_changes_nothing(brokered, as_nobody):
+    """Who asks is what the kernel says, whatever the request does."""
     made = brokered()
     code = """
 import json, socket, sys
 client = socket.socket(socket.AF_UNIX)
 client.connect(sys.argv[1])
-try: client.sendall(json.dumps({"do": "take", "uuid": sys.argv[2], "uid": 0}).encode() + b"\\n")
+request = {"do": sys.argv[2], "uuid": sys.argv[3], "mode": "lock", "own": False, "uid": 0}
+try: client.sendall(json.dumps(request).encode() + b"\\n")
 except BrokenPipeError: pass
 print(client.recv(65536).decode())
 """
-    # it may read this Python, wherever root has it, and nothing more
-    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    as_nobody += ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
     folder = made.more["KERNEL_DVFS_BROKER_DIR"]
-    words = [*as_nobody, sys.executable, "-c", code, f"{folder}/broker.sock", made.boards.uuid]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    answer = json.loads(done.stdout)
-    assert answer["code"] == 4 and "is not among those whom it sets clocks for" in answer["error"], done.stderr
+
+    def answer(do):
+        words = [*as_nobody, sys.executable, "-c", code, f"{folder}/broker.sock", do, made.boards.uuid]
+        return json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60).stdout)
+
+    for do in ("take", "list", "evict"):
+        refused = answer(do)
+        assert refused["code"] == 4 and "is not among those whom it sets clocks for" in refused["error"]
     assert made.boards.get("sets") == "0" and not os.path.exists(f"{folder}/kernel-dvfs-{made.boards.uuid}.json")
-    # named, it is let in
+    # named, it is let in, and is not root
     made.end_daemons()
     made.offer("broker", "--allow", str(NOBODY))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert json.loads(done.stdout) == {}, done.stderr
+    assert answer("take") == {"node": "nvidia7"}
+    assert answer("evict")["error"] == "only root takes a GPU from whom it is given to"
 
 
 def test_its_folder_is_closed_to_others_and_its_socket_open_to_all(brokered):
@@ -93,38 +129,52 @@ def test_a_second_client_is_told_who_has_the_gpu(brokered):
     made = brokered()
     first = script(made, "sys.stdin.readline()", through="broker")
     assert first.stdout.readline() == "locked\n"
-    (answer,) = asked(made, {"do": "take", "uuid": made.boards.uuid})
-    assert f"process {first.pid}" in answer["error"] and "is held by" in answer["error"]
+    (answer,) = asked(made)
+    assert f"process {first.pid} of" in answer["error"] and answer["held"]
+    second = script(made, "", through="broker")
+    _, errors = second.communicate(timeout=60)
+    assert second.returncode and f"is held by process {first.pid} of" in errors
     assert made.boards.locks == ("345-900", "2201-2201")
     first.communicate("\n", timeout=60)
     assert freed(made)
 
 
-def test_nobody_can_start_processes_of_root_without_end(brokered):
+def test_connections_without_a_gpu_cost_no_process_and_a_user_has_only_so_many(brokered):
     made = brokered()
+    (broker,) = made.daemons
     held = []
     try:
-        for _ in range(70):
-            held.append(socket.socket(socket.AF_UNIX))
-            held[-1].connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
-        held[-1].settimeout(30)
-        assert "64 clients are connected already" in json.loads(held[-1].recv(1 << 16))["error"]
+        for _ in range(5):
+            held.append(connected(made))
+        assert said(held[-1], {"do": "hello"})["allowed"], "it has them all by now"
+        with connected(made) as client:
+            refused = json.loads(client.recv(1 << 16))
+        assert "has 5 connections without a GPU already" in refused["error"]
+        with open(f"/proc/{broker.pid}/task/{broker.pid}/children") as file:
+            assert file.read().split() == []
     finally:
         for each in held:
             each.close()
-    assert made.comes_to(lambda: "allowed" in asked(made, {"do": "hello"})[0], 20), "and then goes on"
+
+    def goes_on():
+        with connected(made) as client:
+            return "allowed" in said(client, {"do": "hello"})
+
+    assert made.comes_to(goes_on, 20)
 
 
-@pytest.mark.parametrize("says", ["nothing", "a byte now and then"])
-def test_a_client_that_does_not_say_what_it_wants_is_let_go(brokered, says):
+@pytest.mark.parametrize("says", ["nothing", "a byte now and then", "which GPU, and shows nothing"])
+def test_a_client_that_does_not_get_a_gpu_is_let_go(brokered, says):
     made = brokered()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+    with connected(made) as client:
+        if says.startswith("which"):
+            take = {"do": "take", "uuid": made.boards.uuid, "mode": "lock", "own": False}
+            assert said(client, take) == {"node": "nvidia7"}
         client.settimeout(0.2)
 
         def is_let_go():
             try:
-                if says != "nothing":
+                if says.startswith("a byte"):
                     client.sendall(b" ")
                 return client.recv(1) == b""
             except TimeoutError:
@@ -151,7 +201,7 @@ def test_each_gpu_has_a_client_of_its_own(brokered):
     first = script(made, "sys.stdin.readline()", through="broker")
     assert first.stdout.readline() == "locked\n"
     second = {"do": "lock", "domain": "core", "mhz": [345, 1200]}
-    assert asked(made, {"do": "take", "uuid": made.boards.get("uuid", 1)}, second) == [{}, {}]
+    assert asked(made, second, board=1) == [{}, {}]
     assert made.comes_to(lambda: made.boards.get("core_lock", 1) == "none", 20)
     assert made.boards.locks == ("345-900", "2201-2201"), "the other's end is not ours"
     first.communicate("\n", timeout=60)
@@ -164,7 +214,7 @@ def test_a_worker_that_outlives_its_client_does_not_keep_clocks_locked(brokered,
         "forked": "pid = os.fork()\nif pid == 0: time.sleep(600); os._exit(0)",
         "executed": "import subprocess\npid = subprocess.Popen(['sleep', '600']).pid",
     }[worker]
-    then = f"{start}\nprint(pid, flush=True)\nos.kill(control._janitor._pid, signal.SIGKILL)\n"
+    then = f"{start}\nprint(pid, flush=True)\n"
     process = script(made, f"{then}os.kill(os.getpid(), signal.SIGKILL)", through="broker")
     assert process.stdout.readline() == "locked\n"
     pid = int(process.stdout.readline())
@@ -179,12 +229,13 @@ def test_the_end_of_the_process_that_connected_counts_though_its_socket_is_kept(
     """As a hostile client might do it: the connection is handed to a child that stays."""
     made = brokered()
     code = f"""
-import json, os, socket, time
-client = socket.socket(socket.AF_UNIX)
-client.connect({os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock")!r})
-for request in ({{"do": "take", "uuid": {made.boards.uuid!r}}}, {{"do": "lock", "domain": "core", "mhz": [345, 900]}}):
-    client.sendall(json.dumps(request).encode() + b"\\n")
-    client.recv(65536)
+import os, time
+from kernel_dvfs.gpu.setters.broker import Connection
+from kernel_dvfs.gpu.setters.setter import PRIVATE
+lease = Connection({made.boards.uuid!r}, own=False)
+lease.take()
+lease.ask({{"do": "lock", "domain": "core", "mhz": [345, 900]}})
+PRIVATE.clear()
 pid = os.fork()
 if pid: print(pid, flush=True); os._exit(0)
 os.close(1); os.close(2); time.sleep(600)
@@ -241,29 +292,20 @@ def kill_all_of(made, broker):
     broker.wait(timeout=30)
 
 
-def test_a_broker_that_comes_back_restores_nothing_under_a_run_that_has_begun_since(brokered):
+def test_while_the_broker_is_down_nobody_takes_a_gpu_without_it(brokered):
     made = brokered()
-    lock = {"do": "lock", "domain": "core", "mhz": [345, 1200]}
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
-        for request in ({"do": "take", "uuid": made.boards.uuid}, lock):
-            client.sendall(json.dumps(request).encode() + b"\n")
-            assert json.loads(client.recv(1 << 16)) == {}
-        kill_all_of(made, made.daemons.pop())
-    assert made.boards.locks[0] == "345-1200", "nobody is left to give it back"
-    made.boards.set(deny=0)
-    run = script(made, "sys.stdin.readline()", through="nvml")
-    assert run.stdout.readline() == "locked\n"
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    kill_all_of(made, made.daemons.pop())
+    made.boards.set(deny=0)  # as root
+    run = script(made, "", through="auto")
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode and "is the broker running" in errors and made.boards.locks == ("345-900", "2201-2201")
+    assert not made.lease.exists()
+    client.kill()
+    client.communicate(timeout=30)
     made.offer("broker")
-    assert made.comes_to(
-        lambda: f"looked at later: GPU {made.boards.uuid} is held by process {run.pid}" in log(made), 20
-    )
-    time.sleep(1.5)
-    assert made.boards.locks == ("345-900", "2201-2201")
-    run.communicate("\n", timeout=60)
-    own = os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], f"kernel-dvfs-{made.boards.uuid}.json")
-    assert made.comes_to(lambda: not os.path.exists(own) and not made.lease.exists(), 20)
-    assert made.boards.locks == ("none", "none")
+    assert freed(made)
 
 
 def test_a_broker_that_comes_back_restores_at_once_what_its_own_client_still_waits_with(brokered):
@@ -281,7 +323,7 @@ def test_a_broker_that_comes_back_restores_at_once_what_its_own_client_still_wai
 def test_it_leaves_what_the_site_wants_to_find(brokered):
     made = brokered("--after", "core=345-1700")
     lock = {"do": "lock", "domain": "mem", "mhz": [2201, 2201]}
-    assert asked(made, {"do": "take", "uuid": made.boards.uuid}, lock) == [{}, {}]
+    assert asked(made, lock) == [{}, {}]
     assert made.comes_to(lambda: made.boards.locks == ("345-1700", "none"), 20)
 
 
@@ -299,20 +341,25 @@ def test_it_leaves_what_the_site_wants_to_find(brokered):
 )
 def test_a_request_that_it_does_not_know_is_refused_and_the_client_may_go_on(brokered, request_):
     made = brokered()
-    refused, well = asked(made, {"do": "take", "uuid": made.boards.uuid}, request_, {"do": "reset", "domain": "core"})[
-        1:
-    ]
+    _, refused, well = asked(made, request_, {"do": "reset", "domain": "core"})
     assert refused["code"] == 2 and well == {}
 
 
 @pytest.mark.parametrize(
-    "first", [b"{", b"[]", b"\xff", b"[" * 3000, b'{"do": "take", "uuid": "../../etc/passwd"}', b'{"do": "take"}']
+    "first",
+    [
+        *(b"{", b"[]", b"\xff", b"[" * 3000, b"x" * 9000),
+        b'{"do": "take", "uuid": "../../etc/passwd", "mode": "lock", "own": false}',
+        *(b'{"do": "take"}', b'{"do": "evict", "uuid": {}}', b'{"do": "prove"}'),
+    ],
 )
 def test_nonsense_ends_a_connection_and_not_the_broker(brokered, first):
     made = brokered()
-    (answer,) = asked(made, first)
+    with connected(made) as client:
+        answer = said(client, first)
     assert answer is None or "error" in answer
-    assert asked(made, {"do": "hello"})[0]["allowed"]
+    with connected(made) as client:
+        assert said(client, {"do": "hello"})["allowed"]
     assert "Traceback" not in log(made) and made.boards.get("sets") == "0"
 
 
@@ -321,13 +368,16 @@ def test_a_unit_for_systemd_names_its_options(lab):
     done = made.command("broker", "--allow", "0,root", "--after", "core=345-1700", "--unit")
     assert done.returncode == 0, done.stderr
     (start,) = [line for line in done.stdout.splitlines() if line.startswith("ExecStart=")]
-    assert start.endswith("-m kernel_dvfs broker --allow 0,root --after core=345-1700")
+    assert start.endswith("-m kernel_dvfs broker --allow 0,root --hours 168 --after core=345-1700")
     assert "CapabilityBoundingSet=CAP_SYS_ADMIN" in done.stdout and 'Environment="PYTHONPATH=/' in done.stdout
     if shutil.which("systemd-analyze"):
         unit = made.folder / "kernel-dvfs-broker.service"
         unit.write_text(done.stdout)
         judged = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)
         assert str(unit.name) not in judged.stderr, judged.stderr
+        words = ["systemd-analyze", "security", "--offline=true", "--threshold=30", unit]  # of 100
+        judged = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert judged.returncode == 0, judged.stdout
 
 
 @pytest.mark.parametrize(
@@ -367,13 +417,14 @@ def test_clocks_come_back_though_its_socket_was_deleted(brokered):
 
 @pytest.mark.parametrize("death", ["a signal", "no answer in time"])
 def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, monkeypatch, death):
-    from kernel_dvfs.gpu.setters.broker import Broker
+    from kernel_dvfs.gpu.setters.broker import Broker, Connection
 
     monkeypatch.setenv("KERNEL_DVFS_BROKER_DIR", str(tmp_path))
     monkeypatch.setenv("KERNEL_DVFS_NVML_PATIENCE_S", "0.3" if death == "no answer in time" else "30")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "broker.sock"))
     listener.listen()
+    monkeypatch.setenv("KERNEL_DVFS_DEVICES_DIR", str(fake.device_nodes(tmp_path)))
     heard = []
 
     def serve():
@@ -384,9 +435,9 @@ def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, mon
                 for line in lines:
                     heard.append(json.loads(line)["do"])
                     time.sleep(0.6 if heard[-1] == "lock" else 0)
-                    refusal = {"error": "the reset failed", "code": 999} if heard[-1] == "reset" else {}
+                    answers = {"take": {"node": "nvidia7"}, "reset": {"error": "the reset failed", "code": 999}}
                     try:
-                        connection.sendall(json.dumps(refusal).encode() + b"\n")
+                        connection.sendall(json.dumps(answers.get(heard[-1], {})).encode() + b"\n")
                     except OSError:
                         break
 
@@ -398,6 +449,8 @@ def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, mon
     def stop(*_):
         raise KeyboardInterrupt
 
+    lease = Connection("GPU-1", own=False)
+    lease.take()
     setter = Broker(Board())
     before = signal.signal(signal.SIGALRM, stop)
     try:
@@ -413,8 +466,8 @@ def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, mon
     monkeypatch.setenv("KERNEL_DVFS_NVML_PATIENCE_S", "30")
     with pytest.raises(NvmlError, match="the reset failed"):
         setter.reset_core()
-    assert heard == ["take", "lock", "take", "reset"]
-    setter.close()
+    assert heard == ["take", "prove", "lock", "take", "prove", "reset"]
+    lease.close()
 
 
 def test_a_late_answer_of_a_holder_is_not_taken_for_the_next_either():
@@ -454,33 +507,156 @@ def test_what_a_client_wants_to_leave_behind_is_refused_and_nothing_is_set(broke
     )
 
 
-def test_a_run_without_the_broker_is_not_taken_over(brokered):
-    """Its lease lies where clients of the broker in a container may not look."""
+def test_a_run_that_sets_clocks_by_its_own_right_has_its_lease_at_the_broker(brokered):
+    """Root's, say: no client of the broker gets its GPU, and none that leaves frees its clocks."""
     made = brokered()
     made.boards.set(deny=0)
     first = script(made, "sys.stdin.readline()", through="nvml")
-    assert first.stdout.readline() == "locked\n"
-    (answer,) = asked(made, {"do": "take", "uuid": made.boards.uuid})
-    assert f"process {first.pid}" in answer["error"] and answer["code"] == 4
-    assert made.boards.locks == ("345-900", "2201-2201")
+    assert first.stdout.readline() == "locked\n" and not made.lease.exists()
+    for _ in range(3):
+        assert asked(made)[0]["error"].startswith(f"process {first.pid} of")
+        assert made.boards.locks == ("345-900", "2201-2201")
     first.communicate("\n", timeout=60)
+    assert freed(made) and first.returncode == 0
 
 
-def test_a_client_whose_lease_nobody_sees_is_not_freed_by_a_reset(brokered):
+@pytest.mark.parametrize("dies", ["alone", "with its janitor"])
+def test_a_run_that_sets_clocks_by_its_own_right_is_restored_however_it_dies(brokered, dies):
     made = brokered()
     made.boards.set(deny=0)
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
-        for request in (
-            {"do": "take", "uuid": made.boards.uuid, "lease": [1, 2]},
-            {"do": "lock", "domain": "core", "mhz": [345, 900]},
-        ):
-            client.sendall(json.dumps(request).encode() + b"\n")
-            assert json.loads(client.recv(1 << 16)) == {}
-        done = made.command("reset", "--uuid", made.boards.uuid, "--through", "nvml")
-        assert done.returncode == 2 and "is held by" in done.stderr
-        assert made.boards.locks[0] == "345-900"
-    assert made.comes_to(lambda: made.boards.locks[0] == "none" and not made.lease.exists(), 60)
+    end = "os.kill(control._janitor._pid, signal.SIGKILL)\n" if dies != "alone" else ""
+    run = script(made, f"{end}os.kill(os.getpid(), signal.SIGKILL)", through="nvml")
+    assert run.stdout.readline() == "locked\n"
+    assert freed(made)
+    run.communicate(timeout=60)
+    assert made.comes_to(lambda: asked(made) == [{}], 20)
+
+
+def test_a_reset_frees_no_client_s_clocks_unless_it_is_to_take_them(brokered):
+    made = brokered()
+    made.boards.set(deny=0)
+    first = script(made, "sys.stdin.readline()", through="broker")
+    assert first.stdout.readline() == "locked\n"
+    for words in (("--through", "nvml"), ("--through", "broker"), ()):
+        done = made.command("reset", "--uuid", made.boards.uuid, *words)
+        assert done.returncode == 2 and f"is held by process {first.pid} of" in done.stderr
+        assert made.boards.locks == ("345-900", "2201-2201")
+    done = made.command("reset", "--all", "--after-job")
+    assert done.returncode == 0 and "both locks reset" in done.stdout, done.stderr
+    assert made.boards.locks == ("none", "none")
+    first.kill()
+    first.communicate(timeout=60)
+
+
+def test_root_sees_who_has_a_gpu_and_takes_it(brokered):
+    made = brokered(profiles="h200,h200")
+    first = script(
+        made, "sys.stdin.readline()\ntry: control.announce('x')\nexcept Exception as e: print(e)", through="broker"
+    )
+    assert first.stdout.readline() == "locked\n"
+    done = made.command("broker", "--list")
+    one, two = done.stdout.splitlines()
+    assert one.startswith(f"GPU {made.boards.uuid}: process {first.pid} of ") and two.endswith(": free")
+    done = made.command("broker", "--evict", made.boards.uuid)
+    assert done.returncode == 0 and f"taken from process {first.pid} of" in done.stdout, done.stderr
+    assert made.boards.locks == ("none", "none") and made.command("broker", "--list").stdout.count(": free") == 2
+    out, _ = first.communicate("\n", timeout=60)
+    assert "the broker has ended this run's lease" in out, "and it learns of that before its next clock"
+    done = made.command("broker", "--evict", made.boards.uuid)
+    assert done.returncode == 2 and "nobody has it" in done.stderr
+    done = made.command("broker", "--list", KERNEL_DVFS_BROKER_DIR=str(made.folder))
+    assert done.returncode == 2 and "is the broker running" in done.stderr
+
+
+def test_a_client_has_a_gpu_for_only_so_long(brokered):
+    made = brokered("--hours", "0.001")  # 3.6 s
+    first = script(made, "sys.stdin.readline()", through="broker")
+    assert first.stdout.readline() == "locked\n"
+    assert made.comes_to(lambda: made.boards.locks == ("none", "none"), 60)
+    assert made.comes_to(lambda: "after 0.001 h" in log(made), 10)
+    first.kill()
+    first.communicate(timeout=60)
+
+
+def test_each_clock_that_it_sets_has_its_line_in_the_log(brokered):
+    made = brokered()
+    requests = ({"do": "lock", "domain": "core", "mhz": [345, 1200]}, {"do": "reset", "domain": "core"})
+    asked(made, *requests, {"do": "lock", "domain": "mem", "mhz": [2201, 3201]})
+    assert freed(made)
+    who = f"for process {os.getpid()} of {pwd.getpwuid(os.getuid()).pw_name}"
+    text = log(made)
+    for line in (f"core locked to 345-1200 MHz {who}", f"core freed {who}", f"mem locked to 2201-3201 MHz {who}"):
+        assert f"GPU {made.boards.uuid}: {line}" in text
+
+
+@pytest.mark.parametrize("shown", ["a file", "another board's", "only found", "for reading", "nothing"])
+def test_who_cannot_show_the_device_of_a_gpu_does_not_get_it(brokered, tmp_path, shown):
+    made = brokered(profiles="h200,h200")
+    nodes = made.more["KERNEL_DVFS_DEVICES_DIR"]
+    path, flags = {
+        "a file": (tmp_path / "nvidia7", os.O_RDWR | os.O_CREAT),
+        "another board's": (f"{nodes}/nvidia6", os.O_RDWR),
+        "only found": (f"{nodes}/nvidia7", os.O_PATH),
+        "for reading": (f"{nodes}/nvidia7", os.O_RDONLY),
+        "nothing": (tmp_path, os.O_RDONLY),
+    }[shown]
+    opened = os.open(path, flags)
+    with connected(made) as client:
+        if shown == "nothing":
+            said(client, {"do": "take", "uuid": made.boards.uuid, "mode": "lock", "own": False})
+            answer = said(client, {"do": "prove"})
+        else:
+            answer = taking(client, made, shows=opened)
+    os.close(opened)
+    assert "no open descriptor of this GPU's device node" in answer["error"] and answer["code"] == 4
+    assert made.boards.get("sets") == "0"
+    assert asked(made) == [{}], "who can, does"
+
+
+def test_a_run_that_cannot_open_its_gpu_s_device_is_told_so(brokered, tmp_path):
+    made = brokered()
+    run = script(made, "", through="broker", KERNEL_DVFS_DEVICES_DIR=str(tmp_path))
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode and f"{tmp_path}/nvidia7: No such file" in errors and made.boards.get("sets") == "0"
+
+
+def test_a_lease_that_users_can_write_keeps_nobody_from_the_broker(brokered, as_nobody):
+    """However it lies there, locked by a stranger too: the broker never opens it."""
+    made = brokered()
+    made.lease.write_text("{")
+    made.lease.chmod(0o666)
+    made.locks.chmod(0o1777)
+    code = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+    code += "print('held', flush=True)\nsys.stdin.read()"
+    words = [*as_nobody, sys.executable, "-c", code, str(made.lease)]
+    squatter = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert squatter.stdout.readline() == "held\n"
+        first = script(made, "os.kill(os.getpid(), signal.SIGKILL)", through="broker")
+        assert first.stdout.readline() == "locked\n"
+        first.communicate(timeout=60)
+        assert freed(made) and made.comes_to(lambda: asked(made) == [{}], 20)
+    finally:
+        squatter.kill()
+        squatter.communicate(timeout=30)
+
+
+def test_a_measurement_at_auto_alone_has_its_lease_at_the_broker_too(brokered):
+    made = brokered()
+    code = f"from kernel_dvfs.gpu.guard import Guard\nguard = Guard({made.boards.uuid!r}, mode='auto-only')\n"
+    code += "with guard: print('has it', flush=True); input()"
+    run = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=made.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout.readline() == "has it\n"
+    assert asked(made)[0]["held"] and not made.lease.exists()
+    run.communicate("\n", timeout=60)
+    assert made.comes_to(lambda: ": free" in made.command("broker", "--list").stdout, 20)
+    assert made.boards.get("sets") == "0"
 
 
 def test_nobody_keeps_it_out_by_a_name_that_anyone_can_take(brokered):
@@ -491,4 +667,40 @@ def test_nobody_keeps_it_out_by_a_name_that_anyone_can_take(brokered):
     place = hashlib.blake2b(f"{about.st_dev}|{about.st_ino}".encode(), digest_size=6).hexdigest()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as squatter:
         squatter.bind(f"\0{place}-kernel-dvfs-{made.boards.uuid}.json")
-        assert asked(made, {"do": "take", "uuid": made.boards.uuid}) == [{}]
+        assert asked(made) == [{}]
+
+
+@pytest.mark.parametrize("whose", ["a module", "a folder of compiled modules", "a library", "nobody's"])
+def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
+    """Looked at once it is imported and loaded, wherever that came from."""
+    from kernel_dvfs import package
+    from kernel_dvfs.files import is_roots_own
+
+    if os.getuid() != 0 or not is_roots_own(package.FOLDER) or not is_roots_own(sys.executable):
+        pytest.skip("needs root, and this copy to be root's")
+    module, library = tmp_path / "sitewide.py", tmp_path / "libforeign.so.1"
+    module.write_text("")
+    shutil.copy(fake_library, library)
+    code = "import ctypes, sys\nsys.path.append(sys.argv[1])\nimport sitewide\n"
+    code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\n"
+    code += "from kernel_dvfs.gpu.broker import check_loaded\ncheck_loaded()"
+
+    def checked():
+        words = [sys.executable, "-P", "-c", code, str(tmp_path)]
+        environment = os.environ | {"PYTHONPATH": package.FOLDER}
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+
+    done = checked()  # which makes the folder of compiled modules, too
+    assert done.returncode == 0, done.stderr
+    wrong = {"a module": module, "a library": library, "a folder of compiled modules": tmp_path / "__pycache__"}.get(
+        whose
+    )
+    if whose == "a folder of compiled modules":
+        shutil.rmtree(wrong)
+        wrong.mkdir()
+        wrong.chmod(0o777)
+    elif wrong:
+        os.chown(wrong, NOBODY, -1)
+    done = checked()
+    assert bool(done.returncode) == bool(wrong)
+    assert not wrong or (f"{wrong}" in done.stderr and "others than root can change it" in done.stderr)

@@ -319,7 +319,7 @@ def test_a_hot_kernel_that_counts_fewer_cycles_than_the_clock_is_no_lock():
 
 
 @pytest.mark.parametrize("clocks", ["lock", "auto-only", "external"])
-def test_auto_that_runs_at_a_lock_which_nobody_here_knows_of_is_refused(lab, clocks):
+def test_auto_that_runs_at_a_memory_lock_which_nobody_here_knows_of_is_refused(lab, clocks):
     made = lab()
     foreign = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
     foreign += f"with Library() as nvml:\n board = Board(nvml, {made.boards.uuid!r})\n"
@@ -330,7 +330,7 @@ def test_auto_that_runs_at_a_lock_which_nobody_here_knows_of_is_refused(lab, clo
         assert record["verdict"] == "ok" and record["reached"] == {"core_mhz": 1980, "mem_mhz": 3201, "alias_of": None}
         return
     line = made.refused(f"kernel-dvfs reset --uuid {made.boards.uuid}", pair="auto,auto", clocks=clocks)
-    assert "at auto its core clock stays at 900 of 1980 MHz" in line
+    assert "at auto its memory clock stays at 2201 of 3201 MHz" in line
     assert made.boards.locks == ("345-900", "2201-2201"), "not ours to take off"
     # a lock that the site wants is named, and then expected
     site = {"core": [345, 900], "mem": [2201, 2201]}

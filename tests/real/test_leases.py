@@ -337,3 +337,12 @@ def test_a_process_that_has_died_is_not_named_while_another_has_its_lock(folder)
     finally:
         for file in (go, gone, told, tell):
             os.close(file)
+
+
+def test_a_lease_that_is_another_file_s_second_name_is_not_written(folder):
+    victim = Path(folder) / "victim"
+    victim.write_text("kept")
+    os.link(victim, Lease("GPU-1").path)
+    with pytest.raises(InputError, match="not a file of this name alone"):
+        Lease("GPU-1").take()
+    assert victim.read_text() == "kept"

@@ -209,3 +209,66 @@ def test_a_record_of_another_board_is_foreign(lab):
     )
     done = made.python(code)
     assert "foreign: its device is GPU-of-another-board" in done.stderr, done.stderr
+
+
+def lock_from_outside(made, core_mhz):
+    """Another tool locks the core clock."""
+    code = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    code += f"with Library() as nvml: Board(nvml, {made.boards.uuid!r}).lock_core(345, {core_mhz})"
+    assert made.python(code).returncode == 0
+
+
+# of 1980 MHz, in steps of 15: 50, 60, 70, 80, 90, 95, 97.7 %; then 98.5 and 99.2 %
+@pytest.mark.parametrize("clocks", ["auto-only", "external"])
+@pytest.mark.parametrize("core_mhz", [990, 1185, 1380, 1590, 1785, 1890, 1935, 1950, 1965])
+def test_a_lock_from_outside_that_auto_runs_under_is_seen_whatever_the_kernel(lab, core_mhz, clocks):
+    """Also where the kernel that is measured is held below it by its own power."""
+    made = lab()
+    lock_from_outside(made, core_mhz)
+    done, record = made.measure("auto,auto", target="forward_fc_gemm", clocks=clocks)
+    is_seen = core_mhz < 0.98 * 1980
+    assert record["verdict"] == ("not_free" if is_seen else "ok"), done.stderr
+    assert record["run"]["probe"] == {"core_mhz": core_mhz, "top_mhz": 1980}
+    if is_seen:
+        said = f"under next to no load its core clock stays at {core_mhz} of 1980 MHz"
+        assert said in record["reasons"][0] and said in done.stderr
+        assert f"kernel-dvfs reset --uuid {made.boards.uuid}" in done.stderr
+    made.stop()
+    assert made.boards.locks == (f"345-{core_mhz}", "none"), "not ours to take off"
+
+
+@pytest.mark.parametrize("profile", ["h200", "rtx_3080_ti"])
+def test_a_free_board_is_free_also_hot_and_at_its_power_limit(lab, profile):
+    made = lab(profile, limit_mw=250_000, temperature_c=80)
+    for _ in range(3):
+        _, record = made.measure("auto,auto", target="forward_fc_gemm", clocks="auto-only")
+        assert record["verdict"] == "ok"
+        top_mhz = {"h200": 1980, "rtx_3080_ti": 1930}[profile]  # this one lists 2100 MHz, and never boosts to it
+        assert record["run"]["probe"]["core_mhz"] == top_mhz
+        made.stop()
+
+
+def test_a_lock_that_the_site_names_is_the_top(lab):
+    made = lab()
+    lock_from_outside(made, 1500)
+    after = {"core": [345, 1500], "mem": None}
+    _, record = made.measure("auto,auto", clocks="external", after=after)
+    assert record["verdict"] == "ok" and record["run"]["probe"] == {"core_mhz": 1500, "top_mhz": 1500}
+
+
+def test_where_clocks_are_set_nothing_is_probed(lab):
+    _, record = lab().measure("auto,auto")
+    assert record["verdict"] == "ok" and record["run"]["probe"] is None
+
+
+def test_apply_runs_no_command_under_a_lock_from_outside(lab):
+    made = lab(time="real")
+    lock_from_outside(made, 1785)
+    made.boards.set(deny=1)
+    done = made.command("apply", "--pair", "1500,auto", "--dry-run", "--", "touch", "ran")
+    assert done.returncode == 2 and "not free: under next to no load its core clock stays at 1785" in done.stderr
+    assert not (made.folder / "ran").exists()
+    made.boards.set(deny=0)
+    done = made.command("apply", "--pair", "1500,auto", "--report", "r.json", "--", "touch", "ran")
+    assert done.returncode == 0 and (made.folder / "ran").exists(), "its own reset has taken it off"
+    assert json.loads((made.folder / "r.json").read_text())["probe"]["core_mhz"] == 1980

@@ -516,7 +516,19 @@ def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
     with pytest.raises(InputError, match=r"search\.json: missing; run snakemake again"):
         search_file.read(str(path))
     path.write_text(text)
-    with pytest.raises(InputError, match=rf"search\.json: {said}.*; delete it and run snakemake again"):
+    with pytest.raises(InputError, match=rf"search\.json: {said}.*; run snakemake again, which searches again"):
+        search_file.read(str(path))
+
+
+def test_a_search_that_was_edited_is_none_any_more(tmp_path, finished):
+    path = tmp_path / "search.json"
+    content = json.loads(finished[1])
+    for change in ({"token": "other"}, {"options": content["options"] | {"ties": "untied"}}, {"sha256": "0" * 64}):
+        path.write_text(json.dumps(content | change))
+        with pytest.raises(InputError, match=r"search\.json: was changed.*which searches again"):
+            search_file.read(str(path))
+    path.write_text(json.dumps({name: value for name, value in content.items() if name != "sha256"}))
+    with pytest.raises(InputError, match=r"sha256 is missing"):
         search_file.read(str(path))
 
 

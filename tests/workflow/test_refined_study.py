@@ -178,6 +178,19 @@ def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
 
 
+@pytest.mark.parametrize("damage", ["edited", "truncated", "emptied"])
+def test_a_search_whose_file_was_changed_is_made_again_by_the_next_run(refined, damage):
+    before = search_of(refined)
+    path = refined / FOLDER / "search.json"
+    whole = path.read_text()
+    path.write_text({"edited": whole.replace('"walk"', '"race"', 1), "truncated": whole[:-9], "emptied": ""}[damage])
+    assert planned(refined, *MADE, config=(*QUICK, ON))["search"] == 1
+    snakemake(refined, *MADE, config=(*QUICK, ON))
+    after = search_of(refined)
+    assert after["records"] == before["records"] and after["walks"] == before["walks"]
+    assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
+
+
 def test_another_protocol_leaves_no_search_that_rests_on_the_old_one(refined):
     before = search_of(refined)
     jobs = planned(refined, "choose", config=(*QUICK, ON, "window_s=4"))

@@ -105,7 +105,10 @@ def test_the_checksum_tells_shapes_and_order_apart_and_nothing_else():
         (lambda content: content["whole"].update(overlapped=["nobody"]), "nobody"),
         (lambda content: content.update(by_difference={"sideways": "why"}), "no section in one piece"),
         (lambda content: content.update(checksum="x"), "checksum is 'x', expected 12 hex digits"),
-        (lambda content: content.update(name="a/b"), "name is 'a/b', expected letters, digits and hyphens"),
+        (
+            lambda content: content.update(name="a/b"),
+            "name is 'a/b', expected letters, digits, dots, hyphens and underscores",
+        ),
         (lambda content: content.update(schema="other"), "not a kernel-dvfs/step/1 file"),
         *(
             (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _INFINITY = float("inf")
+# The one rule for names that become parts of paths, wherever they come from: a file name everywhere, no option of a
+# command, nothing that a shell or a terminal acts on.
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+PART = "letters, digits, dots, hyphens and underscores, at most 120, a letter or digit first"
 _MOST_LINKS = 40  # on the way to a file, as the kernel has it (path_resolution(7))
 
 
@@ -37,6 +42,7 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     # the ending is kept: writers such as savefig read the format from it
     temporary = os.path.join(folder, f".{os.getpid()}-{name}")
     try:
+        _make(temporary)
         yield temporary
         if durable:
             _sync(temporary)
@@ -53,6 +59,31 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
             os.unlink(temporary)
 
 
+def _make(path: str) -> None:
+    """An empty file, new: whoever knows a name in advance may have put a link there, to a file of somebody else's."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags, 0o666)
+    except FileExistsError:
+        os.unlink(path)  # the link, or what a process of this number left when it was killed
+        file = os.open(path, flags, 0o666)
+    os.close(file)
+
+
+def is_part(name: str) -> bool:
+    """Whether a name may be a part of a path."""
+    return _PART.fullmatch(name) is not None
+
+
+def inside(path: str) -> str:
+    """A path of names, separated by slashes, that leads nowhere but into its folder. Raises InputError."""
+    if wrong := next((each for each in path.split("/") if not is_part(each)), None):
+        raise InputError(f"{wrong[:80]!r} cannot be a part of a path; expected {PART}")
+    if not all(path.split("/")):
+        raise InputError(f"{path[:80]!r} is no path within a folder; each part must be {PART}")
+    return path
+
+
 def usable_folder(path: str) -> None:
     """Make a folder, unless it is there. Raises InputError where it cannot be made or written into."""
     try:
@@ -62,6 +93,13 @@ def usable_folder(path: str) -> None:
         raise InputError(f"{path}: {what}; make it a folder that can be written into") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path}: cannot be written into; make it writable, or work in another folder")
+
+
+def writable(path: str) -> None:
+    """Raise InputError where a file could not be written to this path, once there is something to write."""
+    usable_folder(os.path.dirname(path) or ".")
+    if os.path.isdir(path):
+        raise InputError(f"{path}: is a folder; name a file")
 
 
 def _sync(path: str) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kernel_dvfs.files import inside
+
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3
 
@@ -53,7 +55,7 @@ class Folder:
         return f"{self.folder}/search.json"
 
     def schedule(self, name: str) -> str:
-        return f"{self.folder}/schedules/{name}.json"
+        return f"{self.folder}/{inside(f'schedules/{name}.json')}"
 
     @property
     def deployable_file(self) -> str:
@@ -97,18 +99,18 @@ def parts(repeats: int, sessions: int) -> dict[str, tuple[int, int]]:
 
 def locking(way: str, target: str, sessions: int) -> list[str]:
     """The comparisons of auto with a target's highest clocks locked in one way, in a results folder."""
-    return [f"measurements/locked-{way}/{part}{target}.json" for part in parts(LOCKING_REPEATS, sessions)]
+    return [inside(f"measurements/locked-{way}/{part}{target}.json") for part in parts(LOCKING_REPEATS, sessions)]
 
 
 def carried(variant: str, target: str, repeats: int, sessions: int) -> list[str]:
     """The comparisons of a target at another batch or degree, likewise."""
-    return [f"measurements/{variant}/{part}{target}.json" for part in parts(repeats, sessions)]
+    return [inside(f"measurements/{variant}/{part}{target}.json") for part in parts(repeats, sessions)]
 
 
 def fresh_repeats(schedule: str, repeats: int) -> list:
     """The records of a schedule's fresh repeats, in a results folder."""
     name = "validation" if schedule == STRICT else f"validation-{schedule.replace('/', '-')}"
-    return [f"measurements/{name}/repeat-{repeat}.json" for repeat in range(repeats)]
+    return [inside(f"measurements/{name}/repeat-{repeat}.json") for repeat in range(repeats)]
 
 
 def subject(gpu: dict) -> str:

@@ -25,7 +25,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
 from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.files import read_json
+from kernel_dvfs.files import PART, is_part, read_json
 
 if typing.TYPE_CHECKING:
     from os import PathLike
@@ -45,6 +45,8 @@ AtLeastOne: TypeAlias = Annotated[int, Is("a whole number >= 1", lambda value: v
 Positive: TypeAlias = Annotated[float, Is("a positive number", lambda value: value > 0)]
 NotNegative: TypeAlias = Annotated[float, Is("a number >= 0", lambda value: value >= 0)]
 Text: TypeAlias = Annotated[str, Is("a text that is not empty", bool)]
+# a name that becomes a part of a path (files.inside)
+Part: TypeAlias = Annotated[str, Is(PART, is_part)]
 FILLED = Is("a list of at least one", bool)
 
 

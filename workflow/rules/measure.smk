@@ -134,7 +134,8 @@ if STUDY.is_searched:
             sweep,
             gpu=SETUP,
         output:
-            STUDY.search_file,
+            # kept where a search fails: what follows from the last one still holds until another has ended
+            update(STUDY.search_file),
         log:
             "logs/" + FOLDER + "/search.log",
         # while it waits, Snakemake looks at the sizes of all its inputs again each time that a job ends

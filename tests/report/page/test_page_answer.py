@@ -1,11 +1,15 @@
 """The answer of a page: its sentence, its plane and what speaks for it."""
 
+import base64
+import hashlib
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
 
 from kernel_dvfs.report.page.answer import Answer, Change, Plane, Tolerated, marks, plane, sentence
+from kernel_dvfs.report.page.render import render
 
 
 def said(*rows):
@@ -99,3 +103,14 @@ def test_nothing_speaks_for_an_answer_that_missed_its_limit():
 def test_repeats_of_a_simulation_are_called_simulated():
     texts = [mark.text for mark in marks(an_answer(how="forecast", interval=None), [], None)]
     assert texts[0] == "10 simulated repeats: time −0.07 to +0.03 %"
+
+
+def test_a_page_lets_run_only_the_script_and_style_that_are_its_own():
+    page = render("page.html.j2")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (own,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not re.search(r"\s(style|on\w+)=", page), "which no hash covers"

@@ -15,7 +15,7 @@ from kernel_dvfs.files import parse_json
 
 # help of an option that every command has, and of one that several have
 LOG = "what would be said here goes to this file (of `measure` and `measure compare`, errors alone)"
-THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto, the first of these that works (auto)"
+THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto: the broker, else the first that works (auto)"
 
 
 class Command(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.cli import THROUGH
 from kernel_dvfs.cli.arguments import COUNT, SEED, number, one_of, whole
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json, write_text
+from kernel_dvfs.files import writable, write_json, write_text
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, check_after, label, parse, parse_after
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.deploy.command import Ran
     from kernel_dvfs.deploy.control import Control, Pair
     from kernel_dvfs.gpu.guard import Guard
+    from kernel_dvfs.measurement.window import Probe
 
 
 # --- apply ----------------------------------------------------------------------------------------------------------
@@ -76,6 +77,8 @@ def run_apply(options: Namespace) -> int:
         raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
     given = _given_pairs(options.pair or [])
     options.pass_level = options.pass_level or bool(given and "" not in given)
+    if options.report:  # before hours are spent
+        writable(options.report)
     about = facts_of(options.gpu.removeprefix("nvml:"))
     wanted: Mapping[str, Pair]
     if options.pass_level:
@@ -104,6 +107,8 @@ def run_apply(options: Namespace) -> int:
             # the first set is the probe: where there is no permission, nothing is run at all
             control.ask(locked[0])
             control.to_auto()
+        if not options.share:
+            report["probe"] = _probed(about, after)
         code = _run_in_turn(options, guard, control, wanted, report)
     if options.report:
         write_json(options.report, report)
@@ -122,6 +127,23 @@ def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
     if "" in found and len(found) > 1:
         raise InputError(f"apply: --pair {' '.join(words)}: name the pass of each pair, as in forward=1470,auto")
     return found
+
+
+def _probed(about: dict[str, Any], after: dict[str, list[int] | None]) -> Probe | None:
+    """The core clock under next to no load; None where it cannot be looked at. Raises InputError where it is locked."""
+    from kernel_dvfs.measurement.real import clock_probe
+
+    top_mhz = clock_probe.top_mhz(about["clocks"], after)
+    if not top_mhz:
+        return None
+    try:
+        probe: Probe = {"core_mhz": clock_probe.probe_apart(about["uuid"], top_mhz), "top_mhz": top_mhz}
+    except InputError as error:
+        _apply_say(f"note: whether its clock is free was not looked at: {error}")
+        return None
+    if why := clock_probe.held(probe, about["compute_capability"]):
+        raise InputError(f"GPU {about['uuid']}: not free: {why}; {clock_probe.remedy(about['uuid'])}")
+    return probe
 
 
 def _run_in_turn(

@@ -298,9 +298,9 @@ def add_reset(parser: ArgumentParser) -> None:
 
 def run_reset(options: Namespace) -> None:
     from kernel_dvfs.gpu.nvml.board import uuids
-    from kernel_dvfs.gpu.nvml.lease import left_behind
     from kernel_dvfs.gpu.nvml.library import Library
     from kernel_dvfs.gpu.setters import choice
+    from kernel_dvfs.gpu.setters.broker import left_behind
 
     if not (options.uuid or options.all or options.stale):
         raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
@@ -370,8 +370,8 @@ def _watch(options: Namespace) -> None:
 
     A job that is killed with all its processes takes its janitor along. Whoever runs this lives elsewhere.
     """
-    from kernel_dvfs.gpu.nvml.lease import left_at, left_behind
     from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters.broker import left_at, left_behind
 
     told: dict[str, str] = {}  # by UUID, so that two that fail in turn are told once each
     while True:
@@ -392,17 +392,19 @@ def _watch(options: Namespace) -> None:
 def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.facts import facts
-    from kernel_dvfs.gpu.nvml.lease import Held, Lease
+    from kernel_dvfs.gpu.nvml.lease import Held
     from kernel_dvfs.gpu.setters import choice
+    from kernel_dvfs.gpu.setters.broker import Broker, Connection, evict, lease_of
 
     board = Board(nvml, uuid)
     after = parse_after(options.after)
     check_after(facts(nvml, board)["clocks"], after, "--after")
-    lease = Lease(uuid)
+    way = choice.resolve(options.through, uuid)
+    lease = lease_of(uuid, own=way != Broker.name)
+    is_brokers = isinstance(lease, Connection)
+    choice.check_after(Broker.name if is_brokers else way, after)
 
     def given_back() -> str:
-        way = choice.resolve(options.through, uuid)
-        choice.check_after(way, after)
         setter = choice.opened(way, board)
         try:
             return _given_back(board, setter, after)
@@ -410,7 +412,13 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
             setter.close()
 
     try:
-        lease.take()
+        try:
+            lease.take()
+        except Held:
+            if not (is_brokers and (options.force or options.after_job)):
+                raise
+            evict(uuid)
+            lease.take()
     except Held as held:
         if options.stale and not options.force:
             return f"{held}: left alone"
@@ -418,6 +426,8 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
             raise InputError(f"{held}, or add --force") from None
         return f"{given_back()}, although {held}"
     except InputError as unusable:
+        if is_brokers:
+            raise
         # nothing that lies in the lease's place may keep a GPU locked
         if options.stale:
             return f"{unusable}: left alone"
@@ -453,26 +463,43 @@ def _given_back(board: Board, setter: Setter, after: dict[str, list[int] | None]
 
 def add_broker(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs broker --allow alice,%gpu-users, as root"
-    parser.add_argument(
-        "--allow", required=True, metavar="USER,...", help="names, numbers, and %%groups of users; root always may"
-    )
+    does = parser.add_mutually_exclusive_group(required=True)
+    does.add_argument("--allow", metavar="USER,...", help="names, numbers, and %%groups of users; root always may")
+    does.add_argument("--list", action="store_true", help="say who has which GPU, and what is left locked")
+    does.add_argument("--evict", metavar="UUID", help="take a GPU from whom it is given to, and free its clocks (root)")
     parser.add_argument(
         "--after",
         default="",
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
         help="what to leave locked after each client instead of none, MHz; either may be left out",
     )
+    parser.add_argument(
+        "--hours",
+        type=number(0.001, 10_000, "hours"),
+        default=168.0,
+        metavar="H",
+        help="the longest that a client may have a GPU (168)",
+    )
     parser.add_argument("--unit", action="store_true", help="print a systemd unit for these options instead")
 
 
 def run_broker(options: Namespace) -> None:
     from kernel_dvfs.gpu import broker
+    from kernel_dvfs.gpu.setters.broker import evict, listed
 
+    if options.list:
+        for each in listed():
+            has = f"{each['holder']}, since {each['since_utc']}" if each["holder"] else "free"
+            print(f"GPU {each['uuid']}: {has}" + (f"; left: {each['left']}" if each["left"] else ""))
+        return
+    if options.evict:
+        print(f"GPU {options.evict}: taken from {evict(options.evict)}; its clocks are free")
+        return
     allow, after = broker.users(options.allow), parse_after(options.after)
     if options.unit:
-        print(broker.unit(options.allow, options.after))
+        print(broker.unit(options.allow, options.after, options.hours))
         return
-    broker.serve(allow, after)
+    broker.serve(allow, after, 3600 * options.hours)
 
 
 # --- build ----------------------------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
-"""A daemon that root runs and that sets GPU clocks for named users: the safe way on a machine that people share.
+"""A daemon that root runs: where it runs, it alone says whose a GPU is, and sets clocks for named users.
 
-Each client is a process here of its own, which takes the GPU under a guard of its own (gpu.guard): with a lease
-and a janitor that no user can reach, in a folder of root's. It looks at the client from outside of its job: the clocks
-come back when the connection ends or the process that opened it is gone, also where a batch system or a container
-runtime has killed everything that the client had started. Which clients are let in is decided by the credentials that
-the kernel knows of them (SO_PEERCRED, unix(7)), not by anything that they say.
+One process waits at the socket and at all connections that have no GPU, which cost nothing but a descriptor each. It
+never has NVML open, and never opens a file that users can write. What could make it wait is done by its children:
+looking at what a client hands over, and serving the one client that has a GPU, under a guard (gpu.guard) with a lease
+and a janitor that no user can reach, in a folder of root's.
+
+Who a client is, the kernel says (SO_PEERCRED, unix(7)). That it may use a GPU, it shows: it hands over an open
+descriptor of the GPU's device node (SCM_RIGHTS), which a job of a batch system or a container can open for its own GPUs
+alone. The clocks come back when the connection ends, or the process that opened it is gone, also where a batch system
+or a container runtime has killed everything that the client had started.
 
 NVML cannot tell which clocks were locked before. So what to leave behind is said once, by who starts the broker
 (`after`); and what is about to be changed is on disk before it is, so that a broker which was killed itself restores
@@ -14,11 +18,13 @@ it when it starts again. The client's side is gpu.setters.broker.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import grp
 import json
 import os
 import pwd
 import select
+import selectors
 import shlex
 import signal
 import socket
@@ -27,6 +33,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -39,16 +46,22 @@ from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.facts import facts
 from kernel_dvfs.gpu.nvml.library import LOST, NO_PERMISSION, UNKNOWN, Library, NvmlError
-from kernel_dvfs.gpu.setters.broker import socket_path
-from kernel_dvfs.gpu.setters.setter import NotRestored, leave_as_configured, may_set_clocks
+from kernel_dvfs.gpu.setters.broker import device_node, socket_path
+from kernel_dvfs.gpu.setters.setter import may_set_clocks
 
 After = Mapping[str, "list[int] | None"]
 _LOOK_EVERY_S = 1.0
 _LONGEST = 1 << 12  # bytes of a request
-_PATIENCE_S = 3.0  # with who is just about to give a GPU back
-_MOST = 64  # clients at a time
-_FIRST_S = 10.0  # for a client to say what it wants: until then it costs a process and has no GPU
+_FIRST_S = 10.0  # for a client to get a GPU, or to go again
+_MORE = 4  # connections without a GPU that a user may have, beside one for each board
 _INVALID = 2  # NVML's code for an argument that is not possible
+_MODES = ("lock", "auto-only", "external", "dry-run")  # of gpu.guard.Guard
+# of systemd.exec(5): what a broker has no use for
+_KEPT_FROM_IT = (
+    *("NoNewPrivileges", "LockPersonality", "PrivateNetwork", "PrivateTmp", "ProtectClock", "ProtectControlGroups"),
+    *("ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables"),
+    *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID"),
+)
 
 
 def users(text: str) -> frozenset[int]:
@@ -70,16 +83,15 @@ def users(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def unit(allow: str, after: str) -> str:
+def unit(allow: str, after: str, hours: float) -> str:
     """The systemd unit of a broker with these options, started by this Python from where this library lies now.
 
     Raises InputError where others than root could change that.
     """
     check_owned_by_root()
     # -P: nothing is run from the folder that it happens to start in
-    words = [sys.executable, "-P", "-m", "kernel_dvfs", "broker", "--allow", allow]
+    words = [sys.executable, "-P", "-m", "kernel_dvfs", "broker", "--allow", allow, "--hours", f"{hours:g}"]
     words += ["--after", after] if after else []
-    named = os.environ.get(lease.VARIABLE)
     return "\n".join(
         [
             "[Unit]",
@@ -88,17 +100,24 @@ def unit(allow: str, after: str) -> str:
             "",
             "[Service]",
             f"Environment={_quoted('PYTHONPATH=' + package.FOLDER)}",
-            *([f"Environment={_quoted(f'{lease.VARIABLE}={named}')}"] if named else []),
             f"ExecStart={shlex.join(words).replace('%', '%%')}",
+            # the socket stays while it is down, so that nobody takes a GPU without it
             "RuntimeDirectory=kernel-dvfs",
             "RuntimeDirectoryPreserve=yes",
             "Restart=on-failure",
             "CapabilityBoundingSet=CAP_SYS_ADMIN",
-            "NoNewPrivileges=yes",
+            "DevicePolicy=closed",
+            "DeviceAllow=char-nvidia* rw",
+            *(f"{each}=yes" for each in _KEPT_FROM_IT),
             "ProtectSystem=strict",
-            f"ReadWritePaths={_quoted('-' + lease.folder())}",
             "ProtectHome=read-only",
-            "PrivateNetwork=yes",
+            "ProtectProc=invisible",
+            "RestrictAddressFamilies=AF_UNIX",
+            "IPAddressDeny=any",
+            "SystemCallArchitectures=native",
+            "SystemCallFilter=@system-service",
+            "SystemCallErrorNumber=EPERM",
+            "UMask=0077",
             "",
             "[Install]",
             "WantedBy=multi-user.target",
@@ -113,18 +132,32 @@ def _quoted(word: str) -> str:
 
 
 def check_owned_by_root() -> None:
-    """Raise InputError where root would run code that other users can change."""
+    """Raise InputError where root runs code that other users can change."""
     for path in _run_by_root():
-        if not is_roots_own(path):
-            raise InputError(
-                f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
-                "root may write (sudo python3 -m venv /opt/kernel-dvfs, sudo /opt/kernel-dvfs/bin/pip install ...)"
-            )
+        _check_roots_own(path)
+
+
+def check_loaded() -> None:
+    """As check_owned_by_root, for the libraries that this process has loaded by now, NVML's among them."""
+    check_owned_by_root()
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        mapped = [line.rstrip("\n").split(maxsplit=5) for line in file]
+    for path in {words[5] for words in mapped if "x" in words[1] and len(words) > 5 and words[5].startswith("/")}:
+        _check_roots_own(path)
+
+
+def _check_roots_own(path: str) -> None:
+    if not is_roots_own(path):
+        raise InputError(
+            f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
+            "root may write (docs/clocks-without-root.md says how)"
+        )
 
 
 def _run_by_root() -> Iterator[str]:
-    """Paths that decide what code this Python runs: its own, where it looks for modules, and each file of ours."""
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path):
+    """Paths that decide what code this Python runs: its own, where it looks for modules, what it has imported, from
+    where and from which compiled file, and each file of ours."""
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *_imported()):
         path = os.path.abspath(path)
         while not os.path.lexists(path):  # what is not there, who may make it?
             path = os.path.dirname(path)
@@ -134,71 +167,312 @@ def _run_by_root() -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in names)
 
 
-def serve(allow: frozenset[int], after: After) -> NoReturn:
-    """Set clocks for the users in `allow` until a signal ends this process; then all clocks are restored.
+def _imported() -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        found = getattr(module, "__file__", None), getattr(module, "__cached__", None)
+        yield from (path for path in found if isinstance(path, str))
 
-    after: clocks to leave behind instead of none, see setter.leave_as_configured. Raises InputError where it cannot
-    listen, or where root runs what others can change.
-    """
-    if os.geteuid() == 0:
-        check_owned_by_root()
-    at = socket_path()
-    listener = _listening(at)
-    # leases of the broker's own, where users cannot write; everybody's are taken too (_shared)
-    leases = lease.folder()
-    os.environ[lease.VARIABLE] = os.path.dirname(at)
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, _leave)
-    # in a process of its own: whoever has had NVML open must not fork a guard
-    if os.waitpid(_forked(partial(_check_after, after), listener), 0)[1]:
-        with contextlib.suppress(OSError):
-            os.unlink(at)
-        raise SystemExit(2)
-    children: set[int] = set()
-    children |= {_forked(partial(_sweep, uuid, after, leases), listener) for uuid in lease.left_behind()}
-    may, why = may_set_clocks()
-    if not may:
-        _say(f"warning: {why}, so the driver will refuse")
-    _say(f"listens at {at} for users {', '.join(map(str, sorted(allow)))}")
-    try:
-        while True:
-            children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
-            if not select.select([listener], [], [], _LOOK_EVERY_S)[0]:
-                continue
-            try:
-                connection, _ = listener.accept()
-                with connection:
-                    client = _Client(connection, after, leases)
-                    # strangers cost no process, and nobody can start them without end
-                    if client.uid not in allow:
-                        client.refuse(f"user {_name(client.uid)} is not among those whom it sets clocks for")
-                    elif len(children) >= _MOST:
-                        client.refuse(f"{_MOST} clients are connected already")
-                    else:
-                        children.add(_forked(client.serve, listener))
-            except OSError as error:
-                # no file or process is to be had, or the client is gone: one client's loss, not everybody's
-                _say(f"error: a client was not served: {error.strerror}")
-                time.sleep(_LOOK_EVERY_S)
-    finally:
-        # nothing comes before the clocks, nor between
+
+class Server:
+    """The process that waits. allow: user ids. after: clocks to leave behind instead of none, see
+    setter.leave_as_configured. longest_s: for which a client may have a GPU."""
+
+    def __init__(self, allow: frozenset[int], after: After, longest_s: float) -> None:
+        self._allow, self._after, self._longest_s = allow, after, longest_s
+        self._devices: dict[str, int] = {}  # by UUID, the number of the device
+        self._nodes: dict[str, str] = {}  # by UUID, the name of its node
+        self._waiting: set[_Client] = set()  # clients that have no GPU
+        self._holders: dict[str, _Holder] = {}  # by UUID, who has one
+        self._selector = selectors.DefaultSelector()
+        self._folder = ""  # of leases, where users cannot write
+
+    def serve(self) -> NoReturn:
+        """Set clocks until a signal ends this process; then all clocks are restored. Raises InputError where it cannot
+        listen, or where root runs what others can change."""
+        if os.geteuid() == 0:
+            check_owned_by_root()
+        at = socket_path()
+        self._folder = os.path.dirname(at)
+        listener = _listening(at)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signal_number, signal.SIG_IGN)
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        for pid in children:
-            with contextlib.suppress(ChildProcessError):
+            signal.signal(signal_number, _leave)
+        try:
+            for uuid, node, device in _boards(self._after, listener):
+                self._nodes[uuid], self._devices[uuid] = node, device
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(at)
+            raise
+        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        for uuid in lease.left_behind(self._folder):
+            if uuid in self._devices:
+                restoring = partial(_restore_left, uuid, self._after, self._folder)
+                self._hold(uuid, _Holder(os.geteuid(), "what an earlier broker left is being restored", restoring))
+        may, why = may_set_clocks()
+        if not may:
+            _say(f"warning: {why}, so the driver will refuse")
+        _say(f"listens at {at} for users {', '.join(map(str, sorted(self._allow)))}")
+        try:
+            while True:
+                for key, _ in self._selector.select(_LOOK_EVERY_S):
+                    try:
+                        key.data()
+                    except OSError as error:
+                        # no file or process is to be had, or a client is gone: one client's loss, not everybody's
+                        _say(f"error: a client was not served: {error.strerror}")
+                        time.sleep(_LOOK_EVERY_S)
+                for client in [each for each in self._waiting if time.monotonic() > each.until_s]:
+                    self._let_go(client)
+        finally:
+            # nothing comes before the clocks, nor between
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signal_number, signal.SIG_IGN)
+            pids = [each.pid for each in self._holders.values()]
+            for pid in pids:
+                os.kill(pid, signal.SIGTERM)  # not waited for yet, so it is there
+            for pid in pids:
                 os.waitpid(pid, 0)
-        with contextlib.suppress(OSError):  # someone may have deleted it
-            os.unlink(at)
+            with contextlib.suppress(OSError):  # someone may have deleted it
+                os.unlink(at)
+
+    # --- clients without a GPU ----------------------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket) -> None:
+        client = _Client(listener.accept()[0])
+        # strangers get no further, and nobody can hold descriptors without end
+        if client.uid not in self._allow:
+            client.refuse(f"user {_name(client.uid)} is not among those whom it sets clocks for")
+        elif sum(each.uid == client.uid for each in self._waiting) >= len(self._devices) + _MORE:
+            client.refuse(
+                f"user {_name(client.uid)} has {len(self._devices) + _MORE} connections without a GPU already"
+            )
+        else:
+            self._waiting.add(client)
+            self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
+            return
+        client.connection.close()
+
+    def _let_go(self, client: _Client) -> None:
+        """A client that waits no more."""
+        if client.prover:
+            os.kill(client.prover, signal.SIGKILL)  # what it was handed may never answer
+            return  # its end ends the client
+        self._waiting.discard(client)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(client.connection)
+        client.connection.close()
+
+    def _hear(self, client: _Client) -> None:
+        if client.wants:
+            # what it hands over is looked at elsewhere: a file of a file system of the user's own may never answer
+            self._selector.unregister(client.connection)
+            device = self._devices[client.wants["uuid"]]
+            client.prover = self._forked(partial(_prove, client.connection, device), client)
+            self._when_over(client.prover, partial(self._proved, client))
+            return
+        request = client.request()
+        if request is None:
+            return  # not whole yet
+        do, uuid = request.get("do"), str(request.get("uuid"))
+        is_root = client.uid in (0, os.geteuid())
+        if do == "hello":
+            client.tell(allowed=_name(client.uid))
+        elif do == "list":
+            client.tell(boards=[self._about(each) for each in self._devices])
+        elif do == "evict" and not is_root:
+            client.refuse("only root takes a GPU from whom it is given to")
+        elif do in ("take", "evict") and uuid not in self._devices:
+            client.refuse("there is no such GPU here, or it has no device node", _INVALID)
+        elif do == "evict" and uuid not in self._holders:
+            client.refuse("nobody has it", _INVALID)
+        elif do == "evict":  # root of a container is root, too, and takes no GPU but its own
+            self._ask_for_proof(client, request)
+        elif do == "take" and request.get("mode") in _MODES and isinstance(request.get("own"), bool):
+            if not self._is_taken(client, uuid):
+                self._ask_for_proof(client, request)
+        else:
+            self._let_go(client)
+
+    def _ask_for_proof(self, client: _Client, request: dict[str, Any]) -> None:
+        client.wants = request
+        client.tell(node=self._nodes[request["uuid"]])
+
+    def _proved(self, client: _Client, code: int) -> None:
+        """A client has shown that it may use the GPU that it wants, or has not."""
+        client.prover, request = 0, client.wants
+        client.wants = {}
+        uuid = request["uuid"]
+        if code or client not in self._waiting or time.monotonic() > client.until_s:
+            client.refuse("what you handed over is no open descriptor of this GPU's device node")
+            self._let_go(client)
+        elif request["do"] == "evict":
+            if holder := self._holders.get(uuid):
+                _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
+                os.kill(holder.pid, signal.SIGTERM)
+            client.tell(evicted=holder.who if holder else "nobody")
+            self._let_go(client)
+        elif self._is_taken(client, uuid):
+            self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
+        else:
+            life = partial(_serve, client, request, self._after, self._folder, self._longest_s)
+            self._waiting.discard(client)
+            try:
+                self._hold(uuid, _Holder(client.uid, client.who, life), client)
+            finally:
+                client.connection.close()
+
+    def _is_taken(self, client: _Client, uuid: str) -> bool:
+        """Whether another client has a GPU; this one is told."""
+        holder = self._holders.get(uuid)
+        if holder:
+            client.tell(error=holder.who, code=NO_PERMISSION, held=True)
+        return holder is not None
+
+    # --- GPUs ---------------------------------------------------------------------------------------------------------
+
+    def _hold(self, uuid: str, holder: _Holder, client: _Client | None = None) -> None:
+        holder.pid = self._forked(holder.life, client)
+        self._holders[uuid] = holder
+        self._when_over(holder.pid, lambda _: self._holders.pop(uuid))
+
+    def _about(self, uuid: str) -> dict[str, str | None]:
+        holder = self._holders.get(uuid)
+        left = None if holder else _left(lease.path_of(uuid, self._folder))
+        return {
+            "uuid": uuid,
+            "holder": holder.who if holder else None,
+            "since_utc": holder.since_utc if holder else None,
+            "left": left,
+        }
+
+    # --- children -----------------------------------------------------------------------------------------------------
+
+    def _forked(self, life: Callable[[], None], of_client: _Client | None) -> int:
+        """The id of a child process that does `life` and ends; of what is open here it keeps its client alone."""
+        pid = os.fork()
+        if pid:
+            return pid
+        with _ended_by():
+            for key in list(self._selector.get_map().values()):
+                if of_client is None or key.fileobj is not of_client.connection:
+                    _close(key.fd)
+            self._selector.close()
+            for each in self._waiting - {of_client}:
+                _close(each.connection.fileno())  # of one that is being looked at
+            life()
+        raise AssertionError  # it has ended
+
+    def _when_over(self, pid: int, then: Callable[[int], object]) -> None:
+        """Call `then` with a child's exit code once it has ended."""
+        watched = os.pidfd_open(pid)
+
+        def ended() -> None:
+            self._selector.unregister(watched)
+            os.close(watched)
+            then(os.waitpid(pid, 0)[1])
+
+        self._selector.register(watched, selectors.EVENT_READ, ended)
 
 
-def _check_after(after: After) -> None:
-    """Raises InputError where a GPU here cannot be left like that."""
-    with Library() as nvml:
-        for uuid in uuids(nvml):
-            check_after(facts(nvml, Board(nvml, uuid))["clocks"], dict(after), "--after")
+@dataclass(slots=True)
+class _Holder:
+    """Who has a GPU."""
+
+    uid: int
+    who: str  # in words
+    life: Callable[[], None]  # of the process that serves it
+    pid: int = 0
+    since_utc: str = ""
+
+    def __post_init__(self) -> None:
+        self.since_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        connection.setblocking(False)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.pid, self.uid, _ = struct.unpack("3i", credentials)
+        self.who = f"process {self.pid} of {_name(self.uid)}"
+        self.until_s = time.monotonic() + _FIRST_S
+        self.wants: dict[str, Any] = {}  # its request for a GPU, while it has to show that it may use it
+        self.prover = 0  # the process that looks at what it shows
+        self._unread = b""
+
+    def request(self) -> dict[str, Any] | None:
+        """The next request, of what has come by now; None where it is not whole, {} where it is none or the client is
+        gone. Descriptors that come with it are dropped by the kernel."""
+        if b"\n" not in self._unread:
+            try:
+                part = self.connection.recv(_LONGEST)
+            except BlockingIOError:
+                return None
+            except OSError:  # reset by a client that died with answers unread
+                return {}
+            self._unread += part
+            if not part or len(self._unread) > _LONGEST:
+                return {}
+        if b"\n" not in self._unread:
+            return None
+        line, _, self._unread = self._unread.partition(b"\n")
+        with contextlib.suppress(ValueError, RecursionError):
+            request = json.loads(line)
+            if isinstance(request, dict):
+                return request
+        return {}
+
+    def tell(self, **answer: object) -> None:
+        """Answer. One that does not read its answers misses them."""
+        with contextlib.suppress(OSError):  # it may have gone; the next look at it tells
+            self.connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def refuse(self, why: str, code: int = NO_PERMISSION) -> None:
+        """Say no."""
+        self.tell(error=why, code=code)
+
+
+def serve(allow: frozenset[int], after: After, longest_s: float) -> NoReturn:
+    """See Server."""
+    Server(allow, after, longest_s).serve()
+
+
+def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]:
+    """(UUID, name of its device node, number of its device) of each GPU that has a node. Raises SystemExit where a GPU
+    here cannot be left as `after` says; the child has said why.
+
+    In a process of its own: whoever has had NVML open must not fork a guard.
+    """
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with _ended_by():
+            listener.close()
+            found = []
+            with Library() as nvml:
+                if os.geteuid() == 0:
+                    check_loaded()
+                for uuid in uuids(nvml):
+                    board = Board(nvml, uuid)
+                    check_after(facts(nvml, board)["clocks"], dict(after), "--after")
+                    node = f"nvidia{board.minor()}"
+                    try:
+                        about = os.stat(device_node(node))
+                    except FileNotFoundError:
+                        about = None
+                    if about and stat.S_ISCHR(about.st_mode):
+                        found.append((uuid, node, about.st_rdev))
+                    else:
+                        _say(f"warning: GPU {uuid} has no device node {device_node(node)}, so nobody gets it")
+            os.write(write_end, json.dumps(found).encode())
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        said = file.read()
+    if os.waitpid(pid, 0)[1]:
+        raise SystemExit(2)
+    return [(uuid, node, device) for uuid, node, device in json.loads(said)]
 
 
 def _listening(at: str) -> socket.socket:
@@ -217,7 +491,8 @@ def _listening(at: str) -> socket.socket:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(at)
         os.chmod(at, 0o666)  # whoever connects is known by the kernel
-        listener.listen(16)
+        listener.listen(64)
+        listener.setblocking(False)
     except OSError as error:
         raise InputError(f"broker: {at}: {error.strerror}; it must run as root") from None
     return listener
@@ -227,19 +502,15 @@ def _leave(*_: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def _forked(life: Callable[[], None], *inherited: socket.socket) -> int:
-    """The id of a child process that does `life` and ends."""
-    pid = os.fork()
-    if pid:
-        return pid
+@contextlib.contextmanager
+def _ended_by() -> Iterator[None]:
+    """A child's life: the process ends with it; exit code 0 for a good end."""
     code = 1
     try:
-        for each in inherited:
-            each.close()
-        life()
+        yield
         code = 0
-    except SystemExit:
-        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
     except (InputError, ExceptionGroup) as error:
         for line in lines(error):
             _say(f"error: {line}")
@@ -249,164 +520,86 @@ def _forked(life: Callable[[], None], *inherited: socket.socket) -> int:
         os._exit(code)
 
 
-def _sweep(uuid: str, after: After, leases: str) -> None:
-    """Restore what a broker that was killed has left: at once, but not under a run without the broker that has begun
-    since then, and has clocks of its own."""
-    left = lease.left_at(uuid)
-    client = left.requested.rpartition(", ")[2] if left else ""  # `process 123`, see _Client
-    is_told = False
-    while True:
-        with contextlib.ExitStack() as stack:
-            shared = None
-            try:
-                shared = stack.enter_context(_shared(uuid, leases, None))
-            except lease.Held as held:
-                if client != f"process {held.pid}":
-                    if not is_told:
-                        _say(f"what an earlier broker left locked is looked at later: {held}")
-                    is_told = True
-                    time.sleep(_LOOK_EVERY_S)
-                    continue
-            try:
-                guard = stack.enter_context(Guard(uuid, after, say=_say, through="nvml"))
-            except lease.Held:
-                return  # by a client of this broker, which restored them first
-            _restore_shared(guard, shared, after)
-            return
+def _close(file: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(file)
 
 
-def _restore_shared(guard: Guard, shared: lease.Lease | None, after: After) -> None:
-    """Restore what a run without the broker has left, whose lease is held."""
-    if shared and shared.stale:
-        if not shared.stale.rebooted:
-            leave_as_configured(guard.setter, after)
-        shared.stale = None
-
-
-@contextlib.contextmanager
-def _shared(uuid: str, folder: str, of_client: object) -> Iterator[lease.Lease | None]:
-    """Hold the lease in the folder where all who set clocks without the broker look; None where the client holds it.
-
-    of_client: lease.identity of the client's own, as it says. Raises lease.Held where another process holds it.
-    """
-    held = lease.Lease(uuid, folder)
-    is_clients = bool(of_client) and of_client == lease.identity(held.path)
-    try:
-        held.take(0.0 if is_clients else _PATIENCE_S)
-    except lease.Held:
-        if not is_clients:
-            raise
-        yield None
+def _prove(connection: socket.socket, device: int) -> None:
+    """Exit code 0 where a client hands over an open descriptor of a device."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _, files, _, _ = socket.recv_fds(connection, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
+    about = os.fstat(files[0]) if files else None
+    # a descriptor that was only found, not opened (O_PATH), shows nothing
+    may = about and stat.S_ISCHR(about.st_mode) and about.st_rdev == device
+    if may and fcntl.fcntl(files[0], fcntl.F_GETFL) & (os.O_PATH | os.O_ACCMODE) == os.O_RDWR:
         return
-    except InputError as error:
-        # what users put in its place must not keep others from their GPU
-        _say(f"warning: those who set clocks without the broker are not told: {error}")
-        yield None
-        return
-    is_left = False
-    try:
-        yield held
-    except NotRestored:
-        is_left = True
-        raise
-    finally:
-        if is_left or held.stale:
-            held.close()
-        else:
-            held.release()
+    os._exit(1)
 
 
-class _Client:
-    """One connection."""
+def _restore_left(uuid: str, after: After, folder: str) -> None:
+    """Restore what a broker that was killed has left."""
+    with Guard(uuid, after, say=_say, through="nvml", at=folder):
+        pass
 
-    def __init__(self, connection: socket.socket, after: After, leases: str) -> None:
-        self._connection, self._after, self._leases = connection, after, leases
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self._pid, self.uid, _ = struct.unpack("3i", credentials)
-        self._unread = b""
-        self._watched = [connection.fileno()]
 
-    def serve(self) -> None:
-        """Answer until the client is gone."""
+def _serve(client: _Client, request: dict[str, Any], after: After, folder: str, longest_s: float) -> None:
+    """Serve the one client that has a GPU, until it is gone."""
+    uuid, mode = request["uuid"], request["mode"]
+    watched = [client.connection.fileno()]
+    if not request["own"]:
         # a process of a container whose ids are not known here is watched by its connection alone
         with contextlib.suppress(OSError, AttributeError):
-            self._watched.append(os.pidfd_open(self._pid))
-        who = f"{_name(self.uid)}, process {self._pid}"
-        request = self._request(_FIRST_S)
-        if request.get("do") == "hello":
-            self._tell(allowed=_name(self.uid))
-        if request.get("do") != "take":
+            watched.append(os.pidfd_open(client.pid))
+    until_s = time.monotonic() + longest_s
+    try:
+        with Guard(uuid, after, mode, _say, "nvml", folder) as guard:
+            if mode == "lock":
+                guard.restore_at_end()
+                guard.announce(f"clocks for {client.who}")
+            _say(f"GPU {uuid}: taken by {client.who}")
+            client.tell(**({"left": guard.swept.owner} if guard.swept else {}))
+            while request := _next(client, watched, until_s):
+                _do(client, guard, request, uuid)
+            if time.monotonic() > until_s:
+                _say(f"GPU {uuid}: taken from {client.who} after {longest_s / 3600:g} h")
+        _say(f"GPU {uuid}: given back by {client.who}")
+    except InputError as error:
+        client.refuse(str(error), getattr(error, "code", UNKNOWN))
+        raise
+    except ExceptionGroup as error:
+        client.refuse("; ".join(lines(error)), UNKNOWN)
+        raise
+
+
+def _next(client: _Client, watched: Sequence[int], until_s: float) -> dict[str, Any]:
+    """The next request; {} where the client is gone, says what is none, or has had the GPU for long enough."""
+    while (request := client.request()) is None:
+        ready = select.select(watched, [], [], max(0.0, until_s - time.monotonic()))[0]
+        if not ready or client.connection.fileno() not in ready:
+            return {}
+    return request
+
+
+def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str) -> None:
+    do, domain, mhz = request.get("do"), request.get("domain"), request.get("mhz")
+    try:
+        if do == "reset" and domain in ("core", "mem"):
+            (guard.reset_core if domain == "core" else guard.reset_mem)()
+            _say(f"GPU {uuid}: {domain} freed for {client.who}")
+        elif do == "lock" and domain in ("core", "mem") and mhz is not None and _is_range(mhz):
+            (guard.lock_core if domain == "core" else guard.lock_mem)(mhz[0], mhz[1])
+            _say(f"GPU {uuid}: {domain} locked to {mhz[0]}-{mhz[1]} MHz for {client.who}")
+        else:
+            client.refuse("a request that is not understood", _INVALID)
             return
-        uuid = str(request.get("uuid"))
-        try:
-            with contextlib.ExitStack() as stack:
-                try:
-                    shared = stack.enter_context(_shared(uuid, self._leases, request.get("lease")))
-                except lease.Held as held:
-                    self.refuse(str(held))
-                    return
-                guard = stack.enter_context(Guard(uuid, self._after, say=_say, through="nvml"))
-                _restore_shared(guard, shared, self._after)
-                guard.announce(f"clocks for {who}")
-                if shared:
-                    shared.note(f"clocks for {who}")
-                _say(f"GPU {uuid}: taken by {who}")
-                self._tell()
-                while request := self._request():
-                    self._do(guard, request)
-            _say(f"GPU {uuid}: given back by {who}")
-        except lease.Held:
-            self.refuse(f"another client has it: {_requested(uuid)}")
-        except InputError as error:
-            self.refuse(str(error), getattr(error, "code", UNKNOWN))
+    except NvmlError as error:
+        _say(f"GPU {uuid}: {do} {domain} for {client.who}: {error.call} failed, NVML code {error.code}")
+        client.refuse(f"{error.call}: NVML code {error.code}", error.code)
+        if error.code == LOST:
             raise
-
-    def _do(self, guard: Guard, request: dict[str, Any]) -> None:
-        domain, mhz = request.get("domain"), request.get("mhz")
-        try:
-            if request.get("do") == "reset" and domain in ("core", "mem"):
-                (guard.reset_core if domain == "core" else guard.reset_mem)()
-            elif request.get("do") == "lock" and domain in ("core", "mem") and mhz is not None and _is_range(mhz):
-                (guard.lock_core if domain == "core" else guard.lock_mem)(mhz[0], mhz[1])
-            else:
-                self.refuse("a request that is not understood", _INVALID)
-                return
-        except NvmlError as error:
-            self.refuse(f"{error.call}: NVML code {error.code}", error.code)
-            if error.code == LOST:
-                raise
-            return
-        self._tell()
-
-    def _request(self, patience_s: float | None = None) -> dict[str, Any]:
-        """The next request; {} where the client is gone, says what is none, or has not ended it in `patience_s`."""
-        end_s = None if patience_s is None else time.monotonic() + patience_s
-        while b"\n" not in self._unread:
-            left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
-            ready = select.select(self._watched, [], [], left_s)[0]
-            if not ready:
-                return {}
-            try:
-                part = self._connection.recv(_LONGEST) if self._connection.fileno() in ready else b""
-            except OSError:  # reset by a client that died with answers unread
-                part = b""
-            if not part or len(self._unread) > _LONGEST:
-                return {}
-            self._unread += part
-        line, _, self._unread = self._unread.partition(b"\n")
-        with contextlib.suppress(ValueError, RecursionError):
-            request = json.loads(line)
-            if isinstance(request, dict):
-                return request
-        return {}
-
-    def _tell(self, **answer: object) -> None:
-        with contextlib.suppress(OSError):  # it may have gone; the next look at it tells
-            self._connection.sendall(json.dumps(answer).encode() + b"\n")
-
-    def refuse(self, why: str, code: int = NO_PERMISSION) -> None:
-        """Say no."""
-        self._tell(error=why, code=code)
+        return
+    client.tell()
 
 
 def _is_range(mhz: object) -> bool:
@@ -418,12 +611,16 @@ def _is_range(mhz: object) -> bool:
     )
 
 
-def _requested(uuid: str) -> str:
+def _left(path: str) -> str | None:
+    """What a lease of the broker's own says of clocks that could not be restored; None where there is none."""
     try:
-        with open(lease.path_of(uuid), encoding="utf-8") as file:
-            return lease.parse(file.read())["requested"]
-    except (OSError, ValueError, InputError):
-        return "one that is just starting"
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        return lease.parse(text)["requested"] if text else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return "unknown clocks"
 
 
 def _name(uid: int) -> str:

@@ -1,6 +1,7 @@
 """A GPU taken and its clocks given back: lease and janitor on entering, restored on leaving, however that happens.
 
-To be entered before NVML and CUDA are opened by this process.
+To be entered before NVML and CUDA are opened by this process. Where the broker sets the clocks, it restores them too,
+and there is no janitor.
 
 The janitor is a process that outlives its owner by the moment it takes to restore the clocks, whatever killed the
 owner. It is forked before NVML and CUDA are opened, waits at a pipe that only the owner holds open, and inherits the
@@ -26,9 +27,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, RESTORING, Lease
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, RESTORING, Lease, Stale
 from kernel_dvfs.gpu.nvml.library import TIMEOUT, Denied, Library, NvmlError, Unsupported, patience_s
 from kernel_dvfs.gpu.setters import choice
+from kernel_dvfs.gpu.setters.broker import Broker, Connection, lease_of
 from kernel_dvfs.gpu.setters.setter import (
     ASKED_OF_DAEMON,
     HELD_BY_TOOLS,
@@ -66,11 +68,12 @@ class Guard:
     nothing will be set, so that only what another run has left needs restoring; or `external` and `dry-run`, where not
     even that is touched: the one cannot tell it from what the batch system has set, the other sets nothing at all.
     say: called with one line for the user; default: print on stderr. through: the way that clocks are set, see
-    setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken, and where
-    that way could not set `after`; on leaving, NotRestored where clocks could not be given back, library.Denied where
-    that comes of the same lack of rights as what ended the context. What could not be given back stays in the lease,
-    and so is told by `devices` and by the next run until it is. A forked child holds nothing: it sets no
-    clocks, and leaving does nothing.
+    setters.choice; once it is known, the one that it means here. at: the folder of leases that are files, for the
+    broker itself; default: leases are taken as everybody's are (setters.broker.lease_of). Raises InputError where the
+    GPU is taken, and where that way could not set `after`; on leaving, NotRestored where clocks could not be given
+    back, library.Denied where that comes of the same lack of rights as what ended the context. What could not be given
+    back stays in the lease, and so is told by `devices` and by the next run until it is. A forked child holds nothing:
+    it sets no clocks, and leaving does nothing.
     """
 
     nvml: Library  # open within the context
@@ -83,11 +86,14 @@ class Guard:
         mode: str = "lock",
         say: Callable[[str], object] | None = None,
         through: str = choice.AUTO,
+        at: str = "",
     ) -> None:
         self._after, self._sets_clocks, self._sweeps = after or {}, mode == "lock", mode in ("lock", "auto-only")
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
-        self._lease = Lease(uuid)
-        self._janitor = Janitor(self._lease, self._after)
+        self._mode, self._at = mode, at
+        self._lease: Lease | Connection = Lease(uuid, at)
+        self._janitor: Janitor | None = None  # none where the broker restores
+        self.swept: Stale | None = None  # what another run had left locked, and this one has restored
         self.through = through
         self._opened_setter: Setter | None = None
         self._opened = False  # whether NVML is open
@@ -98,12 +104,17 @@ class Guard:
     def __enter__(self) -> Guard:
         if self._sweeps:
             choice.check(self.through, self._after)
+        if self._sets_clocks:
+            self.through = choice.resolve(self.through, self._lease.uuid)
         self._owner = os.getpid()
+        is_brokers = self._sets_clocks and self.through == Broker.name
+        self._lease = lease_of(self._lease.uuid, self._mode, not is_brokers, self._at)
+        if self._sweeps:
+            choice.check_after(Broker.name if isinstance(self._lease, Connection) else self.through, self._after)
         self._lease.take(_PATIENCE_S)
         try:
-            if self._sets_clocks:
-                self.through = choice.resolve(self.through, self._lease.uuid)
-                choice.check_after(self.through, self._after)
+            if self._sets_clocks and not is_brokers:
+                self._janitor = Janitor(self._lease, self._after)
                 self._janitor.start(self.through)
         except BaseException:
             # what another run has left in it stays
@@ -125,8 +136,17 @@ class Guard:
         return self
 
     def announce(self, requested: str) -> None:
-        """Write down what is about to be asked of the clocks."""
+        """Write down what is about to be asked of the clocks. Raises InputError where the lease is ours no more."""
         self._lease.write(requested)
+
+    def check_held(self) -> None:
+        """Raise InputError where the broker has taken the GPU back meanwhile."""
+        if isinstance(self._lease, Connection):
+            self._lease.check()
+
+    def restore_at_end(self) -> None:
+        """Have the clocks restored on leaving, whatever has been set here: another process may have set some."""
+        self._touched = True
 
     @property
     def setter(self) -> Setter:
@@ -177,7 +197,7 @@ class Guard:
             )
 
     def _touch(self, control: Callable[[], None]) -> None:
-        if not self._janitor.is_alive():
+        if self._janitor and not self._janitor.is_alive():
             raise InputError(
                 f"GPU {self._lease.uuid}: the process that would restore its clocks, should this one be killed, is "
                 "gone; nothing more is locked; run it again"
@@ -225,7 +245,9 @@ class Guard:
         stale = self._lease.stale
         if stale is None:
             return
-        if stale.rebooted:
+        if isinstance(self._lease, Connection):
+            self._say(f"GPU {self._lease.uuid}: {stale.owner} ended without restoring its clocks; the broker has")
+        elif stale.rebooted:
             self._say(f"GPU {self._lease.uuid}: {stale.owner} left a lease before the last boot; removed")
         elif not self._sweeps:
             self._say(
@@ -236,14 +258,15 @@ class Guard:
         else:
             leave_as_configured(self.setter, self._after)
             self._say(f"GPU {self._lease.uuid}: {stale.owner} ended without restoring its clocks; reset")
+            self.swept = stale
         self._lease.stale = None
 
     def _leave(self, restored: bool) -> None:
         if self._opened_setter:
             self._opened_setter.close()  # first: a broker lets nobody else at the clocks before
-        if restored and self._sets_clocks:
+        if restored and self._janitor:
             self._janitor.dismiss()
-        elif self._sets_clocks:
+        elif self._janitor:
             # not ours to delete: the janitor tries once more with an NVML of its own, and deletes it if that helps
             self._janitor.abandon()
         if restored and self._lease.stale is None:
@@ -290,7 +313,7 @@ class Janitor:
     lease: held, and given back once the clocks are restored; after: see setter.leave_as_configured.
     """
 
-    def __init__(self, lease: Lease, after: Mapping[str, list[int] | None]) -> None:
+    def __init__(self, lease: Lease | Connection, after: Mapping[str, list[int] | None]) -> None:
         self._lease, self._after = lease, after
         self._pid = self._pipe = self._held = _NONE
         self._memory = mmap.mmap(-1, 1)
@@ -300,6 +323,7 @@ class Janitor:
         yet."""
         read_end, self._pipe = os.pipe()
         self._held, watches_held = os.pipe()
+        PRIVATE.difference_update(self._lease.file_descriptors)  # the janitor keeps it
         self._pid = os.fork()
         if self._pid == 0:
             _watch(read_end, watches_held, self._memory, self._lease, self._after, through)
@@ -334,7 +358,12 @@ class Janitor:
 
 
 def _watch(
-    read_end: int, held: int, asked: mmap.mmap, lease: Lease, after: Mapping[str, list[int] | None], through: str
+    read_end: int,
+    held: int,
+    asked: mmap.mmap,
+    lease: Lease | Connection,
+    after: Mapping[str, list[int] | None],
+    through: str,
 ) -> NoReturn:
     """The janitor's life; does not return."""
     code = 1

@@ -21,7 +21,7 @@ from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import Mhz, Point
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.window import Device
+from kernel_dvfs.measurement.window import Device, Probe
 from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, checked, fault, read
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class _RealRun(TypedDict):
     block: Count
     order: AtLeastOne
     spent_s: _SpentS
+    probe: NotRequired[Probe | None]  # null: none was taken
 
 
 class _SpentS(TypedDict):

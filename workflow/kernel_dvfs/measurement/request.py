@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from kernel_dvfs.files import inside
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.setup import Setup
@@ -50,7 +51,7 @@ def merged(requests: Iterable[Request]) -> dict[tuple[str, str], dict[Pair, list
 
 def path(request: Request, repeat: int) -> str:
     """The path of one repeat's record in the folder `measurements`."""
-    return f"{request.kind}/{request.target}/{label(Pair(request.core_mhz, request.mem_mhz))}/r{repeat}.json"
+    return inside(f"{request.kind}/{request.target}/{label(Pair(request.core_mhz, request.mem_mhz))}/r{repeat}.json")
 
 
 def to_json(requests: Iterable[Request]) -> list[list[str | int | list[int]]]:

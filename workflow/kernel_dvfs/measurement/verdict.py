@@ -10,9 +10,9 @@ from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.window import Window
 
-Verdict = Literal["ok", "throttled", "not_reached", "disturbed", "unstable", "counter"]
+Verdict = Literal["ok", "throttled", "not_reached", "disturbed", "unstable", "counter", "not_free"]
 # verdicts of points that say nothing about their clocks: kept and shown, but left out of every calculation
-UNUSABLE = ("disturbed", "counter", "unsupported")
+UNUSABLE = ("disturbed", "counter", "not_free", "unsupported")
 
 # a clock is reached if it is within 15 MHz or 1 % of the request
 _REACHED_MHZ = 15

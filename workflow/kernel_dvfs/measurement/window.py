@@ -43,6 +43,13 @@ class Window(TypedDict):
     beginning: NotRequired[Raw]
 
 
+class Probe(TypedDict):
+    """The core clock under next to no load, where no clock is locked: a record's `run.probe`."""
+
+    core_mhz: Positive  # the highest that was seen
+    top_mhz: Positive  # the highest that the driver lists
+
+
 class Device(TypedDict):
     """A board: the record's `device` group. Of a real board it holds more (measurement.record)."""
 

@@ -326,8 +326,8 @@ class Study(layout.Folder):
         return self.folder
 
     def search_token(self, sweep: Iterable[str]) -> str:
-        """What the search is asked with: another token where a record that it measured is gone or has changed since.
-        sweep: paths of the records that it does not measure.
+        """What the search is asked with: another token where a record that it measured is gone or has changed since,
+        or its own file has. sweep: paths of the records that it does not measure.
 
         Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
         another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
@@ -336,7 +336,8 @@ class Study(layout.Folder):
         try:
             found = search_file.read(self.search_file)
         except InputError:
-            return ""
+            damaged = Path(self.search_file)
+            return hashlib.sha256(damaged.read_bytes()).hexdigest()[:12] if damaged.is_file() else ""
         swept = len(f"{self.folder}/measurements/")
         own = {path[swept:] for path in sweep}
         beyond = {path: checksum for path, checksum in found.records.items() if path not in own}

@@ -11,7 +11,10 @@ from kernel_dvfs.errors import InputError
 
 MODEL = "model"
 _PREFIX = "step:"
-_ALLOWED = "allowed: model, a model by name, step:FILE.py:FUNCTION, step:FILE.json, or {step: either, name: FOLDER}"
+_ALLOWED = (
+    "allowed: model, a model by name, step:FILE.py:FUNCTION, step:FILE.json, or {step: either, name: FOLDER, code: "
+    "FILE.py:FUNCTION of a record}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class StepSource:
     file: str  # of the function, or the record of a capture
     function: str  # "": the file is a record
     name: str  # of the results folder
+    code: str  # FILE.py:FUNCTION, which a real GPU runs; "": a record whose code is not named
 
     @property
     def is_recorded(self) -> bool:
@@ -38,21 +42,34 @@ def step_source(value: Any) -> StepSource | None:
     names no file that is there."""
     if value == MODEL:
         return None
-    own_name, text = None, value
+    own_name, text, code = None, value, ""
     if isinstance(value, dict):
-        own_name, text = value.get("name"), f"{_PREFIX}{value.get('step', '')}"
+        own_name, text, code = value.get("name"), f"{_PREFIX}{value.get('step', '')}", value.get("code", "")
     if not isinstance(text, str) or not text.startswith(_PREFIX):
         raise InputError(f"workload = {value!r} is not possible; {_ALLOWED}")
     what = text.removeprefix(_PREFIX).removeprefix(_PREFIX)
     if what.endswith(".json"):
         file, function = what, ""
+        if code:
+            _function_of(code, text)
+    elif code:
+        raise InputError(f"workload = {text!r} is the code already; leave `code` out, or name a record")
     else:
-        file, _, function = what.rpartition(":")
-        if not file.endswith(".py") or not function.isidentifier():
-            raise InputError(f"workload = {text!r} names no function of a Python file and no record; {_ALLOWED}")
+        file, function = _function_of(what, text)
+        code = what
     if not Path(file).is_file():
         raise InputError(f"workload = {text!r}: {file}: no such file")
-    return StepSource(file, function, _folder(str(own_name)) if own_name else _name(file, function))
+    return StepSource(file, function, _folder(str(own_name)) if own_name else _name(file, function), code)
+
+
+def _function_of(code: str, text: str) -> tuple[str, str]:
+    """(file, function) of FILE.py:FUNCTION. Raises InputError where it is none, or there is no such file."""
+    file, _, function = code.rpartition(":")
+    if not file.endswith(".py") or not function.isidentifier():
+        raise InputError(f"workload = {text!r}: {code!r} names no function of a Python file and no record; {_ALLOWED}")
+    if not Path(file).is_file():
+        raise InputError(f"workload = {text!r}: {file}: no such file")
+    return file, function
 
 
 def _name(file: str, function: str) -> str:

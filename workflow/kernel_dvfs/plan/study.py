@@ -17,6 +17,7 @@ from typing import Any
 
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import inside
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
@@ -93,7 +94,7 @@ def _measured(config: dict, results: str) -> Study:
     kind, step = ("nvml" if is_real else "simulated"), step_source(config["workload"])
     _check_step(step, config, kind)
     name = step.name if step else name_of_model(config)
-    folder = f"{results}/{board.slug}/{name}"
+    folder = f"{results}/{inside(f'{board.slug}/{name}')}"
     record = "" if step is None else step.file if step.is_recorded else f"{folder}/step.json"
     about = dict(board.about)
     if step and not is_real:
@@ -104,7 +105,8 @@ def _measured(config: dict, results: str) -> Study:
         """The setup of this workload, or of it changed, and the workload."""
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
-            workload = of_step(read_step(record), step.name, record, with_paced=config["clocks"] == "auto-only")
+            is_paced = config["clocks"] == "auto-only"
+            workload = of_step(read_step(record), step.name, record, step.code, with_paced=is_paced)
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
@@ -252,7 +254,7 @@ def _table(config: dict, results: str) -> Study:
         kind="table",
         gpu=slug,
         workload=workload,
-        folder=f"{results}/{slug}/{workload}",
+        folder=f"{results}/{inside(f'{slug}/{workload}')}",
         options=config,
         schedules=_schedules(["kernel"], config, "table"),
         title=f"table {gpu.get('name') or Path(gpu['path']).stem}",
@@ -265,6 +267,11 @@ def _check_step(step: StepSource | None, config: dict, kind: str) -> None:
         raise InputError(
             f"workload = 'step:{step.called}': a simulated GPU runs no step; capture it where there is a GPU "
             f"(kernel-dvfs capture {step.called} -o step.json), then workload=step:step.json gives a forecast"
+        )
+    if step and kind == "nvml" and not step.code:
+        raise InputError(
+            f"workload = 'step:{step.called}': a record does not say which code a GPU runs; name what it was captured "
+            f"from, workload: {{step: {step.called}, code: FILE.py:FUNCTION}}"
         )
     if step and kind == "nvml" and config["slurm_gpu"]:
         raise InputError(

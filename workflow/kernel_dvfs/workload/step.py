@@ -42,7 +42,6 @@ Repeatable: TypeAlias = Annotated[str, _one_of("yes", "restored", "no", "untried
 Id: TypeAlias = Annotated[
     str, Is("a name of lower-case letters, digits and underscores", re.compile(r"[a-z0-9][a-z0-9_]{0,59}").fullmatch)
 ]
-Name: TypeAlias = Annotated[str, Is("letters, digits and hyphens", re.compile(r"[A-Za-z0-9-]+").fullmatch)]
 Checksum: TypeAlias = Annotated[str, Is("12 hex digits", re.compile(r"[0-9a-f]{12}").fullmatch)]
 Three: TypeAlias = tuple[Count, Count, Count]
 WHOLE = "step"  # the pass that is the whole step
@@ -149,7 +148,7 @@ class Whole:
 class Step:
     """A captured step. All times are microseconds at auto clocks."""
 
-    name: Name  # for people and folders
+    name: shape.Part  # for people and folders
     source: str  # FILE.py:FUNCTION as it was given, relative to the working directory; "" where captured in a process
     checksum: Checksum  # of what is captured: launches in order, their functions, shapes and plain parameters
     date_utc: str  # of the capture

@@ -24,10 +24,11 @@ _BACKWARD = ("backward", "bwd", "bprop")
 _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "softmax")
 
 
-def of_step(step: Step, name: str, path: str, with_paced: bool = False) -> Workload:
-    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file.
+def of_step(step: Step, name: str, path: str, code: str = "", with_paced: bool = False) -> Workload:
+    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file; code:
+    FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
     with_paced: kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well."""
-    about = {"name": name, "step": {"file": path, "checksum": step.checksum}}
+    about = {"name": name, "step": {"file": path, "checksum": step.checksum, "code": code}}
     workload = with_works(step, about, {target.id: work_of(target) for target in step.measured})
     for target in step.paced if with_paced else []:
         workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]

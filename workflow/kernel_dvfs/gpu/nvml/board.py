@@ -47,6 +47,10 @@ class Board:
     def index(self) -> int:
         return self._get("GetIndex")
 
+    def minor(self) -> int:
+        """The number in the name of its device node, /dev/nvidia<minor>: often not the index."""
+        return self._get("GetMinorNumber")
+
     def count(self) -> int:
         """How many GPUs the driver shows, this one among them."""
         return self._nvml.call("nvmlDeviceGetCount")

@@ -21,7 +21,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.nvml.board import resolve
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.shape import FILLED, AtLeastOne, Is, read
+from kernel_dvfs.shape import FILLED, AtLeastOne, Is, Part, read
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
@@ -56,7 +56,7 @@ class Facts(TypedDict):
     """What `facts` tells of a GPU, as far as a study is planned by it."""
 
     name: str
-    uuid: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[\w-]+").fullmatch)]
+    uuid: Part
     pci_bus_id: str
     driver: str
     vbios: str | None
@@ -77,7 +77,7 @@ class Facts(TypedDict):
 
 class _KeptFacts(Facts):
     # the file may come from elsewhere, and both become parts of paths and of commands
-    slug: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[a-z0-9][a-z0-9-]*").fullmatch)]
+    slug: Part
 
 
 class _Node(TypedDict):

@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeAlias, TypedDict, final
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_json
+from kernel_dvfs.files import is_part, parse_json
 from kernel_dvfs.shape import AtLeastOne, Is, checked
 
 SCHEMA = "kernel-dvfs/lease/1"
@@ -65,8 +65,6 @@ class Content(TypedDict):
 class Held(InputError):
     """Another process holds the GPU."""
 
-    pid = 0  # of that process, as the kernel knows it; 0 where it does not tell
-
 
 class Stale(NamedTuple):
     """A lease that a killed run has left behind."""
@@ -103,18 +101,9 @@ def where_leases_lie() -> str:
 
 def path_of(uuid: str, at: str = "") -> str:
     """The lease file of a GPU, in `folder` or in the folder `at`. Raises InputError for what cannot be a UUID."""
-    if not re.fullmatch(r"[\w-]+", uuid):
+    if not is_part(uuid):
         raise InputError(f"'{uuid}' is no GPU's UUID; kernel-dvfs devices lists those that are here")
     return os.path.join(at or folder(), f"kernel-dvfs-{uuid}.json")
-
-
-def identity(path: str) -> list[int]:
-    """What names a file to every process of the machine, by whatever path it sees it; [] where there is none."""
-    try:
-        about = os.stat(path)
-    except OSError:
-        return []
-    return [about.st_dev, about.st_ino]
 
 
 class Lease:
@@ -144,10 +133,8 @@ class Lease:
                 self._name = _named(self.path)
                 break
             except _Taken as taken:
-                pid = 0
                 owner = f"{taken}, which still runs although its lease, {self.path}, was deleted"
             except BlockingIOError:
-                pid = _locked_by(self._file)
                 owner = f"{_owner(self._file)} ({self.path})"
             except OSError as error:
                 self.close()
@@ -157,9 +144,7 @@ class Lease:
                 ) from None
             self.close()
             if time.monotonic() >= end_s:
-                held = Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
-                held.pid = pid
-                raise held
+                raise Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
             time.sleep(0.05)
         self.stale = _stale(_text(self._file))
 
@@ -270,11 +255,11 @@ def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
     return None if stale is None or stale.rebooted else stale
 
 
-def left_behind() -> list[str]:
-    """UUIDs of the leases that lie in the folder, held or not."""
-    pattern = re.compile(r"kernel-dvfs-([\w-]+)\.json")
+def left_behind(at: str = "") -> list[str]:
+    """UUIDs of the leases that lie in the folder, held or not. at: see path_of."""
+    pattern = re.compile(r"kernel-dvfs-([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
     try:
-        names = sorted(os.listdir(folder()))
+        names = sorted(os.listdir(at or folder()))
     except OSError:
         return []
     return [found[1] for name in names if (found := pattern.fullmatch(name))]
@@ -333,9 +318,11 @@ def _open(path: str) -> int:
             f"lease {path}: {error.strerror}; make the folder writable, or name another that all users of this "
             f"machine share in {VARIABLE}"
         ) from None
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    about = os.fstat(file)
+    # a file of two names is another's too, and would be emptied there (0: it was deleted just now)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
         os.close(file)
-        raise InputError(f"lease {path}: not a file; delete it")
+        raise InputError(f"lease {path}: not a file of this name alone; delete it")
     return file
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.lease import user
-from kernel_dvfs.gpu.setters.broker import Broker, hello
+from kernel_dvfs.gpu.setters.broker import Broker, hello, rules_here
 from kernel_dvfs.gpu.setters.broker import socket_path as broker_socket
 from kernel_dvfs.gpu.setters.setter import Capabilities, Nvml, Setter, may_set_clocks
 from kernel_dvfs.gpu.setters.tools import Dcgm, Sudo, allowed, engine_id, sudoers
@@ -66,7 +66,7 @@ def check(
 
 
 def resolve(through: str, uuid: str) -> str:
-    """The way that `through` means for a GPU: itself, or for `auto` the first that works: NVML with its right, broker,
+    """The way that `through` means for a GPU: itself, or for `auto` the first that works: broker, NVML with its right,
     zeusd, sudo. Where none does, NVML, whose refusal says what to do. DCGM is not among them: it locks otherwise.
 
     Sets no clock. Raises InputError for a word that is no way.
@@ -79,7 +79,7 @@ def resolve(through: str, uuid: str) -> str:
 
 def working(*uuids: str) -> str:
     """The way that `auto` takes for GPUs here; "" where none would set their clocks."""
-    return next((name for name in (Nvml.name, Broker.name, Zeusd.name, Sudo.name) if not obstacle(name, *uuids)), "")
+    return next((name for name in (Broker.name, Nvml.name, Zeusd.name, Sudo.name) if not obstacle(name, *uuids)), "")
 
 
 def obstacle(way: str, *uuids: str) -> str:
@@ -90,7 +90,7 @@ def obstacle(way: str, *uuids: str) -> str:
             may, why = may_set_clocks()
             return "" if may else why
         if way == Broker.name:
-            if not os.path.exists(broker_socket()):
+            if not rules_here():
                 return f"no broker listens at {broker_socket()}"
             hello()
         elif way == Zeusd.name:
@@ -124,7 +124,7 @@ def check_after(way: str, after: Mapping[str, list[int] | None]) -> None:
     if any(after.values()) and not WAYS[way].capabilities.heeds_after:
         raise InputError(
             f"after: through {way}, whoever runs it says what is left locked (kernel-dvfs {way} --after ...); leave "
-            "`after` empty, or set clocks another way"
+            "`after` empty"
         )
 
 
@@ -208,8 +208,9 @@ def _requests(uuids: Sequence[str]) -> Iterator[Request]:
     yield Request(
         "a broker, which gives clocks back whatever happens to a job; as root, from a copy of this repository:",
         [
-            f"python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install .",
-            f"{_ROOTS_OWN}/bin/kernel-dvfs broker --allow {me} --unit > {unit}",
+            f"python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install --require-hashes -r envs/broker.lock",
+            f"cp -rL workflow/kernel_dvfs {_ROOTS_OWN}/lib/python3*/site-packages/",
+            f"{_ROOTS_OWN}/bin/python -P -m kernel_dvfs broker --allow {me} --unit > {unit}",
             "systemctl enable --now kernel-dvfs-broker",
         ],
     )

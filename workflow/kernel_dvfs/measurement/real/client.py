@@ -17,7 +17,8 @@ from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.gpu.clocks import Pair, label
-from kernel_dvfs.gpu.nvml.lease import folder, left_at
+from kernel_dvfs.gpu.nvml.lease import folder
+from kernel_dvfs.gpu.setters.broker import left_at
 from kernel_dvfs.lock import passing
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target

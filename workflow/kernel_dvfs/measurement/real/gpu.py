@@ -14,6 +14,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, THROTTLING, Pair, check, label
 from kernel_dvfs.gpu.guard import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
+from kernel_dvfs.measurement.real import clock_probe
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import held_by
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
     from kernel_dvfs.measurement.seam import Gpu
-    from kernel_dvfs.measurement.window import Device, Raw, Window
+    from kernel_dvfs.measurement.window import Device, Probe, Raw, Window
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25
@@ -76,6 +77,8 @@ class RealGpu:
         self._pair: Pair | None = None  # in force; None: unknown
         self._steady: Running | None = None  # what runs on it now
         self._samples: dict[str, list[int]] | None = None  # of the window that is being measured
+        self.probe: Probe | None = None  # of the core clock at the session's first auto point; None: none taken
+        self._about = about
         self._start_c: float | None = None  # where the point that is being measured started
         self.hot_c: float | None = None  # the temperature that points start from; None: not known yet
         self.account = TimeAccount(loads.now_s)
@@ -205,6 +208,22 @@ class RealGpu:
             "processes": self._foreign_processes(),
         }
 
+    def look_for_locks(self) -> str:
+        """Why the core clock is not free, in words; "" where it is, or nothing tells. A light load shows it, once in a
+        session, where nothing is locked and so nothing reset here."""
+        if self._settings["clocks"] == "lock" or self._settings["share"]:
+            return ""  # what others run may hold the clock too
+        top_mhz = clock_probe.top_mhz(self._clocks, self._settings["after"])
+        if not top_mhz:
+            return ""
+        if self.probe is None:
+            self.stop()
+            self.probe = {"core_mhz": self._loads.clock_mhz(top_mhz), "top_mhz": top_mhz}
+            if why := clock_probe.held(self.probe, self._about["compute_capability"]):
+                uuid = self._board.uuid
+                self._say(f"GPU {uuid}: {why}; its points are marked not_free; {clock_probe.remedy(uuid)}")
+        return clock_probe.held(self.probe, self._about["compute_capability"])
+
     def check_free(self, windows: Sequence[Window]) -> None:
         """Raise InputError where clocks that nobody here has locked stayed far below what the GPU has, and nothing that
         NVML names held them: another tool, or a run whose lease this one cannot see, has left a lock. Measured as auto,
@@ -222,7 +241,7 @@ class RealGpu:
             ),
             ("mem", "memory", max(window["mem_mhz"][1] for window in windows), max(map(int, listed))),
         )
-        for domain, word, seen_mhz, highest_mhz in seen:
+        for domain, word, seen_mhz, highest_mhz in seen[self.probe is not None :]:  # the probe has told of the core
             site = self._settings["after"].get(domain)
             highest_mhz = min(highest_mhz, site[1]) if site else highest_mhz
             if seen_mhz < _FREE_SHARE * highest_mhz:

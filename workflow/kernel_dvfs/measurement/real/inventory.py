@@ -169,8 +169,14 @@ def _obstacles(board: Board) -> Iterator[str]:
 def _lease(uuid: str) -> tuple[str | None, str | None]:
     """(who left clocks locked, what else is to say of the GPU's lease)."""
     from kernel_dvfs.gpu.nvml.lease import Lease
+    from kernel_dvfs.gpu.setters.broker import listed, rules_here
 
     try:
+        if rules_here():
+            about = next((each for each in listed() if each["uuid"] == uuid), None)
+            if about is None:
+                return None, "its broker does not know this GPU"
+            return about["left"], about["holder"] and f"GPU {uuid} is held by {about['holder']}"
         lease = Lease(uuid)
         lease.take()
         stale = lease.stale

@@ -146,6 +146,10 @@ class Loads(Protocol):
         """Have what is prepared from now on lie elsewhere in memory. Returns whether that is ours to say."""
         ...
 
+    def clock_mhz(self, until_mhz: float) -> float:
+        """The core clock under next to no load (clock_probe.probe_mhz). Raises InputError."""
+        ...
+
 
 class Probing(Loads, Protocol):
     """What also has the probes of memory (native_loads.NativeLoads)."""

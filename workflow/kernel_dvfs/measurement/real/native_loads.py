@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
+from kernel_dvfs.measurement.real.clock_probe import probe_mhz
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms, instance, path_of
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.plans import pass_of, row_plan
@@ -35,6 +36,7 @@ class NativeLoads:
 
     now_s = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
+    clock_mhz = staticmethod(probe_mhz)
 
     def __init__(self, uuid: str) -> None:
         # before CUDA is opened: its index 0 is then the GPU that NVML knows by this UUID

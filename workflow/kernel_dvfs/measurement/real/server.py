@@ -13,15 +13,17 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.real.client import address, socket_path
 from kernel_dvfs.measurement.real.gpu import Unwanted
 from kernel_dvfs.measurement.real.session import Session, identity
 from kernel_dvfs.measurement.setup import Setup, gpu_folder, read
+from kernel_dvfs.shape import Count, Text, fault
 
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
@@ -176,10 +178,15 @@ class Server:
                 data += part
             # from here on it is only looked at now and then, without waiting
             self._client.settimeout(None)
-            return json.loads(data)
+            request = parse_json(data.decode())
         except (OSError, ValueError):
             self._close()
             return None
+        if wrong := fault(request, _Request):
+            self._reply({"errors": [f"the measuring process was asked what it does not understand: {wrong}"]})
+            return None
+        found: dict[str, Any] = request
+        return found
 
     def _is_wanted(self) -> bool:
         """Whether the client still waits; looked up at most every _LOOK_EVERY_S."""
@@ -215,6 +222,23 @@ class Server:
             os.write(self._ready, "\n".join(said).encode() + b"\n")
         os.close(self._ready)
         self._ready = None
+
+
+class _End(TypedDict):
+    do: Literal["stop", "renew", "move"]
+
+
+class _Ask(TypedDict):
+    do: Literal["point", "compare"]
+    setup: Text
+    target: Text
+    clocks: Text
+    repeat: Count
+    session: NotRequired[str]
+    campaign: NotRequired[Text]  # of a point
+
+
+_Request: TypeAlias = _End | _Ask
 
 
 def _measured(session: Session, setup: Setup, request: dict[str, Any]) -> dict[str, Any]:

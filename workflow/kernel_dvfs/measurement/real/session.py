@@ -169,6 +169,7 @@ class Session:
             "block": self.gpu.settings_made,
             "order": self._points,
             "spent_s": self.gpu.account.take(),
+            "probe": self.gpu.probe,
         }
         return point, run, load.about
 
@@ -192,9 +193,14 @@ class Session:
         self.gpu.come_into_band(lambda: self.gpu.prepare(setup, hottest(setup)))
         if not was_known and self.gpu.hot_c is not None and setup.measurement["temperature"] == "plateau":
             self._plateau.keep(self.gpu.hot_c)
+        held = self.gpu.look_for_locks() if pair == BASELINE else ""
         load = self.gpu.prepare(setup, target)
         point = measure(self.gpu, load, pair, setup.measurement, key)
         if pair == BASELINE:
             self.gpu.check_free(point["windows"])
+        if held:
+            point["verdict"] = "not_free"
+            point["reasons"].insert(0, held)
+        self._guard.check_held()
         load.check()
         return point, load

@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.real.clock_probe import probe_mhz
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.step import pace
@@ -50,6 +51,7 @@ class StepLoads:
 
     now_s = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
+    clock_mhz = staticmethod(probe_mhz)
 
     def __init__(self, uuid: str, about: dict[str, str]) -> None:
         # before CUDA is opened: its index 0 is then the GPU that NVML knows by this UUID
@@ -58,12 +60,12 @@ class StepLoads:
         extension, self._library_sha256 = load("graph"), library_sha256("graph")
         from kernel_dvfs.step import framework
 
-        opened = framework.open_source(extension, self._step.source, is_traced=False)
+        opened = framework.open_source(extension, about["code"], is_traced=False)
         found = opened.device["uuid"]
         if found != uuid:
             raise InputError(f"torch opened GPU {found}, NVML holds {uuid}; unset CUDA_VISIBLE_DEVICES")
         self._living, self._versions = opened.living, opened.versions
-        check_same(self._step, self._living, about["file"])
+        check_same(self._step, self._living, about)
         self._clocks_mhz: dict[str, float] = {}  # of each target within the step, once that is asked for
         self._dog = Watchdog(lambda what: print(f"{what}: hung; the measuring process ends", file=sys.stderr))
 
@@ -110,27 +112,23 @@ def read_step(about: dict[str, str]) -> Step:
     if step.checksum != about["checksum"]:
         raise InputError(f"step {about['file']}: holds {step.checksum}, this study is of {about['checksum']}; "
                          "run snakemake again")  # fmt: skip
-    if not step.source:
-        raise InputError(
-            f"step {about['file']}: was captured inside a process that is gone; to measure it, capture it by name: "
-            "kernel-dvfs capture FILE.py:FUNCTION"
-        )
     return step
 
 
-def check_same(step: Step, living: LivingStep, path: str) -> None:
-    """Raise InputError where the captured step launches anything else than its record says."""
+def check_same(step: Step, living: LivingStep, about: dict[str, str]) -> None:
+    """Raise InputError where the captured step launches anything else than its record says. about: see StepLoads."""
     if living.checksum == step.checksum:
         return
-    remedy = f"capture it again: kernel-dvfs capture {step.source} -o {path}"
+    code, path = about["code"], about["file"]
+    remedy = f"capture it again: kernel-dvfs capture {code} -o {path}"
     number = _first_other(step, living)
     if number is None:
         raise InputError(
-            f"{step.source}: launches the kernels of {path} with other values (a rate, a factor, a size); {remedy}"
+            f"{code}: launches the kernels of {path} with other values (a rate, a factor, a size); {remedy}"
         )
     what = living.functions[number][:80] if number < len(living.nodes) else "the last ones are missing"
     raise InputError(
-        f"{step.source}: launches other kernels than when {path} was captured (from number {number + 1} of "
+        f"{code}: launches other kernels than when {path} was captured (from number {number + 1} of "
         f"{len(living.nodes)}: {what}); {remedy}"
     )
 

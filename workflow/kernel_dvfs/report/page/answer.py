@@ -36,6 +36,7 @@ _UNDECIDED = "Time limit undecided"
 _VERDICTS = {
     "disturbed": "another process, a temperature out of its band or a changed power limit: not used for choosing",
     "counter": "the energy counter froze: not used for choosing",
+    "not_free": "something outside had locked the core clock: not used for choosing",
     "unsupported": "the GPU does not know the clock: not used for choosing",
     "unstable": "the energy kept scattering: used, with its scatter",
     "not_reached": "the GPU ran another clock than asked for: used as what the request gives",

@@ -37,7 +37,7 @@ _DEVICE = {
     "persistence": "persistence mode",
     "energy_scope": "energy counted for",
 }
-VERDICTS = ("ok", "throttled", "not_reached", "unstable", "disturbed", "counter", "unsupported")
+VERDICTS = ("ok", "throttled", "not_reached", "unstable", "disturbed", "counter", "not_free", "unsupported")
 # sweeps first, and numbers by their size
 _ORDER = ("kernel", "pass", "validation", "batch", "tp")
 _SWEEPS = {"kernel": "sweep of the kernels", "pass": "sweep of the passes"}
