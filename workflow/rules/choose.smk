@@ -39,7 +39,7 @@ rule choose_schedule:
         walk=lambda wildcards, input: f"--walk {input.walk}" if input.walk else "",
         # not from `input`, since Snakemake does not look at what follows from inputs for a change
         walked=lambda wildcards: STUDY.walked(**dict(wildcards.items())),
-        ties=config["ties"],
+        ties=lambda wildcards: STUDY.ties(wildcards.procedure),
     shell:
         "{RUN} choose {input.profile:q} --granularity {wildcards.level} --scope {wildcards.scope} "
         "--objective {wildcards.objective} {params.slack} {params.weights} {params.walk} --ties {params.ties} "
@@ -57,7 +57,7 @@ rule choose_frontier:
         "logs/" + FOLDER + "/choose-frontier.log",
     params:
         weights=f"--weights {config['weights']}" if config["weights"] else "",
-        ties=config["ties"],
+        ties=STUDY.ties(layout.PUBLISHED),
     shell:
         "{RUN} choose {input:q} --frontier {params.weights} --ties {params.ties} --log {log:q} -o {output:q}"
 
@@ -97,7 +97,7 @@ if STUDY.is_mapped:
         params:
             pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),
-            ties=config["ties"],
+            ties=STUDY.ties(),
         shell:
             "{RUN} study headline-map --gpu {input.gpu:q} --pairs {params.pairs} --axes {params.axes:q} "
             "--ties {params.ties} --log {log:q} -o {output:q}"

@@ -163,7 +163,7 @@ rule choose_variant:
         of="|-pass",
     params:
         level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
-        ties=config["ties"],
+        ties=STUDY.ties(layout.PUBLISHED),
     shell:
         "{RUN} choose {input:q} --granularity {params.level} --scope global --objective waste --slack 0 "
         "--ties {params.ties} --log {log:q} -o {output:q}"
