@@ -272,7 +272,7 @@ PICTURES: dict[str, Picture] = {
     ),
     "switching": Picture(("switching.csv",), ("experiments/searches/switching.py", _STYLE), _switching),
     "prediction_h200": Picture(
-        ("prediction_h200.csv",), ("experiments/benchmarks/gpu_prediction.py", _STYLE), _prediction
+        ("prediction_h200.csv",), ("experiments/benchmarks/gpu_prediction.py::draw", _STYLE), _prediction
     ),
     "pipeline_frontier": _of_pipeline("frontier"),
     "pipeline_timeline": _of_pipeline("timeline"),
@@ -304,8 +304,7 @@ def _rows(name: str, key: str) -> dict[str, dict[str, str]]:
     path = RESULTS / STUDIES["study"].folder / f"{name}.csv"
     if not path.is_file():
         raise CannotDraw(f"{path.name} of the default study is not kept: --study DIR")
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row[key]: row for row in csv.DictReader(file)}
+    return {row[key]: row for row in _read(path)}
 
 
 def _percent(value: str) -> str:
@@ -366,8 +365,49 @@ def _claims() -> str:
     return _markdown(("", "claim", "the paper", "here, in brackets the rule", "verdict", "why"), *rows)
 
 
+def _seeds() -> str:
+    """In how many studies with other noise each claim holds, today's board beside the one of before."""
+    from experiments.calibration import claims
+
+    return claims.summary(claims.read(claims.RESULT))
+
+
+def _ways() -> str:
+    """The paper's procedure on the simulated board over tensor energy; a clock that hunts, and a steady one."""
+    rows = [row for row in _read(RESULTS / "board_ways.csv") if (row["governed"], row["locked"]) == ("0.5", "0.1")]
+    hunting, steady = ([row for row in rows if row["hunting_mhz"] == mhz] for mhz in ("60", "0"))
+    hunting = list({row["tensor_pj"]: row for row in hunting}.values())
+    lines = {
+        "true": [_percent(row["true"]) for row in hunting],
+        "time": [_percent(row["time"]) for row in hunting],
+        "studies within 2 points of -14.6 %": [f"{100 * float(row['within']):.0f} %" for row in hunting],
+        "true, with a steady clock at the cap": [_percent(row["true"]) for row in steady],
+    }
+    head = ("tensor energy, pJ", *(row["tensor_pj"] for row in hunting))
+    return _markdown(head, *((name, *cells) for name, cells in lines.items()))
+
+
+def _scatter() -> str:
+    """The same over the scatter of a point."""
+    rows = [row for row in _read(RESULTS / "board_ways.csv") if row["hunting_mhz"] == "60"]
+    scatters = sorted({(row["governed"], row["locked"]) for row in rows}, key=lambda each: (float(each[1]), each[0]))
+    lines = []
+    for pj in ("0.75", "0.9"):
+        of = {(row["governed"], row["locked"]): row for row in rows if float(row["tensor_pj"]) == float(pj)}
+        lines.append(
+            (f"{pj} pJ", *(f"{_percent(of[each]['true'])} at {_percent(of[each]['time'])}" for each in scatters))
+        )
+    return _markdown(("tensor energy", *(f"{one} / {other} %" for one, other in scatters)), *lines)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "reproduce.md": {"answer": _answer, "headline": _headlines, "claims": _claims}
+    "reproduce.md": {"answer": _answer, "headline": _headlines, "seeds": _seeds, "claims": _claims},
+    "defaults.md": {"ways": _ways, "scatter": _scatter},
 }
 
 

@@ -7,7 +7,6 @@ kernel; the H100's is the H200's with the H100's published memory, so nothing of
     python experiments/benchmarks/gpu_prediction.py h200 h100  # prediction_<board>.csv, and what they come to
     python experiments/benchmarks/gpu_prediction.py h100 --before ../old   # and prediction_h100_before.csv by another
                                                                # checkout of this project, in the same call
-    python experiments/benchmarks/gpu_prediction.py h200 h100 --table  # only print the tables, from the result files
     python docs/make_figures.py prediction_h200                # the figure, from the result file
 """
 
@@ -62,16 +61,6 @@ WORDS = {
 }
 QUANTITIES = ("time_us", "energy_mj", "sm_mhz")
 COLUMNS = ("kernel", "family", *(f"{which}_{name}" for name in QUANTITIES for which in ("measured", "predicted")))
-HEAD = (
-    "| row | measured, us | predicted, us | error, % | measured, mJ | predicted, mJ | error, % | measured, MHz | "
-    "predicted, MHz | error, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-)
-
-FAMILY_HEAD = (
-    "| family | rows | time, % | energy, % | clock, % | before: time, % | energy, % | clock, % |\n"
-    "|---|--:|--:|--:|--:|--:|--:|--:|"
-)
-
 Errors = namedtuple("Errors", "time energy clock")
 Errors.__doc__ = "Predicted over measured, less 1, in percent: lists of one figure a kernel."
 
@@ -131,32 +120,15 @@ def mape(values) -> float:
     return statistics.fmean(map(abs, values))
 
 
-def table(board: str = "h200") -> str:
-    """The result file as Markdown, a line for each kernel and one for the mean absolute errors."""
-    lines = read(result(board))
-    off = errors(lines)
-    text = [HEAD]
-    for number, line in enumerate(lines):
-        cells = [line["kernel"]]
-        for name, values, digits in zip(QUANTITIES, off, (1, 2, 0)):
-            cells += [f"{float(line[f'{which}_{name}']):.{digits}f}" for which in ("measured", "predicted")]
-            cells.append(f"{values[number]:+.1f}")
-        text.append("| " + " | ".join(cells) + " |")
-    means = [cell for values in off for cell in ("", "", f"**{mape(values):.1f}**")]
-    text.append("| **mean absolute error** | " + " | ".join(means) + " |")
-    return "\n".join(text)
-
-
-def comparison(board: str) -> str:
-    """Mean absolute errors by family as Markdown, those of the spec before its calibration beside them."""
-    tables = [read(result(board, before)) for before in (False, True)]
-    names = list(dict.fromkeys(line["family"] for line in tables[0]))
-    text = [FAMILY_HEAD]
-    for family in (*names, None):
+def comparison() -> str:
+    """Mean absolute errors of each board by family of kernels, as Markdown."""
+    tables = [read(result(board)) for board in GOALS]
+    names = [f"{board.upper()}: {name}, %" for board in GOALS for name in PANELS]
+    text = [f"| family | kernels | {' | '.join(names)} |", "|---" + "|--:" * (1 + len(names)) + "|"]
+    for family in (*dict.fromkeys(line["family"] for line in tables[0]), None):
         chosen = [[line for line in lines if family in (None, line["family"])] for lines in tables]
         cells = [f"{mape(values):.1f}" for lines in chosen for values in errors(lines)]
-        label = family or "**all**"
-        text.append(f"| {label} | {len(chosen[0])} | " + " | ".join(cells) + " |")
+        text.append(f"| {family or '**all**'} | {len(chosen[0])} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
 
@@ -252,14 +224,10 @@ def write(board: str, path: Path) -> list:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("boards", nargs="+", choices=list(GOALS))
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("--before", metavar="CHECKOUT", help="also predict by the spec of another checkout")
     parser.add_argument("--as-before", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     for board in options.boards:
-        if options.table:
-            print(comparison(board), table(board), sep="\n\n")
-            continue
         print(f"{board}: {summary(board, write(board, result(board, options.as_before)))}", flush=True)
         if options.before:
             path = {"PYTHONPATH": str(Path(options.before) / "workflow")}
@@ -267,6 +235,8 @@ def main():
             subprocess.run(command, env=os.environ | path, check=True)
             print(ratios(board))
         print(families(read(result(board, options.as_before))))
+    if not options.as_before:
+        print(comparison())
 
 
 if __name__ == "__main__":

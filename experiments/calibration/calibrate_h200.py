@@ -1,7 +1,6 @@
 """What the energy probes say about the spec of the simulated H200, and how well the model fits the probes.
 
     python experiments/calibration/calibrate_h200.py            # experiments/results/calibration_h200.txt
-    python experiments/calibration/calibrate_h200.py --table    # only print the probes' table of docs/measured-gpus.md
 
 Reads energy_probes_h200.csv (gpu_energy.py); no kernel of the workload takes part. The figures are copied into
 gpu/specs/h200_sxm.yaml by hand, and a test holds them equal. Where no probe ran the fit keeps to the figures below,
@@ -136,6 +135,7 @@ def report() -> str:
         lines.append(f"  {point.probe:16} {point.power_w:6.1f} W {clocks}  {said}")
     errors = [abs(error) for error in fitted.power_error.values()]
     lines.append(f"mean absolute error of power, {len(errors)} probes: {100 * sum(errors) / len(errors):.1f} %")
+    lines += ["", table()]
     return "\n".join(lines) + "\n"
 
 
@@ -149,12 +149,8 @@ def _lines(tree, path=""):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("-o", "--output", default=str(RESULTS / REPORT))
     options = parser.parse_args()
-    if options.table:
-        print(table())
-        return
     text = report()
     write_text(options.output, text)
     print(text, end="")

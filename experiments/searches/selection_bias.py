@@ -54,7 +54,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu.clocks import Pair, clock_of, supported_core_mhz
 from kernel_dvfs.measurement.point import usual_s
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.search import race
@@ -177,24 +177,29 @@ def stop_line(ground: Ground, setting: Setting, seed: int) -> list[dict[str, Any
     return [{"setting": setting.name, "seed": seed} | row for row in rows]
 
 
-def ground_of(setting: Setting) -> tuple[Ground, Candidates]:
-    """The simulated GPU of the configuration, or a table of measurements, and what a guided search may ask for there.
-    Raises InputError without that table."""
+def setup_of(setting: Setting) -> tuple[Setup, list[Pair]]:
+    """The setup of the configuration with a setting's GPU, and the pairs of its sweep."""
     config = load(str(CONFIG)) | QUICK | {"gpu_overrides": dict(setting.overrides)}
     config |= {"grid": dict(setting.grid)} if setting.grid else {}
     with tempfile.TemporaryDirectory() as folder:
         planned = plan(config, folder)
         assert planned.setup, "a simulated GPU has a setup"
-        setup = read(planned.setup.write())
+        return read(planned.setup.write()), list(planned.pairs)
+
+
+def ground_of(setting: Setting) -> tuple[Ground, Candidates]:
+    """The simulated GPU of the configuration, or a table of measurements, and what a guided search may ask for there.
+    Raises InputError without that table."""
+    setup, pairs = setup_of(setting)
+    count = len(pairs)
     if setting.table:
         known, candidates = table_truth(TABLES / setting.table)
         count = len(known.pairs)
     else:
-        pairs, count = list(planned.pairs), len(planned.pairs)
         if setting.fine:
             clocks = [core for core in supported_core_mhz(setup.gpu["spec"]["clocks"]) if core >= FINE_FROM_MHZ]
-            mems = dict.fromkeys(pair.mem_mhz for pair in planned.pairs)
-            pairs += [Pair(core, mem) for mem in mems for core in clocks if Pair(core, mem) not in planned.pairs]
+            mems = dict.fromkeys(pair.mem_mhz for pair in pairs)
+            pairs = pairs + [Pair(core, mem) for mem in mems for core in clocks if Pair(core, mem) not in pairs]
         known = truth(setup, pairs)
         _, candidates = candidates_of(Context(setup, pairs[:count], AUTO_REPEATS, [0.0], "tied", None, {}))
     noise = NOISES[setting.noise](noise_of(setup.gpu["spec"], setup.measurement, known))

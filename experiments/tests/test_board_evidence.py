@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from experiments.calibration import board, top_of_curve
+from experiments.calibration import board, claims, top_of_curve
+from experiments.searches.selection_bias import Setting, setup_of
 from kernel_dvfs.gpu import spec as specs
+from kernel_dvfs.measurement.simulated import works
+from kernel_dvfs.measurement.target import Target
 
 
 def test_the_a4000_computes_a_large_product_as_fast_as_a_real_one():
-    """55.9 TFLOP/s, bf16, dense, 10240 cubed (GitHub, zzc0721/torch-performance-test-data, issue 97)."""
-    gpu = specs.resolve("rtx_a4000")
+    gpu, (real,) = specs.resolve("rtx_a4000"), board.products("RTX A4000").values()
     rate, core_mhz = board.product_rate(gpu, 10240)
-    assert rate == pytest.approx(55.9, rel=0.03)
+    assert rate == pytest.approx(real, rel=0.03)
     assert core_mhz < gpu["clocks"]["auto_core_mhz"] - 300, "its power limit is what holds it"
 
 
@@ -47,3 +49,51 @@ def test_kernels_of_an_application_share_a_fold_and_folds_are_of_like_size():
         sizes = np.bincount(folds, minlength=top_of_curve.FOLDS)
         assert sizes.min() > 0 and sizes.max() - sizes.min() <= 4
     assert (top_of_curve.folds_by_application(of, 0) != top_of_curve.folds_by_application(of, 1)).any()
+
+
+def test_less_energy_of_backward_products_is_of_nothing_else():
+    setup, _ = setup_of(Setting("board", 0))
+    less, changed = board.less_backward(setup, 0.7), 0
+    for name in ("forward", "backward"):
+        for (was, count), (now, again) in zip(
+            *(works(each, Target("pass", name)) for each in (setup, less)), strict=True
+        ):
+            is_product = name == "backward" and was.tensor_flop > 0
+            assert now == was._replace(energy_factor=0.7 if is_product else 1.0) and count == again
+            changed += is_product
+    assert 0 < changed < len(setup.targets["kernel"])
+
+
+def test_the_board_of_before_differs_in_every_figure_that_was_argued_anew():
+    before, now = (specs.resolve(board.GPU, claims.overrides(name)) for name in ("earlier", "default"))
+    for path in (
+        ("energy_pj", "tensor_bf16_flop"),
+        ("clocks", "auto_core_mhz"),
+        ("families", "gemm", "tensor_efficiency"),
+        ("governor", "hunting_mhz"),
+        ("governor", "auto_extra_power"),
+        ("noise", "offset_sd", "locked"),
+    ):
+        figures = []
+        for spec in (before, now):
+            for key in path:
+                spec = spec[key]
+            figures.append(spec)
+        assert figures[0] != figures[1], path
+
+
+def test_how_often_a_claim_holds_is_counted_over_the_studies_of_a_board():
+    def row(board_name, seed, energy, held):
+        verdicts = {number: "n" if number == "26" else "h" if int(number) in held else "d" for number in claims.CLAIMS}
+        headline = dict.fromkeys(claims.HEADLINE, energy)
+        return {"board": board_name, "seed": seed, **headline, **verdicts}
+
+    rows = [row("default", "7", "-16.5", {1, 2, 5}), row("default", "9", "-18.25", {2}), row("earlier", "7", "-9", {2})]
+    text = claims.summary(rows).splitlines()
+    assert text[0] == "| claim | earlier board, 1 seeds | default board, 2 seeds |"
+    assert text[2:5] == ["| 1 | never | 1 of 2 |", "| 2 | always | always |", "| 3 | never | never |"]
+    assert "| 26 | not testable | not testable |" in text
+    assert "| **hold, mean (least to most)** | 1 (1 to 1) | 2 (1 to 3) |" in text
+    assert "| repeated_energy_percent | -9 (-9 to -9) | -17.4 (-18.2 to -16.5) |" in text
+    order = [line.split(",")[:2] for line in claims.written(rows).splitlines()[1:]]
+    assert order == [["earlier", "7"], ["default", "7"], ["default", "9"]]

@@ -7,6 +7,7 @@ from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
+from kernel_dvfs.report.claims.chosen import PAPER_AUTO
 from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.workload import name_of_model
 
@@ -59,6 +60,26 @@ def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_do
     assert digest(grid={"core_mhz": "all", "mem_mhz": "all", "auto": True}) == base
     others = {digest(seed=2), digest(window_s=10), digest(windows=2), digest(warmup_s=1)}
     assert len(others) == 4 and base not in others
+
+
+def test_as_published_each_launch_chooses_by_itself_where_it_was_measured_by_itself(config, tmp_path):
+    def ties(**changed):
+        study = plan(config(**changed), str(tmp_path))
+        return study.ties("published/"), study.ties()
+
+    assert ties() == ("untied", "tied")
+    assert ties(ties="untied") == ("untied", "untied")
+    assert ties(search="guided") == ("tied", "tied"), "copies were measured for one another"
+
+
+def test_the_papers_table_has_copies_of_a_launch_at_different_clocks(config, tmp_path):
+    """Why: who pooled copies could not print these marks."""
+    marks, groups = {row: count for count, rows in PAPER_AUTO.items() for row in rows}, {}
+    for about in read(plan(config(), str(tmp_path)).setup.write()).targets["kernel"].values():
+        groups.setdefault(about["replicate_group"], []).append(about["row"])
+    del groups[None]
+    apart = [rows for rows in groups.values() if len({marks.get(row, 1) for row in rows}) > 1]
+    assert len(groups) == 8 and apart == [[10, 14], [19, 29, 44], [21, 30]]
 
 
 def test_a_setup_holds_the_iteration_in_order(config, tmp_path):

@@ -43,12 +43,12 @@ rule choose_schedule:
         walk=lambda wildcards, input: f"--walk={input.walk}" if input.walk else "",
         # not from `input`, since Snakemake does not look at what follows from inputs for a change
         walked=lambda wildcards: STUDY.walked(**dict(wildcards.items())),
-        ties=config["ties"],
+        ties=lambda wildcards: STUDY.ties(wildcards.procedure),
     run:
         asked_for = (wildcards.level, wildcards.scope, wildcards.objective)
         options = [f"--{name}={each}" for name, each in zip(("granularity", "scope", "objective"), asked_for)]
         options += filter(None, (params.slack, params.weights, params.walk))
-        choose_within(input.profile, output, log, *options)
+        choose_within(input.profile, output, log, params.ties, *options)
 
 
 # the least energy at every tolerated slowdown, as published: Figure 6
@@ -62,9 +62,9 @@ rule choose_frontier:
     localrule: True
     params:
         weights=[f"--weights={config['weights']}"] if config["weights"] else [],
-        ties=config["ties"],
+        ties=STUDY.ties(layout.PUBLISHED),
     run:
-        choose_within(input, output, log, "--frontier", *params.weights)
+        choose_within(input, output, log, params.ties, "--frontier", *params.weights)
 
 
 if STUDY.is_deployable:
@@ -102,7 +102,7 @@ if STUDY.is_mapped:
         params:
             pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),
-            ties=config["ties"],
+            ties=STUDY.ties(),
         shell:
             "{RUN} study headline-map --gpu {input.gpu:q} --pairs {params.pairs} --axes {params.axes:q} "
             "--ties {params.ties} --log {log:q} -o {output:q}"

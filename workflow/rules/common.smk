@@ -63,10 +63,10 @@ def within(log, *words):
 CHOOSING = threading.Lock()
 
 
-def choose_within(profile, output, log, *options):
+def choose_within(profile, output, log, ties, *options):
     """Choose clocks within this process: that takes milliseconds, the imports of another one a second."""
     with CHOOSING:
-        within(log, "choose", str(profile), *options, f"--ties={config['ties']}", f"--output={output}")
+        within(log, "choose", str(profile), *options, f"--ties={ties}", f"--output={output}")
 
 
 def measure_sweep(input, output, log, params):

@@ -164,10 +164,10 @@ rule choose_variant:
     localrule: True
     params:
         level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
-        ties=config["ties"],
+        ties=STUDY.ties(layout.PUBLISHED),
     run:
         options = (f"--granularity={params.level}", "--scope=global", "--objective=waste", "--slack=0")
-        choose_within(input, output, log, *options)
+        choose_within(input, output, log, params.ties, *options)
 
 
 rule validate_variant:

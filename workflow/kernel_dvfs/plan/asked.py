@@ -272,6 +272,16 @@ class Study(layout.Folder):
         always = [layout.STRICT, *self.pass_schedules]
         return [self.schedule(layout.published(name)) for name in sorted({*always, *self.schedules})]
 
+    def ties(self, procedure: str = "") -> str:
+        """Whether copies of a launch share data and clocks, as `choose` takes it. procedure: not "", as published.
+
+        As configured, but as published not: of the eight groups of copies in the paper's Table 1 three have different
+        marks (rows 10 and 14, 21 and 30, 44 and its two), so each launch chose by itself. A guided search measures
+        copies for one another, which leaves no choice.
+        """
+        by_itself = bool(procedure) and self.options["search"] == "exhaustive"
+        return "untied" if by_itself else self.options["ties"]
+
     def validation(self, names: Iterable[str]) -> list[str]:
         """The records of the repeats that validate schedules."""
         return [f"{self.folder}/{path}" for name in names for path in layout.fresh_repeats(name, self.repeats)]

@@ -19,6 +19,8 @@ from kernel_dvfs.shape import fault
 PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
 # the GPU and the workload that it is of, and its changes of energy and time there, measured again
 PAPER_STUDY, PAPER_POINT = ("RTX 3080 Ti", "gpt3-xl-b40-tp1"), (PAPER_PERCENT["kernel"], 0.6)
+# what the strict choice claimed there, by a third-party summary
+PAPER_CLAIMED_PERCENT = -15.64
 # what the headline's band is called that varies all that nobody has measured
 ALL_TOGETHER = "all together"
 _OBJECTIVES = {
@@ -27,6 +29,11 @@ _OBJECTIVES = {
     "energy": "the least energy, however long it takes",
 }
 _SCOPES = {"single": "one pair for all", "local": "each on its own", "global": "all together"}
+
+
+def is_papers(subject: str, workload: str) -> bool:
+    """Whether a study is of the paper's GPU (simulated or not) and workload, so that its figures may stand beside."""
+    return subject.endswith(PAPER_STUDY[0]) and workload == PAPER_STUDY[1]
 
 
 def in_words(percent: float, quantity: str) -> str:

@@ -13,7 +13,7 @@ from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.claims import claim as evidence
 from kernel_dvfs.report.claims.claim import LOWER_SHARE, VISIBLE_PERCENT, NotTestable, Number, claim
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import PAPER_PERCENT
+from kernel_dvfs.report.words import PAPER_CLAIMED_PERCENT, PAPER_PERCENT
 from kernel_dvfs.workload.workload import launch_order
 
 # --- the headline -----------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ PASS_ENERGY = {">=": PAPER_PERCENT["pass"] - 0.5, "<=": PAPER_PERCENT["pass"] + 
 # move by more between batches (its Fig. 7).
 KERNEL_ENERGY = {">=": PAPER_PERCENT["kernel"] - 2, "<=": PAPER_PERCENT["kernel"] + 2}
 KERNEL_TIME = {"<=": 0.6 + 0.5}  # that time is lost is the paper's finding: less of it is no contradiction, more is
-CLAIMED_ENERGY = {">=": -15.64 - 2, "<=": -15.64 + 2}
+CLAIMED_ENERGY = {">=": PAPER_CLAIMED_PERCENT - 2, "<=": PAPER_CLAIMED_PERCENT + 2}
 CLAIMED_TIME = {">=": -0.5, "<=": 0.5}  # strict, so no time
 
 # Why a claim differs, where one cause stands behind several.
@@ -32,10 +32,12 @@ UNMEASURED = (
     "highest clock at auto); table headline_band has what they are worth"
 )
 KNIFE_EDGE = (
-    "near its power cap the simulated board runs a pass at auto no faster than at 1890 MHz, whose voltage is lower; "
-    "whether that clock is a little ahead of auto or behind it decides the pass level. Backward products that draw "
-    "less power than forward ones (power that depends on data, arXiv 2409.18324) would explain claims 1 to 4 together: "
-    "a hypothesis, and not in the model"
+    "what makes the paper's passes slower at 1890 MHz than at auto is missing: the simulated board, near its power "
+    "cap, is a little faster there, at less voltage; a tenth of a percent of time decides"
+)
+BACKWARD = (
+    "missing may be power that depends on data (arXiv 2409.18324): with products of 0.7 times the energy the simulated "
+    "backward pass would be slower at 1890 MHz than at auto, but nobody has measured that"
 )
 
 
@@ -88,6 +90,7 @@ def claimed(results: Results) -> Iterator[Number]:
 SIMILAR_SHARE = 1 / 3  # gains are similar where they differ by at most this share of the paper's
 SMALL_DELAY_PERCENT = 5.0  # a slowdown limit as users of tools with one set it (EAR: 5 %)
 LOWEST_MEMORY_MHZ = (405, 810)
+PASS_LOCAL = "pass-local-waste-slack0"
 FOLD = {"mem_mhz": 405, "above_core_mhz": 420, "becomes_mhz": 810}
 
 
@@ -96,7 +99,8 @@ FOLD = {"mem_mhz": 405, "above_core_mhz": 420, "becomes_mhz": 810}
     "Six clock pairs fall into the forward pass's waste square, all with similar small gains",
     "5",
     paper="6 pairs; gains not known",
-    cause=KNIFE_EDGE,
+    cause="without noise six pairs are in it, 1890 and 2100 MHz at three memory clocks, but only 1890 MHz saves much: "
+    "the voltage near the top was measured on kernels without tensor cores",
 )
 def square(results: Results) -> Iterator[Number]:
     rows = _pass(results, "forward")
@@ -116,17 +120,18 @@ def square(results: Results) -> Iterator[Number]:
         yield Number("pairs that lower no clock, so scatter", (~_lowers(inside).any(axis=1)).sum())
 
 
-@claim(3, "In the backward pass every lower clock loses time, so strict keeps auto", "5", cause=KNIFE_EDGE)
+@claim(3, "In the backward pass every lower clock loses time, so strict keeps auto", "5", cause=BACKWARD)
 def backward_keeps_auto(results: Results) -> Iterator[Number]:
     lower = _lower(_pass(results, "backward"))
     if lower.empty:
         raise NotTestable("no pair of the backward pass ran at a lower clock than auto; widen the grid")
-    taken = _lowers(evidence.chosen(results, PASS_STRICT, "pass").loc[["backward"]])
+    # of the pass by itself: in a global choice the forward pass's gain would pay for a loss here
+    taken = _lowers(evidence.chosen(results, PASS_LOCAL, "pass").loc[["backward"]])
     yield Number("fastest pair with a lower clock: time", lower.time_change.min(), "%", {">": 0})
     yield Number("clocks that strict lowers", taken.to_numpy().sum(), "", {"=": 0})
 
 
-@claim(4, "Some backward pairs save energy at a small delay: relaxed is wiser there", "5", cause=KNIFE_EDGE)
+@claim(4, "Some backward pairs save energy at a small delay: relaxed is wiser there", "5", cause=BACKWARD)
 def relaxed_is_wiser(results: Results) -> Iterator[Number]:
     lower = _lower(_pass(results, "backward"))
     saving = lower[(lower.time_change > 0) & (lower.energy_change <= -VISIBLE_PERCENT)]

@@ -47,7 +47,7 @@ from kernel_dvfs.report.page.tables import (
     table,
 )
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import PAPER_POINT, PAPER_STUDY, in_words
+from kernel_dvfs.report.words import PAPER_POINT, in_words, is_papers
 
 Made = TypeVar("Made")
 
@@ -189,10 +189,8 @@ def _plane(results: Results, found: Answer, headline: Rows | None) -> Plane | No
                 for quantity in ("energy", "time")
             )
             changes.append((f"{number(row['slack_percent']):g} % longer", energy, time))
-    is_papers = all(
-        name.endswith(own) for name, own in zip((results.gpu["name"], results.workload["name"]), PAPER_STUDY)
-    )
-    return plane(changes, PAPER_POINT if is_papers else None, found.how, joined=True)
+    beside = is_papers(results.gpu["name"], results.workload["name"])
+    return plane(changes, PAPER_POINT if beside else None, found.how, joined=True)
 
 
 def _command(gpu: Mapping[str, Any], to_work: Deployment) -> tuple[str, str] | None:
