@@ -5,6 +5,7 @@ Nothing is imported before it is asked for: the pipeline and the serving study a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,12 +22,16 @@ class Kind(NamedTuple):
     report: str  # package whose modules `tables` and `figures` declare what is made
     reader: tuple[str, str]  # (module, class) of what reads a folder; the class takes the folder
     schema: str  # how the `schema` of its study.json begins; "": it has none
+    page: str = ""  # module whose `make` takes a folder and makes its page; "": that of a GPU's study
 
 
 KINDS = {
     "gpu": Kind("kernel_dvfs.report", ("kernel_dvfs.report.results", "Results"), ""),
     "pipeline": Kind(
-        "kernel_dvfs_pipeline.report", ("kernel_dvfs_pipeline.study", "PipelineStudy"), "kernel-dvfs/pipeline-study/"
+        "kernel_dvfs_pipeline.report",
+        ("kernel_dvfs_pipeline.study", "PipelineStudy"),
+        "kernel-dvfs/pipeline-study/",
+        "kernel_dvfs_pipeline.report.page",
     ),
     "serving": Kind(
         "kernel_dvfs_serving.report", ("kernel_dvfs_serving.study", "ServingStudy"), "kernel-dvfs/serving/"
@@ -39,6 +44,14 @@ def outputs(kind: str) -> Outputs:
     """Every table and figure of a kind of study."""
     modules = [import_module(f"{KINDS[kind].report}.{name}") for name in ("tables", "figures")]
     return Outputs(modules[0].OUTPUTS | modules[1].OUTPUTS)
+
+
+def page_of(folder: str | Path) -> Callable[[str | Path], tuple[str, list[str]]] | None:
+    """What makes the page of a study that has one of its own: folder -> (HTML, what is missing)."""
+    if not (Path(folder) / "study.json").is_file() or not (module := KINDS[kind_of(folder)].page):
+        return None
+    found: Callable[[str | Path], tuple[str, list[str]]] = import_module(module).make
+    return found
 
 
 def kind_of(folder: str | Path) -> str:

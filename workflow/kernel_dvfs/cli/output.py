@@ -166,9 +166,7 @@ def checked(output: Output, given: dict) -> dict:
 def add_report(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs report results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    parser.add_argument(
-        "folder", metavar="FOLDER|P.parquet", help="results/<gpu>/<workload>, results/comparison, or a profile"
-    )
+    parser.add_argument("folder", metavar="FOLDER|P.parquet", help="a study's folder, results/comparison, or a profile")
     parser.add_argument("schedule", nargs="?", metavar="S.json", help="for a profile: the schedule chosen from it")
     parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
     parser.add_argument(
@@ -194,6 +192,7 @@ def run_report(options: Namespace) -> None:
     if folder.suffix == ".parquet" or options.schedule:
         _schedule(options)
         return
+    from kernel_dvfs import registry
     from kernel_dvfs.report.page import comparison_page, study_page
 
     left_out = tuple(filter(None, options.without.split(",")))
@@ -202,6 +201,8 @@ def run_report(options: Namespace) -> None:
         _check_metrics(folder, options.prometheus, is_comparison)
     if is_comparison:
         html, missing = comparison_page.make(folder)
+    elif (own := registry.page_of(folder)) is not None:
+        html, missing = own(folder)
     else:
         html, missing = study_page.make(folder, left_out, options.usd_per_kwh, options.co2_g_per_kwh)
     page = Path(options.output or folder / "report.html")
