@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,8 @@ def _demo_of_study(options: Namespace, folder: Path) -> Path:
     began = time.monotonic()
     sweep = api.simulate(options.gpu, folder)
     print(f"measured (simulated): {sweep.kernels} kernels at {sweep.pairs} clock pairs -> {sweep.profile}")
-    schedule = api.refine(sweep)[0]
+    schedule = api.refine(sweep, say=_in_one_line)[0]
+    _in_one_line("")
     print(f"chosen: {api.summary(schedule)}")
     checked = api.validate(sweep, schedule, options.repeats)
     print(f"{checked.words()}: {'slower' if checked.time_mean > 0 else 'no slower'} than auto on average")
@@ -97,6 +99,12 @@ def _demo_of_study(options: Namespace, folder: Path) -> Path:
     print(f"written: {folder / 'schedule.json'} and the page {page} ({time.monotonic() - began:.0f} s in all)")
     print("next: `kernel-dvfs devices` says what your own GPU could do")
     return page
+
+
+def _in_one_line(said: str) -> None:
+    """How far it is, over what was said before; nothing where nobody watches."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{said.partition(';')[0]}", end="", file=sys.stderr, flush=True)
 
 
 def _demo_of_step(options: Namespace, folder: Path) -> Path:
@@ -406,8 +414,6 @@ def add_deployable(parser: ArgumentParser) -> None:
 
 def run_deployable(options: Namespace) -> None:
     """Run the command. Raises InputError."""
-    import sys
-
     from kernel_dvfs.choice.schedule_file import read_schedule
     from kernel_dvfs.layout import DEPLOYABLE, iteration_name
     from kernel_dvfs.sequence.changes import Timing
