@@ -68,7 +68,7 @@ def add_demo(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--step", action="store_true", help="instead, the page of a PyTorch step measured on a real H200, which ships"
     )
-    parser.add_argument("-o", "--output", default="demo", metavar="FOLDER", help="where files go (default: demo)")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="where files go (default: demo, demo-step)")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
@@ -76,7 +76,9 @@ def run_demo(options: Namespace) -> None:
     """Say each step and its answer; leave profile.parquet, schedule.json and report.html."""
     from pathlib import Path
 
-    page = (_demo_of_step if options.step else _demo_of_study)(options, Path(options.output))
+    page = (_demo_of_step if options.step else _demo_of_study)(
+        options, Path(options.output or ("demo-step" if options.step else "demo"))
+    )
     if options.open:
         import webbrowser
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import HEADLINE_ENDS, PUBLISHED
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, tables, words
@@ -90,8 +91,8 @@ def fig2_desirability(results: Results) -> p9.ggplot:
         + p9.scale_y_continuous(expand=(0, 0), breaks=[-20, 0, 20])
         + p9.coord_fixed()
         + p9.labs(
-            title="What EDP rewards, and what waste rewards",
-            subtitle=f"By definition, no data (study: {results.subject}).\nBetter: darker; waste: lower left only",
+            title="EDP buys energy with time, waste does not",
+            subtitle=f"By definition, no data (study: {results.subject})",
             x=style.TIME_CHANGE,
             y=style.ENERGY_CHANGE,
             fill="score, %\n(positive: rewarded)",
@@ -334,27 +335,35 @@ SCOPES = ("global", "local")
 
 # slacks are sampled a hair off the limits of what is feasible
 _STRICT_PERCENT = 1e-3
+# most of what a slowdown buys is bought by here, percent; the table has the rest
+_MOST_PERCENT = 6.0
+_AGAIN, _PAPERS = "measured again", "the paper"
 
 
 @OUTPUTS.figure(
     "Relaxed waste: claimed change of energy (negative = saved) over the tolerated slowdown, limits kept by "
-    "each kernel (local) or by the iteration (global); dotted line: strict, no time lost",
+    "each kernel (local) or by the iteration (global), as far as 6 %; dotted line: strict, no time lost; the strict "
+    "choice measured again, and the paper's",
     title="Figure 6. Claimed energy over tolerated slowdown",
-    text="Choosing for all kernels together (global) beats choosing for each by itself (local). Claimed, so "
-    "optimistic: the same noisy data selected the clocks.",
+    text="Choosing for all kernels together (global) beats choosing for each by itself (local). The lines are claimed, "
+    "so optimistic: the same noisy data selected the clocks. The table has larger slowdowns.",
     section="published",
     place=3,
     procedure=PUBLISHED,
     of_choice=True,
-    inputs=lambda plan: [f"{plan.folder}/tables/relaxed.csv"],
+    inputs=lambda plan: [
+        f"{plan.folder}/tables/{name}.csv" for name in ("relaxed", *(["validation"] if plan.is_compared else []))
+    ],
 )
 def fig6_relaxed_waste(results: Results) -> p9.ggplot:
-    """From the table `relaxed`; points without a schedule (infeasible) are absent."""
+    """From the table `relaxed`; points without a schedule (infeasible) are absent. From `validation` the strict choice
+    measured again, where it was."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
     frame = claimed(results.table("relaxed"))
+    frame = frame[frame.slack_percent <= max(_MOST_PERCENT, frame.slack_percent.min())]
     strict = frame[frame.slack_percent.abs() < _STRICT_PERCENT]
     # a line needs two points
     alone = ~frame.scope.duplicated(keep=False)
@@ -362,10 +371,10 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
     kept = dict(zip(strict.scope, strict.energy_change_percent))
     scopes = list(frame.scope.cat.categories)
     labels = [f"{scope} (strict: {kept[scope]:+.1f} %)" if scope in kept else scope for scope in scopes]
-    return (
+    plot = (
         p9.ggplot(frame, p9.aes("slack_percent", "energy_change_percent"))
-        + p9.aes(color="scope", linetype="scope", shape="scope")
         + p9.geom_vline(xintercept=0, linetype="dotted", size=0.5)
+        + p9.aes(color="scope", linetype="scope", shape="scope")
         + p9.geom_line(data=lines[lines.scope == "global"], size=0.7)
         # a kernel by itself goes from one clock to the next
         + p9.geom_step(data=lines[lines.scope == "local"], direction="hv", size=0.7)
@@ -375,7 +384,7 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(scopes)), labels=labels)
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(scopes)), labels=labels)
         + p9.labs(
-            title="Claimed energy over tolerated slowdown",
+            title=_bought(frame),
             subtitle=style.subtitle(results, "down"),
             x="tolerated slowdown, % (negative: faster than auto)",
             y="claimed change of energy, %\n(negative: saved)",
@@ -386,6 +395,50 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
         + style.keys(color="", shape="", linetype="")
         + style.theme(3.0)
     )
+    beside = _beside(results)
+    if len(beside):
+        plot += p9.geom_point(
+            p9.aes("time", "energy"), beside, inherit_aes=False, shape="*", size=3.4, color=style.INK
+        ) + p9.geom_text(
+            p9.aes("time", "energy", label="name"),
+            beside,
+            inherit_aes=False,
+            ha="left",
+            nudge_x=0.2,
+            nudge_y=0.8,
+            size=style.SMALL_PT,
+        )
+    return plot
+
+
+def _bought(frame: pd.DataFrame) -> str:
+    """The figure's message: what no time and a little more of it buy, of all kernels together."""
+    together = frame[frame.scope == "global"]
+    near = {
+        percent: own.energy_change_percent.iloc[0]
+        for percent in (0.0, 2.0)
+        if len(own := together[(together.slack_percent - percent).abs() < _STRICT_PERCENT])
+    }
+    if len(near) < 2:
+        return "Claimed energy over tolerated slowdown"
+    return f"Claimed: {near[0.0]:+.1f} % energy at no time lost, {near[2.0]:+.1f} % at 2 % more"
+
+
+def _beside(results: Results) -> pd.DataFrame:
+    """time and energy, percent, and name of what stands beside the claims: the strict choice measured again, where it
+    was, and the paper's of the same GPU and workload."""
+    import pandas as pd
+
+    rows = []
+    try:
+        again = results.table("validation").set_index("quantity").fresh_change_percent
+        rows.append((again["time"], again["energy"], _AGAIN))
+    except InputError:
+        pass  # of a table, and of a study that is not through
+    names = results.subject, results.workload["name"]
+    if all(name.endswith(own) for name, own in zip(names, words.PAPER_STUDY)):
+        rows.append((words.PAPER_POINT[1], words.PAPER_POINT[0], _PAPERS))
+    return pd.DataFrame(rows, columns=["time", "energy", "name"])
 
 
 def claimed(table: pd.DataFrame) -> pd.DataFrame:
@@ -509,7 +562,8 @@ def headline_map(results: Results) -> p9.ggplot:
             y="DRAM traffic of dense products,\ntimes each operand once",
             fill="change of energy, %\n(negative: saved)",
             caption=f"Strict: no time lost. Contours: every {_CONTOUR_PERCENT:g} points; the paper's "
-            f"{PAPER_PERCENT:g} %: {reached}.\nTruth of the model without noise, exact choice.",
+            f"{PAPER_PERCENT:g} %: {reached}.\n"
+            "Truth of the model without noise, exact choice. Why the default is there: docs/defaults.md.",
         )
         + style.theme(2.9, style.WIDE)
         + p9.theme(legend_key_width=110, legend_key_height=7)
