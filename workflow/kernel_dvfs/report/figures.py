@@ -204,7 +204,7 @@ _LANES = 0.5  # share of a row that its sections are spread over
     "Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference "
     "point), by kind: orders of magnitude apart even within a kind; numbers: kernels that coincide",
     title="Figure 5. Where time and energy go",
-    text="One launch of each kernel at auto clocks.",
+    text="One launch of each kernel at auto clocks; area: its share of an iteration.",
     section="kernels",
 )
 def fig5_kernels(results: Results) -> p9.ggplot:
@@ -226,11 +226,13 @@ def fig5_kernels(results: Results) -> p9.ggplot:
         + p9.facet_wrap("quantity", scales="free_x")
         + p9.scale_x_log10(expand=(0.1, 0), breaks=decades, labels=lambda values: [f"{value:g}" for value in values])
         + p9.scale_y_continuous(breaks=list(rows.values()), labels=list(rows), expand=(0, 0.6))
+        + p9.scale_size_area(max_size=4.5, guide=None)
         + p9.labs(
-            title=f"One launch of each kernel at {_clocks(results)} clocks",
-            subtitle=style.subtitle(results, "left"),
+            title=_costliest(frame),
+            subtitle=f"{results.subject}, {results.workload['name']}, {_clocks(results)} clocks",
             x="of one launch (logarithmic)",
-            caption=f"Numbers: how many kernels coincide. {len(costs(results)) // 2} kernels in all.",
+            caption="Area: share of an iteration, with all launches. Numbers: how many\n"
+            f"kernels coincide, of {len(costs(results)) // 2}.",
         )
         + style.theme(1.55 + 0.2 * ((len(sections) + 1) // 2) + _ROW_INCHES * len(rows))
         + p9.theme(axis_title_y=p9.element_blank(), panel_spacing_x=0.05)
@@ -241,19 +243,26 @@ def fig5_kernels(results: Results) -> p9.ggplot:
             p9.aes(label="count"), many, size=style.SMALL_PT - 1, ha="left", nudge_x=0.15, color=style.INK
         )
     if not sections:
-        return plot + p9.geom_point(shape="o", fill="none", color=style.SERIES[0], size=1.4, stroke=0.5)
+        return plot + p9.geom_point(p9.aes(size="share"), shape="o", fill="none", color=style.SERIES[0], stroke=0.5)
     frame["section"] = pd.Categorical(frame.section, sections)
     return (
         plot
-        + p9.geom_point(p9.aes(color="section", shape="section"), fill="none", size=1.4, stroke=0.5)
+        + p9.geom_point(p9.aes(color="section", shape="section", size="share"), fill="none", stroke=0.5)
         + p9.scale_color_manual(style.cycle(style.SERIES, len(sections)))
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(sections)))
         + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape")})
     )
 
 
+def _costliest(frame: pd.DataFrame) -> str:
+    """The figure's message: the kind that takes most of the energy."""
+    shares = frame[frame.quantity == ENERGY].groupby("kind").share.sum()
+    return f"{shares.idxmax()}: {100 * shares.max():.0f} % of the energy"
+
+
 def costs(results: Results) -> pd.DataFrame:
-    """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value.
+    """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value of
+    one launch, share (of the quantity in an iteration, with all launches).
 
     kind: the name of the kernel's row, or the operation of a captured step's; also of a measured table that has rows of
     Table 1 under their ids; of another table, the program it names before `::`, else the kernel itself.
@@ -269,16 +278,20 @@ def costs(results: Results) -> pd.DataFrame:
             "row": [kernel["row"] for kernel in known],
             "kind": [_kind(kernel) for kernel in known],
             "section": [kernel["section"] for kernel in known],
+            "launches": points.launches_per_iteration.to_numpy(),
             TIME: 1e3 * points.time_s.to_numpy(),
             ENERGY: points.energy_j.to_numpy(),
         }
     )
     ordered = kernels.sort_values("row", kind="stable").drop(columns="row")
-    return ordered.melt(["kind", "section"], [TIME, ENERGY], var_name="quantity")
+    frame = ordered.melt(["kind", "section", "launches"], [TIME, ENERGY], var_name="quantity")
+    whole = frame.launches * frame.value
+    return frame.assign(share=whole / whole.groupby(frame.quantity).transform("sum")).drop(columns="launches")
 
 
 def together(frame: pd.DataFrame) -> pd.DataFrame:
-    """`frame` with points that would cover each other as one: `count` of them, value their geometric mean.
+    """`frame` with points that would cover each other as one: `count` of them, value their geometric mean, share their
+    sum.
 
     Points of a kind, section and quantity coincide if no gap between neighbours is wider than a marker.
     """
@@ -290,10 +303,12 @@ def together(frame: pd.DataFrame) -> pd.DataFrame:
         logs = np.log10(panel.value)
         marker = _MARKER * max(logs.max() - logs.min(), 1.0)
         for (kind, section), own in panel.fillna({"section": ""}).groupby(["kind", "section"], sort=False):
-            ordered = np.sort(np.log10(own.value.to_numpy()))
-            for near in np.split(ordered, np.flatnonzero(np.diff(ordered) > marker) + 1):
-                rows.append((kind, section or None, quantity, 10 ** near.mean(), len(near)))
-    return pd.DataFrame(rows, columns=["kind", "section", "quantity", "value", "count"])
+            own = own.sort_values("value")
+            ordered, shares = np.log10(own.value.to_numpy()), own.share.to_numpy()
+            cuts = np.flatnonzero(np.diff(ordered) > marker) + 1
+            for near, share in zip(np.split(ordered, cuts), np.split(shares, cuts)):
+                rows.append((kind, section or None, quantity, 10 ** near.mean(), len(near), share.sum()))
+    return pd.DataFrame(rows, columns=["kind", "section", "quantity", "value", "count", "share"])
 
 
 def decades(limits: tuple[float, float]) -> list[float]:
