@@ -4,9 +4,11 @@ A test holds the committed pages to what this makes.
 """
 
 import argparse
+import collections
 import re
 import sys
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -24,8 +26,7 @@ def pages() -> dict:
     return {
         "configuration.md": _NOTE + configuration(),
         "commands.md": _NOTE + commands(),
-        "records.md": _NOTE + records(),
-        "results.md": _NOTE + results(),
+        "results.md": _NOTE + results() + records(),
     }
 
 
@@ -63,14 +64,14 @@ def _value(value) -> str:
 
 
 def configuration() -> str:
-    """Every key with its shipped value, what is allowed, and the comment of config.yaml."""
+    """Every key with its shipped value and the comment of config.yaml; where it has none, with what is allowed."""
     text = (ROOT / "config.yaml").read_text("utf-8")
     shipped = yaml.safe_load(text)
     schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text("utf-8"))
     parts = [
         "# Configuration\n\nThe keys of `config.yaml`. Any can be given as `--config key=value` or in a file "
         "(`--configfile mine.yaml`) that names only what differs. An unknown key or an impossible value is refused in "
-        "one line. A comment often speaks of the keys below it as well.\n"
+        "one line that says what is allowed. A comment often speaks of the keys below it as well.\n"
     ]
     for title, keys in _sections(text):
         parts.append(f"\n## {title}\n\n")
@@ -78,10 +79,12 @@ def configuration() -> str:
         for key, comment in keys:
             own = schema["properties"][key]
             inner = own.get("properties")
-            rows.append((f"`{key}`", "" if inner else _value(shipped[key]), _allowed(own), comment))
+            rows.append((f"`{key}`", "" if inner else _value(shipped[key]), comment or _allowed(own)))
             for name, child in (inner or {}).items():
-                rows.append((f"`{key}.{name}`", _value(shipped[key][name]), _allowed(child), _inner(text, key, name)))
-        parts.append(_table(("key", "shipped", "allowed", "meaning"), rows))
+                # an inner key is told of where it is named in the comment of its group
+                said = _inner(text, key, name) or ("" if name in comment else _allowed(child))
+                rows.append((f"`.{name}`", _value(shipped[key][name]), said))
+        parts.append(_table(("key", "shipped", "meaning"), rows))
     return "".join(parts)
 
 
@@ -126,31 +129,67 @@ def _allowed(schema: dict) -> str:
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
+# what the rules call, beside what is not listed at all: one line each, since --help says the rest
+_BY_RULES = ("measure compare", "measure sweep", "measure search", "measure aggregate", "study deployable")
+_BY_RULES += ("study headline-map", "pipeline solve")
+
 
 def commands() -> str:
-    """Every command of kernel-dvfs with its options."""
+    """Every command of kernel-dvfs with its options; those that several commands share, once."""
     from kernel_dvfs.cli import LOG
     from kernel_dvfs.cli.arguments import arguments_of
     from kernel_dvfs.cli.main import every_command
 
-    found = every_command()
+    every = every_command()
+    found = {name: each for name, each in every.items() if each.listed and name not in _BY_RULES}
+    arguments = {name: arguments_of(command) for name, command in found.items()}
+    rows = {name: [_option(each) for each in own.actions] for name, own in arguments.items()}
     parts = [
         "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
-        f"Every command takes `--log FILE`: {LOG}.\n"
+        f"Every command takes `--log FILE`: {LOG}. A star marks what must be given.\n"
     ]
-    for name, command in found.items():
-        if not command.listed:
-            continue
-        arguments = arguments_of(command)
-        parts.append(f"\n## {name}\n\n{_cell(command.help[0].upper() + command.help[1:])}.\n\n")
-        rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in arguments.actions]
-        parts.append(_table(("option", "required", "meaning"), rows))
-        if arguments.epilog:
-            parts.append(f"\n{_epilog(arguments.epilog)}\n")
-    parts.append("\n## Called by rules alone\n\n")
-    rows = [(f"`{name}`", command.help) for name, command in found.items() if not command.listed]
-    parts.append(_table(("command", "what it does"), rows))
+    for title, names in _families(found).items():
+        used = collections.Counter(row for name in names for row in rows[name])
+        shared = [row for row, count in used.items() if count > 1]
+        for name in names:
+            command, epilog = found[name], arguments[name].epilog
+            help_ = command.help[0].upper() + command.help[1:]
+            parts.append(f"\n## {name}\n\n{_cell(help_ if help_.endswith('?') else help_ + '.')}")
+            parts.append(f" {_epilog(epilog)}\n" if epilog else "\n")
+            parts.append(_list([row for row in rows[name] if row not in shared]))
+            also = ", ".join(
+                f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in shared if row in rows[name]
+            )
+            parts.append(f"\n[Shared]({_anchor(title)}): {also}.\n" if also else "")
+        parts.append(f"\n## {title}\n{_list(shared)}" if shared else "")
+    parts.append("\n## Called by rules\n\n")
+    rules = [(f"`{name}`", command.help) for name, command in every.items() if name not in found]
+    parts.append(_table(("command", "what it does"), rules))
     return "".join(parts)
+
+
+def _families(found: Iterable[str]) -> dict[str, list[str]]:
+    """{heading of the options that its commands share: names}: those of pipelines, of serving, and the others."""
+    families = collections.defaultdict(list)
+    for name in found:
+        group = name.partition(" ")[0]
+        of = f"{group} commands" if group in ("pipeline", "serving") else "the commands above"
+        families[f"Shared by {of}"].append(name)
+    return families
+
+
+def _anchor(title: str) -> str:
+    return "#" + title.lower().replace(" ", "-")
+
+
+def _list(rows: list) -> str:
+    lines = [f"* {_cell(name)}: {_cell(text)}\n" if text else f"* {_cell(name)}\n" for name, text in rows]
+    return "\n" + "".join(lines) if lines else ""
+
+
+def _option(action: argparse.Action) -> tuple[str, str]:
+    text = (action.help or "").replace("%%", "%").replace("%(default)s", str(action.default))
+    return _names(action) + (" *" if action.required and action.option_strings else ""), text
 
 
 def _names(action: argparse.Action) -> str:
@@ -162,53 +201,56 @@ def _names(action: argparse.Action) -> str:
     return "`" + ", ".join(action.option_strings) + (f" {value}" if value else "") + "`"
 
 
-def _required(action: argparse.Action) -> bool:
-    return action.required
-
-
-def _help(action: argparse.Action) -> str:
-    text = (action.help or "").replace("%%", "%")
-    return text.replace("%(default)s", str(action.default))
-
-
 def _epilog(text: str) -> str:
     what, colon, command = text.partition("example: ")
-    return f"{_cell(what)} Example: `{command}`".strip() if colon else _cell(text)
+    return f"{_cell(what)} `{command}`".strip() if colon else _cell(text)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
 def records() -> str:
-    """The fields that every record must have, as the reader checks them."""
+    """The fields that every record must have, as the reader checks them: a row a group."""
     from kernel_dvfs.measurement import record
 
     parts = [
-        "# Records\n\nOne JSON file a measurement, written whole or not at all. Raw units: us, mJ, mW, MHz, s, C. "
-        "A file that breaks one of these rules, or belongs to another setup, is refused with its name.\n"
+        "\n## Records\n\nOne JSON file a measurement, in raw units: us, mJ, mW, MHz, s, C. A file that breaks one of "
+        "these rules, or belongs to another setup, is refused with its name. A field with `?` may be missing; one "
+        "without words is a text.\n"
     ]
     kinds = (
-        ("A point", record.POINT, "`measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
-        ("Left out", record.SKIPPED, "in place of a point, where `skip_capped` left it out", record.SkippedRecord),
-        ("A comparison", record.COMPARISON, "auto, chosen, chosen, auto of targets", record.ComparisonRecord),
+        (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
+        ("A point of a real GPU holds besides", record.OfRealGpu),
+        (f"`{record.SKIPPED}`, in place of a point that `skip_capped` left out", record.SkippedRecord),
+        (
+            f"`{record.COMPARISON}`: auto, chosen, chosen, auto of targets, each with what a point has",
+            record.ComparisonRecord,
+        ),
     )
-    for title, schema, where, kind in kinds:
-        rows = _table(("field", "must be"), _fields(kind))
-        parts.append(f"\n## {title}: `{schema}`\n\n{where}\n\n{rows}")
-    rows = _table(("field", "must be"), _fields(record.OfRealGpu))
-    parts.append(f"\n## A point of a real GPU holds besides\n\n{rows}")
+    for title, kind in kinds:
+        parts.append(f"\n{title}:\n\n{_table(('group', 'fields'), _groups(kind))}")
     return "".join(parts)
 
 
+def _groups(kind: object) -> list[tuple[str, str]]:
+    """A row a group of fields: (its path, its fields with what each must be). The points of a comparison are points."""
+    rows: dict[str, list[str]] = {}
+    for path, must in _fields(kind):
+        group, _, name = path.rpartition(".")
+        if not group.startswith("comparisons[].points[]"):
+            rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must not in ("a text", "") else ""))
+    return [(f"`{group}`" if group else "", ", ".join(fields).replace(") (", ", ")) for group, fields in rows.items()]
+
+
 def _fields(kind: object, prefix: str = "") -> list[tuple[str, str]]:
-    """A row a field, those of groups and of lists of groups by their paths."""
+    """(path, what it must be) of each field, those of groups and of lists of groups by their paths."""
     rows = []
     for name, own in shape.fields(kind).items():
-        optional = ", or is not there" if typing.get_origin(own) is typing.NotRequired else ""
+        optional = "?" if typing.get_origin(own) is typing.NotRequired else ""
         own = typing.get_args(own)[0] if optional else own
         group, ending = _group_in(own)
         if optional or ending or group is None:
-            rows.append((f"`{prefix}{name}`", shape.words(own) + optional))
+            rows.append((f"{prefix}{name}{optional}", shape.words(own)))
         if group is not None:
             rows += _fields(group, f"{prefix}{name}{ending}.")
     return rows
@@ -237,7 +279,7 @@ def results() -> str:
     parts = [
         "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot "
         f"measure or was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so. "
-        "[Records](records.md) says what a record holds.\n\n"
+        "[Records](#records): below.\n\n"
     ]
     rows = [
         ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
@@ -259,15 +301,20 @@ def results() -> str:
     parts.append(_table(("file", "content"), rows))
     for kind in ("table", "figure"):
         parts.append(f"\n## {kind.capitalize()}s: `{kind}s/<name>.<format>` ({', '.join(FORMATS[kind])})\n\n")
-        rows = [(f"`{name}`", each.captioned) for name, each in outputs("gpu").of(kind).items()]
+        rows = [(f"`{name}`", _short(each.captioned)) for name, each in outputs("gpu").of(kind).items()]
         parts.append(_table(("name", "content"), rows))
         for study in ("pipeline", "serving"):
             names = ", ".join(f"`{name}`" for name in outputs(study).of(kind))
             parts.append(f"\nOf the target `{study}`, in its own folder: {names}.\n")
-    parts.append("\n## Columns of `profile.parquet`\n\n")
-    rows = [(f"`{name}`", kind, "yes" if null else "") for name, kind, null in store.FIELDS]
-    parts.append(_table(("column", "type", "may be null"), rows))
+    columns = ", ".join(f"`{name}{'?' if null else ''}` ({kind})" for name, kind, null in store.FIELDS)
+    parts.append(f"\n## Columns of `profile.parquet`\n\nWith `?`: may be null. {columns}.\n")
     return "".join(parts)
+
+
+def _short(caption: str) -> str:
+    """What a table or figure shows; the page has the rest of its caption."""
+    first = caption.partition("; ")[0]
+    return first.partition(": ")[0] if len(first.split()) > 16 else first
 
 
 if __name__ == "__main__":

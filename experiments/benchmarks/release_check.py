@@ -34,7 +34,7 @@ IN_SDIST = (
 IN_WHEEL = (
     *("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "report/page/templates/"),
     *("shipped/config.yaml", "shipped/config.schema.yaml", "shipped/native/graph/"),
-    *("shipped/native/CMakeLists.txt", "shipped/native/pyproject.toml"),
+    *("shipped/native/CMakeLists.txt", "shipped/native/pyproject.toml", "shipped/step/step_kernels.csv"),
     "kernel_dvfs_serving/traces/",
 )
 # {extra: what the wheel and all that it asks for may take, MB}, an empty environment left out
@@ -203,6 +203,9 @@ def check_alone(folder: Path, wheel: Path) -> None:
     took_s = time.monotonic() - began
     if "simulated" not in said or not (empty / "demo/report.html").is_file():
         sys.exit(f"error: the wheel's demo leaves no page: {said}")
+    call(command, "demo", "--step", "-o", "step", cwd=empty)
+    if "25 of its 122 kernels" not in (empty / "step/report.html").read_text("utf-8"):
+        sys.exit("error: the wheel's measured step is not on its page")
     (empty / "mine.csv").write_text(TABLE)
     call(command, "import", "mine.csv", "-o", "p.parquet", cwd=empty)
     answer = call(

@@ -35,8 +35,6 @@ from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.replay import expected
 
 if TYPE_CHECKING:
-    import plotnine as p9
-
     from kernel_dvfs.measurement.latency_file import Latency
 
 LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
@@ -46,19 +44,6 @@ JITTERS = (0, 0.1, 0.3)
 _DRAWS = 5
 # ways on that the exact search looks at where the gap is wide: some five CPU seconds
 _EFFORT = 20_000_000
-
-CAPTION = (
-    "Change of an iteration's energy within its time limit where each change of clocks takes time, chosen for that "
-    "latency: launches lag behind a change, or it is asked for ahead; beside the latency-free choice replayed as it is "
-    "(naive), and one pair for each pass or for all"
-)
-NAMES = {"lag": "lag: launches run on", "ahead": "ahead: asked for in time"}
-# a replay that saves by losing time is not the same thing: its points say how much
-_LATE_PERCENT = 0.05
-# naive replays lose hundreds of percent where changes are slow: such points stand at the edge, with their numbers
-_CEILING_PERCENT = 1.0
-_ROOM_PERCENT = 1.2  # below the lowest point, for its number
-
 _WORDS = {"core": "core", "mem": "memory"}
 
 Row = dict[str, Any]  # a row of a table, by column
@@ -183,97 +168,6 @@ def known_rows(rows: list[Row], measured: Latency | None = None) -> list[Row]:
         }
         for known in (*own, *KNOWN)
     ]
-
-
-def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
-    """The figure of the study: latencies evenly spaced, zero among them; what lies above the axis is told at its edge.
-
-    frame: the table. subject: the GPU, as captions name it.
-    """
-    import plotnine as p9
-
-    from kernel_dvfs.report import style
-
-    lines, numbers, outside = data(frame)
-    latencies = sorted(set(frame.latency_ms))
-    series = list(lines.way.cat.categories)
-    count = len(series) - 2
-    ceiling = _CEILING_PERCENT + 2 * _ROOM_PERCENT * bool(len(outside))
-    plot = (
-        p9.ggplot(lines, p9.aes("place", "change"))
-        + p9.geom_hline(yintercept=0, size=0.3, color=style.FRAME)
-        + p9.geom_line(p9.aes(color="way", linetype="way"), size=0.6)
-        + p9.geom_point(p9.aes(color="way", shape="way"), size=1.5, fill="white", stroke=0.5)
-        + p9.facet_wrap("panel", ncol=1)
-        + p9.scale_x_continuous(
-            breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies], expand=(0.1, 0)
-        )
-        + p9.scale_color_manual([style.SERIES[0]] * count + [style.SERIES[2], style.SERIES[1]])
-        + p9.scale_shape_manual([*style.SHAPES[:count], "x", "."])
-        + p9.scale_linetype_manual([*style.cycle(style.LINES, count), "dashed", "dotted"])
-        + p9.coord_cartesian(ylim=(float(lines.change.min()) - _ROOM_PERCENT, ceiling))
-        + p9.labs(
-            title="What slow changes of clocks leave of the saving",
-            subtitle=f"{subject}, {workload}; better: down\nno time lost, except by naive replays",
-            x="time until a change of clocks takes effect, ms",
-            y="change of energy against auto, % (negative: saved)",
-            caption="Naive replay: the schedule chosen for free changes, as it is. Numbers:\n"
-            "percent of time that it loses" + ("; arrows: above the axis, with its energy." if len(outside) else "."),
-        )
-        + p9.guides(**{key: p9.guide_legend(title="", ncol=2) for key in ("color", "shape", "linetype")})
-        + style.theme(5.6)
-    )
-    for is_beside, own in numbers.groupby("is_beside"):
-        where: dict = {"ha": "right", "nudge_x": -0.1} if is_beside else {"va": "top", "nudge_y": -0.35}
-        plot += p9.geom_text(p9.aes(label="text"), own, size=5, color=style.QUIET, **where)
-    if len(outside):
-        plot += p9.geom_point(p9.aes(y=ceiling - 0.35), outside, shape="^", size=1.8, color=style.SERIES[2])
-        plot += p9.geom_text(p9.aes(y=ceiling - 0.8, label="text"), outside, size=5, va="top", color=style.QUIET)
-    return plot
-
-
-def data(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """(what is drawn; numbers of naive replays; naive replays above the axis), of the table `frame`.
-
-    All with place (number of the latency) and panel (behaviour); lines: way (category), change (percent of energy);
-    numbers: change, text (percent of time lost), is_beside (a line is below it); outside: text.
-    """
-    latencies = sorted(set(frame.latency_ms))
-    frame = frame.assign(
-        place=frame.latency_ms.map(latencies.index),
-        panel=pd.Categorical(frame.behaviour.map(NAMES), list(NAMES.values())),
-    )
-    jitters = sorted(set(frame.jitter_percent))
-    series = [_chosen(each) for each in jitters] + ["naive replay", "one pair a pass"]
-    chosen = frame.assign(way=frame.jitter_percent.map(_chosen), change=frame.energy_change_percent)
-    calm = frame[frame.jitter_percent == jitters[0]]
-    naive = calm.assign(way=series[-2], change=calm.naive_energy_change_percent)
-    # None all along where the profile has no passes
-    passes = calm.assign(way=series[-1], change=calm.per_pass_energy_change_percent.astype(float))
-    is_outside = naive.change > _CEILING_PERCENT
-    lines = pd.concat([chosen, naive[~is_outside], passes]).dropna(subset="change")
-    lines = lines.assign(way=pd.Categorical(lines.way, series))
-    late = naive[~is_outside & (naive.naive_time_change_percent > _LATE_PERCENT)]
-    late = late.assign(
-        text=[_signed(each) for each in late.naive_time_change_percent],
-        is_beside=late.energy_change_percent < late.change,
-    )
-    outside = naive[is_outside]
-    outside = outside.assign(
-        text=[
-            f"{_signed(energy)} %\ntime {_signed(time)}"
-            for energy, time in zip(outside.change, outside.naive_time_change_percent)
-        ]
-    )
-    return lines, late, outside
-
-
-def _signed(percent: float) -> str:
-    return f"{percent:+.1f}" if abs(percent) < 10 else f"{percent:+.0f}"
-
-
-def _chosen(jitter_percent: float) -> str:
-    return "chosen for it" if not jitter_percent else f"chosen, jitter {jitter_percent:g} %"
 
 
 def main() -> None:

@@ -33,6 +33,13 @@ def test_no_page_loads_anything_from_elsewhere(site):
         assert not loaded, page
 
 
+def test_the_site_holds_the_pages_that_the_demos_make(site):
+    study, step = ((site / f"examples/{name}.html").read_text("utf-8") for name in ("study", "step"))
+    assert "simulated RTX 3080 Ti" in study and "Measured again after the choice" in study
+    assert "25 of its 122 kernels" in step and "NVIDIA H200" in step
+    assert 'href="examples/step.html"' in (site / "index.html").read_text("utf-8")
+
+
 def test_the_search_finds_words_of_the_pages_on_the_server_that_the_docs_name(site):
     """What the search box reads, by the command of CONTRIBUTING.md; it says which port it took."""
     words = [sys.executable, "-u", "-m", "http.server", "-d", str(site), "0", "--bind", "127.0.0.1"]

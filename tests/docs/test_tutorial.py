@@ -115,8 +115,8 @@ def test_what_a_relaxed_study_would_run_is_shown_and_not_run(followed):
     assert "Job stats" in followed[1][line]
 
 
-def test_the_page_on_waste_quotes_this_study(followed):
-    text = (ROOT / "docs/waste.md").read_text("utf-8")
+def test_the_page_on_trust_quotes_this_study(followed):
+    text = (ROOT / "docs/choosing.md").read_text("utf-8")
     made = table(followed[0], "strategies", "schedule")
     quoted = [
         ("kernel-global-edp", "energy"),
@@ -128,7 +128,7 @@ def test_the_page_on_waste_quotes_this_study(followed):
     for name, what in quoted:
         assert f"{abs(float(made[name][f'{what}_change_percent'])):.2f} %" in text, (name, what)
     fresh = table(followed[0], "headline", "schedule")["kernel-global-waste-slack1"]["fresh_energy_change_percent"]
-    assert f"{abs(float(fresh)):.2f} % measured afresh" in text
+    assert f"{abs(float(fresh)):.2f} %, measured again" in text
 
 
 def test_the_page_to_mail_is_there(followed):

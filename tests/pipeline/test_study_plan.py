@@ -128,5 +128,5 @@ def test_a_run_ends_with_what_the_plans_save_that_can_be_played(tmp_path):
     assert line_of_pipeline(str(tmp_path)) == (
         "pipeline m-pp8: -10.7 % energy at 0.0 % time with 12 microbatches; -9.3 % energy at +0.1 % time with 24 "
         "microbatches (planned, simulated A), against all clocks at their highest. "
-        f"Open {tmp_path}/figures/frontier.png"
+        f"Open {tmp_path}/report.html"
     )

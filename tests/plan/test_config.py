@@ -137,6 +137,8 @@ def test_refine_needs_auto_measured_twice(config, root, tmp_path):
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(refused):
     assert "did you mean 'batch'" in refused(batchs=3)
     assert "unknown key 'grid.core'" in refused(grid={"core": 1, "core_mhz": "all", "mem_mhz": "all", "auto": True})
+    assert "did you mean 'limits_percent'?" in refused(slack_percent=2)
+    assert "did you mean 'batch'?" in refused(batch_size=20)
 
 
 def test_a_missing_key_is_named(config, root):

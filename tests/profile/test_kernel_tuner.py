@@ -206,3 +206,14 @@ def test_a_declared_parameter_is_a_setting_and_an_unknown_one_an_error(write):
     assert imported.columns["block_size_x"] == [128.0] * 3
     with pytest.raises(InputError, match="column block_size_z: declared a setting"):
         import_table(path, settings=["block_size_z"], reference="highest")
+
+
+def test_our_observer_s_energy_goes_before_a_power_reading_and_a_disturbed_configuration_is_left_out(tmp_path):
+    entries = [clock_entry(core, 7001, 2.0, 1.5) for core in (1080, 1290, 1500)]
+    for number, entry in enumerate(entries):
+        entry |= {"energy_j": 0.25 + number, "verdict": ("ok", "disturbed", "throttled")[number]}
+    path = tmp_path / "cache.json"
+    path.write_text(json.dumps(cache(CLOCKS, entries)))
+    found = import_table(path, reference="highest")
+    assert found.columns["energy_j"] == [0.25, 2.25]
+    assert any("1 of 3 configurations were disturbed" in notice for notice in found.notices), found.notices

@@ -340,9 +340,10 @@ PLAIN = "kernel,core_mhz,mem_mhz,time_ms,energy_mj\na,auto,auto,1.5,200.25\na,12
         PLAIN.replace(",", "\t"),
         '\N{BYTE ORDER MARK}# measured on a Monday, with "care"\n\n' + PLAIN.replace("a,1200", "# again\na,1200"),
         PLAIN.replace("kernel,core_mhz,mem_mhz,time_ms,energy_mj", "Kernel,Core (MHz),Mem MHz,Time [ms],Energy (mJ)"),
+        PLAIN.replace("core_mhz,mem_mhz", "SM clock [MHz],Memory frequency (MHz)"),
         PLAIN.replace("1.625,150.5", "1.625 ms,150.5 mJ").replace("1200", "1200MHz"),
     ],
-    ids=["semicolons and decimal commas", "tabs", "comments", "headings", "units in cells"],
+    ids=["semicolons and decimal commas", "tabs", "comments", "headings", "headings in words", "units in cells"],
 )
 def test_a_csv_as_people_have_it_says_the_same(tmp_path, as_people_have_it):
     for name, text in (("plain", PLAIN), ("theirs", as_people_have_it)):
@@ -365,6 +366,16 @@ def test_a_csv_as_people_have_it_says_the_same(tmp_path, as_people_have_it):
 def test_what_may_mean_something_else_is_refused(tmp_path, given, named):
     (tmp_path / "t.csv").write_text(given)
     with pytest.raises(InputError, match=re.escape(named)):
+        import_table(tmp_path / "t.csv")
+
+
+def test_power_and_clocks_are_known_by_headings_in_words_unless_two_say_the_same(tmp_path):
+    text = "Kernel;GPU clock [MHz];mem clock (MHz);time_ms;Avg Power [W]\na;auto;auto;2;150,5 W\na;1200;5001;4;70,25\n"
+    (tmp_path / "t.csv").write_text(text)
+    columns = import_table(tmp_path / "t.csv").columns
+    assert columns["energy_j"] == pytest.approx([0.301, 0.281]) and columns["core_mhz"] == [None, 1200.0]
+    (tmp_path / "t.csv").write_text(text.replace("mem clock (MHz)", "SM clock (MHz)"))
+    with pytest.raises(InputError, match="missing: core clock"):
         import_table(tmp_path / "t.csv")
 
 

@@ -13,7 +13,7 @@ Everything raises kernel_dvfs.InputError, one line, for what a user can mend.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,13 +118,18 @@ def simulate(
 
 
 def refine(
-    sweep: Sweep, limits_percent: Sequence[float] = (0,), windows: int = 6000, over_percent: float = 10
+    sweep: Sweep,
+    limits_percent: Sequence[float] = (0,),
+    windows: int = 6000,
+    over_percent: float = 10,
+    say: Callable[[str], None] | None = None,
 ) -> dict[float, Schedule]:
     """{limit: the schedule of kernels that is shown to keep it}: race and walk of a sweep, as a study makes them.
 
     limits_percent: tolerated slowdowns. windows: the most that are measured for it, beside the sweep's own records.
-    over_percent: the chance, at most, that a schedule is over its limit. Records and search.json go beside the sweep's
-    profile, which then holds what the race has measured, too. Raises InputError.
+    over_percent: the chance, at most, that a schedule is over its limit. say: told a line a block (None: stderr).
+    Records and search.json go beside the sweep's profile, which then holds what the race has measured, too. Raises
+    InputError.
     """
     from kernel_dvfs.gpu.clocks import clocks_argument
     from kernel_dvfs.measurement import request
@@ -150,7 +155,8 @@ def refine(
         "ties": "tied",
         "refine": {"windows": windows, "hours": None, "over_percent": over_percent},
     }
-    found = loop.run(str(sweep.setup), records, options, str(folder / "search.json"))
+    told = {} if say is None else {"say": say}
+    found = loop.run(str(sweep.setup), records, options, str(folder / "search.json"), **told)
     requests = request.sweep(setup, sweep.clocks, sweep.auto_repeats) + found.pooled
     pooled = records, requests, sweep.auto_repeats, str(sweep.profile)
     aggregate.from_records(setup, *pooled, found.records, found.walked)

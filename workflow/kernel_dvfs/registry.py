@@ -28,7 +28,10 @@ class Kind(NamedTuple):
 KINDS = {
     "gpu": Kind("kernel_dvfs.report", ("kernel_dvfs.report.results", "Results"), ""),
     "pipeline": Kind(
-        "kernel_dvfs_pipeline.report", ("kernel_dvfs_pipeline.study", "PipelineStudy"), "kernel-dvfs/pipeline-study/"
+        "kernel_dvfs_pipeline.report",
+        ("kernel_dvfs_pipeline.study", "PipelineStudy"),
+        "kernel-dvfs/pipeline-study/",
+        "kernel_dvfs_pipeline.report.page",
     ),
     "serving": Kind(
         "kernel_dvfs_serving.report",

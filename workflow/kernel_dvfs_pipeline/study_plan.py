@@ -157,7 +157,7 @@ def _options(asked: dict, name: str, blocking_w: float) -> dict:
 
 def line_of_pipeline(folder: str) -> str:
     """What a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
-    simulated A100), against all clocks at their highest. Open <folder>/figures/frontier.png`.
+    simulated A100), against all clocks at their highest. Open <folder>/report.html`.
 
     From tables/no_straggler.csv: the plans with one clock an operation, which can be played. Where that table is not
     made, where the files are.
@@ -175,5 +175,5 @@ def line_of_pipeline(folder: str) -> str:
         return f"pipeline: tables and figures are in {folder}"
     return (
         f"pipeline {who}: {'; '.join(told)} (planned, {device}), against all clocks at their highest. "
-        f"Open {folder}/figures/frontier.png"
+        f"Open {folder}/report.html"
     )

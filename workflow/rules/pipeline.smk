@@ -7,6 +7,7 @@ rule pipeline:
     input:
         expand(SOLVED + "/frontier.csv", microbatches=PIPELINE.options["microbatches"]),
         files_of(PIPELINE),
+        PIPELINE.folder + "/report.html",
 
 
 if PIPELINE.setup:
@@ -75,3 +76,16 @@ rule pipeline_solve_part:
         folder=subpath(output[0], ancestor=2),
     shell:
         "{RUN} pipeline solve {params.folder:q} {wildcards.microbatches} {wildcards.part} --log {log:q}"
+
+
+rule pipeline_page:
+    input:
+        files_of(PIPELINE),
+    output:
+        report(PIPELINE.folder + "/report.html", caption="../report/output.rst", category="Page"),
+    log:
+        "logs/" + PIPELINE.folder + "/page.log",
+    params:
+        caption="The pipeline study as one page: what its plans save, beside the published algorithm, and the proof.",
+    shell:
+        "{RUN} report {PIPELINE.folder:q} --log {log:q} -o {output:q}"

@@ -3,6 +3,7 @@
 from kernel_dvfs.report.page.step_view import step_view
 
 WORKLOAD = {
+    "step": {"checksum": "0badb24fa668"},
     "launches": [0, 1],
     "left_at_auto": [["sort", 1, "hung when repeated alone"]],
     "measured_share": 0.991,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.cli import answer, json_object, tell
 from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, WATTS, one_of, whole
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json
+from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.clocks import parse
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
+    from pathlib import Path
 
     from kernel_dvfs.choice.schedule_file import Walked
     from kernel_dvfs.measurement.latency_file import Latency
@@ -63,7 +65,10 @@ def add_demo(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--repeats", type=whole(1, 100), default=5, metavar="N", help="times to measure the choice again (default: 5)"
     )
-    parser.add_argument("-o", "--output", default="demo", metavar="FOLDER", help="where files go (default: demo)")
+    parser.add_argument(
+        "--step", action="store_true", help="instead, the page of a PyTorch step measured on a real H200, which ships"
+    )
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="where files go (default: demo, demo-step)")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
@@ -71,25 +76,61 @@ def run_demo(options: Namespace) -> None:
     """Say each step and its answer; leave profile.parquet, schedule.json and report.html."""
     from pathlib import Path
 
+    page = (_demo_of_step if options.step else _demo_of_study)(
+        options, Path(options.output or ("demo-step" if options.step else "demo"))
+    )
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _demo_of_study(options: Namespace, folder: Path) -> Path:
     from kernel_dvfs import api
 
-    began, folder = time.monotonic(), Path(options.output)
+    began = time.monotonic()
     sweep = api.simulate(options.gpu, folder)
     print(f"measured (simulated): {sweep.kernels} kernels at {sweep.pairs} clock pairs -> {sweep.profile}")
-    schedule = api.refine(sweep)[0]
+    schedule = api.refine(sweep, say=_in_one_line)[0]
+    _in_one_line("")
     print(f"chosen: {api.summary(schedule)}")
     checked = api.validate(sweep, schedule, options.repeats)
     print(f"{checked.words()}: {'slower' if checked.time_mean > 0 else 'no slower'} than auto on average")
     write_json(folder / "schedule.json", schedule)
     page = api.write_page(folder / "report.html", sweep.profile, schedule, checked)
     print(f"written: {folder / 'schedule.json'} and the page {page} ({time.monotonic() - began:.0f} s in all)")
-    print(
-        "next: `kernel-dvfs devices` says what your own GPU could do; the workflow checks a choice before it claims it"
-    )
-    if options.open:
-        import webbrowser
+    print("next: `kernel-dvfs devices` says what your own GPU could do")
+    return page
 
-        webbrowser.open(page.resolve().as_uri())
+
+def _in_one_line(said: str) -> None:
+    """How far it is, over what was said before; nothing where nobody watches."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{said.partition(';')[0]}", end="", file=sys.stderr, flush=True)
+
+
+def _demo_of_step(options: Namespace, folder: Path) -> Path:
+    """A step that was captured and measured once, as the study of a real one shows it."""
+    from kernel_dvfs.profile.step import write_shipped_step
+    from kernel_dvfs.report.page.study_page import make
+
+    kernels = write_shipped_step(folder)
+    # drawn, or made of records: nothing of a demo
+    html, missing = make(folder, left_out=("baseline", "locking", "fig5_kernels", "step_plane"))
+    if missing:
+        raise InputError(f"{folder}: {'; '.join(missing)}; delete the folder and run again")
+    page = folder / "report.html"
+    write_text(page, html)
+    print("measured on a real NVIDIA H200 at its own clocks, 2026-11-22: two Llama-style layers, forward and backward")
+    for row in kernels[:3]:
+        share = f"{float(row['energy_share_percent']):.1f} % of the energy"
+        print(f"  {row['name']}: {row['launches']} x {float(row['energy_mj']):.0f} mJ, {share}")
+    print(f"written: the page {page}")
+    print(
+        "next, with a GPU, no root: snakemake --cores 1 all --config gpu=nvml clocks=auto-only "
+        "workload=step:train.py:make_step"
+    )
+    return page
 
 
 # --- import table ---------------------------------------------------------------------------------------------------
@@ -375,8 +416,6 @@ def add_deployable(parser: ArgumentParser) -> None:
 
 def run_deployable(options: Namespace) -> None:
     """Run the command. Raises InputError."""
-    import sys
-
     from kernel_dvfs.choice.schedule_file import read_schedule
     from kernel_dvfs.layout import DEPLOYABLE, iteration_name
     from kernel_dvfs.sequence.changes import Timing

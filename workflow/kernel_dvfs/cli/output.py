@@ -166,9 +166,7 @@ def checked(output: Output, given: dict) -> dict:
 def add_report(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs report results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    parser.add_argument(
-        "folder", metavar="FOLDER|P.parquet", help="results/<gpu>/<workload>, results/comparison, or a profile"
-    )
+    parser.add_argument("folder", metavar="FOLDER|P.parquet", help="a study's folder, results/comparison, or a profile")
     parser.add_argument("schedule", nargs="?", metavar="S.json", help="for a profile: the schedule chosen from it")
     parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
     parser.add_argument(

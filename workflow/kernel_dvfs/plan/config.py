@@ -116,6 +116,15 @@ def _typed(value: object) -> object:
     return value
 
 
+# what people call a key, where that is not near enough to its name
+_CALLED = {
+    **dict.fromkeys(("slack", "slack_percent", "slowdown", "slowdown_percent", "limit"), "limits_percent"),
+    **dict.fromkeys(("device", "card"), "gpu"),
+    **dict.fromkeys(("batch_size", "bs"), "batch"),
+    **dict.fromkeys(("tp", "degree"), "tensor_parallel"),
+}
+
+
 def _line(error: ValidationError) -> str:
     key = ".".join(map(str, error.absolute_path))
     if error.validator == "additionalProperties":
@@ -124,7 +133,8 @@ def _line(error: ValidationError) -> str:
         if not isinstance(unknown, str):
             return f"{key + ': ' if key else ''}unknown key {unknown!r}; allowed: {', '.join(known)}"
         where = f"{key}.{unknown}" if key else unknown
-        return f"unknown key '{where}'{meant(unknown, known)}; allowed: {', '.join(known)}"
+        near = meant(_CALLED.get(unknown, unknown), known)
+        return f"unknown key '{where}'{near}; allowed: {', '.join(known)}"
     if error.validator == "required":
         absent = next(name for name in error.schema["required"] if name not in error.instance)
         return f"{key + ': ' if key else ''}key '{absent}' is missing; the shipped config.yaml has all of them"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.raw import Raw, read_text
 from kernel_dvfs.profile.store import COLUMNS
 from kernel_dvfs.profile.units import PER_JOULE, RESERVED
@@ -70,9 +71,12 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
         names, entries = _from_t4(path, content)
     else:
         raise InputError(f"{path}: neither a Kernel Tuner cache (key `cache`) nor its T4 results (key `results`)")
-    measured = [entry for entry in entries if not entry.failed]
+    ran = [entry for entry in entries if not entry.failed]
+    # what deploy.kernel_tuner's observer says of a configuration
+    measured = [entry for entry in ran if entry.values.get("verdict") not in UNUSABLE]
     if not measured:
-        raise InputError(f"{path}: no configuration was measured ({len(entries)} failed)")
+        disturbed = f", {len(ran)} were disturbed" if ran else ""
+        raise InputError(f"{path}: no configuration was measured ({len(entries) - len(ran)} failed{disturbed})")
     if not set(names) & set(DEVICE_PARAMETERS):
         raise InputError(
             f"{path}: no clock among the tunable parameters ({', '.join(names) or 'none'}); "
@@ -89,7 +93,9 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
     notices = []
     if "kernel_name" not in content:
         notices.append(f"{path}: T4 results name no kernel; it is called {Path(path).stem} after the file")
-    failed = len(entries) - len(measured)
+    if left_out := len(ran) - len(measured):
+        notices.append(f"{path}: {left_out} of {len(entries)} configurations were disturbed and are left out")
+    failed = len(entries) - len(ran)
     if failed:
         notices.append(f"{path}: {failed} of {len(entries)} configurations failed and are left out")
 
@@ -197,8 +203,9 @@ def _failed(values: dict[str, Any]) -> bool:
 def _energy(
     path: str | PathLike[str], measured: list[_Entry], place: Callable[[int], str]
 ) -> tuple[list[Any], str, str, list[str]]:
-    """(energies, column name, the name in the file, notices): the first result whose unit is known."""
-    for name in (*JOULE_RESULTS, *PER_JOULE):
+    """(energies, column name, the name in the file, notices): the first result whose unit is known, one that says it
+    before NVMLObserver's, which is a power reading times time."""
+    for name in (*PER_JOULE, *JOULE_RESULTS):
         if any(name in entry.values for entry in measured):
             column = name if name in PER_JOULE else "energy_j"
             return [entry.values.get(name) for entry in measured], column, name, []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.profile.units import RESERVED, UNITS
+from kernel_dvfs.profile.units import UNITS, known_as
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -164,16 +164,18 @@ def _separator(text: str) -> str:
 def _named(header: list[str]) -> list[str]:
     """The headings, those that are a known column in other letters under its name: `Time [ms]` as time_ms."""
     plain = [re.sub(r"[^a-z0-9]+", "_", given.lower()).strip("_") for given in header]
-    return [
+    found = [
         # MJ and MW are not mJ and mW
-        name if name in RESERVED and plain.count(name) == 1 and not re.search(r"\bM[JW]\b", given) else given
+        None if given in plain or re.search(r"\bM[JW]\b", given) else known_as(name)
         for name, given in zip(plain, header, strict=True)
     ]
+    taken = [*header, *filter(None, found)]
+    return [name if name and taken.count(name) == 1 else given for name, given in zip(found, header, strict=True)]
 
 
 def _cells(name: str, cells: list[str], may_have_commas: bool) -> list[str]:
     """Of a column of numbers: decimal commas as points, and without the column's own unit behind them."""
-    if name not in RESERVED:
+    if not known_as(name):
         return cells
     unit = name.rpartition("_")[2]
     if unit in _UNITS and any(cell.rstrip().lower().endswith(unit) for cell in cells):

@@ -1,13 +1,58 @@
-"""What a study measured of a captured step at auto, put into the step's record: a forecast is held to it."""
+"""What a study measured of a captured step at auto: put into the step's record, to which a forecast is held; and the
+step that ships with the package, read back from the tables of its study."""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs.files import write_text
+from kernel_dvfs.profile.store import COLUMNS, read_profile, write_profile
+from kernel_dvfs.shipped import STEP
 from kernel_dvfs.workload.step import Step, read
+
+# the shipped step: a study at the GPU's own clocks, by experiments/benchmarks/own_step_workflow.py
+_GPU = {"kind": "nvml", "name": "NVIDIA H200", "slug": "nvidia-h200-16f757ee"}
+_WORKLOAD = {
+    "name": "step-llama",
+    "captured_on": "NVIDIA H200",
+    "captured": "2026-11-22",
+    "source": "experiments/benchmarks/own_steps/steps.py:llama",
+    "about": "two Llama-style layers, 8 x 1024 tokens, vocabulary 32000, bfloat16, AdamW",
+    "step": {},
+}
+
+
+def write_shipped_step(folder: Path) -> list[dict[str, str]]:
+    """Write the shipped step's tables and profile into a results folder; the rows of its kernels, the costliest first.
+
+    Its records are not kept: the profile holds what the tables say, one point at auto a kernel and pass.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+
+    def add(study: str, target: str, launches: int, row: dict[str, str], time_s: float, energy_j: float) -> None:
+        values = {"study": study, "target": target, "launches_per_iteration": launches, "time_s": time_s}
+        values |= {"energy_j": energy_j, "reached_core_mhz": float(row["core_mhz"]), "n": 1}
+        values |= {"verdict": row["verdict"], "is_baseline": True}
+        for name in COLUMNS:
+            columns[name].append(values.get(name))
+
+    tables = {path.stem: path.read_text("utf-8") for path in sorted(STEP.glob("*.csv"))}
+    for name, text in tables.items():
+        write_text(folder / f"tables/{name}.csv", text)
+    kernels, passes = (list(csv.DictReader(tables[name].splitlines())) for name in ("step_kernels", "passes"))
+    for row in kernels:
+        add(
+            "kernel", row["id"], int(row["launches"]), row, 1e-6 * float(row["time_us"]), 1e-3 * float(row["energy_mj"])
+        )
+    for row in passes:
+        add("pass", row["pass"], 1, row, 1e-3 * float(row["time_ms"]), float(row["energy_j"]))
+    write_profile(folder / "profile.parquet", columns, _GPU, _WORKLOAD, ("core_mhz", "mem_mhz"))
+    return kernels
 
 
 def measured_step(record: str, profile: str | PathLike[str]) -> Step:

@@ -58,6 +58,19 @@ _MEASUREMENT = re.compile(
     r"|((avg|mean|min|max|idle)_)?power(_(avg|mean|min|max|p\d+))?_(w|mw)"
 )
 
+# headings that can mean one column only, as their unit stands in them: `SM clock [MHz]`, `Memory frequency (MHz)`
+_CLOCK_HEADINGS = (
+    (re.compile(r"(core|sm|gpu|graphics)_(clock|freq|frequency)_mhz"), "core_mhz"),
+    (re.compile(r"(mem|memory|dram)_((clock|freq|frequency)_)?mhz"), "mem_mhz"),
+)
+
+
+def known_as(heading: str) -> str | None:
+    """The column that a heading in small letters and underscores stands for; None where it is no known one."""
+    if heading in RESERVED or heading in PER_WATT:
+        return heading
+    return next((column for pattern, column in _CLOCK_HEADINGS if pattern.fullmatch(heading)), None)
+
 
 def quantity(column: str) -> str | None:
     """Which of UNITS a column's name is about; None where the name does not say."""

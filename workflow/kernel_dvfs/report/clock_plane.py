@@ -43,6 +43,7 @@ class Box(NamedTuple):
 
 # log10 of time over auto, so that all that is drawn lies on a plain axis; the ticks say the ratio
 X, Y = "log_time", "energy_change_percent"
+_ONE = (0.01, 3.0)  # curves nearer than this are one line: decades of time (2.3 %), percent of energy
 _HALF_TIME, _HALF_PERCENT = 0.0065, 1.5  # least half extent of the view around auto: decades (1.5 %), percent
 _NORMAL_95 = 2.236  # standard errors that both of two independent quantities keep within, in 95 of 100 cases
 _PANEL_INCHES = (2.85, 1.75)
@@ -58,6 +59,7 @@ def draw(results: Results, name: str) -> p9.ggplot:
     box = scatter(points)
     panels = views(points, box)
     shown = _in_panels(panels, lambda view: points[_inside(points, view)])
+    best = better_than_auto(points)[:1]
     title = "memory\nclock"
     return (
         p9.ggplot(shown, p9.aes(X, Y))
@@ -86,6 +88,14 @@ def draw(results: Results, name: str) -> p9.ggplot:
         )
         + p9.geom_point(p9.aes(color="memory", shape="memory", fill="fill"), size=1.4, stroke=0.4)
         + p9.geom_point(data=shown[shown.is_baseline], shape="+", size=3.5, stroke=0.7, color="black")
+        + p9.geom_point(
+            data=_in_panels(panels, lambda view: best[_inside(best, view)]),
+            shape="o",
+            size=4,
+            stroke=0.8,
+            fill="none",
+            color=style.SERIES[1],
+        )
         + p9.geom_text(
             p9.aes("x", "y", label="label"),
             _in_panels(panels, lambda view: _labels(points, panels, view)),
@@ -251,15 +261,26 @@ def _edges(box: Box | None) -> pd.DataFrame:
 
 
 def _curves(points: pd.DataFrame, view: View) -> pd.DataFrame:
-    """The visible pieces of each memory clock's curve, core clocks in order."""
+    """The visible pieces of each memory clock's curve, core clocks in order; of curves that are one, the first."""
     rows: list[tuple[Any, ...]] = []
     curves = points.dropna(subset="core_mhz").sort_values("core_mhz").groupby("memory", observed=True)
+    drawn: list[pd.DataFrame] = []
     for memory, curve in curves:
+        if any(_are_one(curve, other) for other in drawn):
+            continue
+        drawn.append(curve)
         for number, piece in enumerate(visible(curve[[X, Y]].to_numpy(), view)):
             rows += [(*point, memory, f"{memory} {number}") for point in piece]
     # numbers even if no row: plotnine takes an empty column of objects for names
     frame = pd.DataFrame(rows, columns=[X, Y, "memory", "piece"]).astype({X: float, Y: float})
     return frame.assign(memory=pd.Categorical(frame.memory, points.memory.cat.categories))
+
+
+def _are_one(curve: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether two memory clocks differ nowhere by more than what a reader would take for one line."""
+    both = curve.merge(other, on="core_mhz", suffixes=("", "_other"))
+    apart = [(both[axis] - both[f"{axis}_other"]).abs().max() for axis in (X, Y)]
+    return len(both) == len(curve) and apart[0] < _ONE[0] and apart[1] < _ONE[1]
 
 
 def _labels(points: pd.DataFrame, panels: list[View], view: View) -> pd.DataFrame:
@@ -298,7 +319,7 @@ def _caption(points: pd.DataFrame, box: Box | None) -> str:
         told = f"Blue: better than auto, {pairs}"
         if box:
             told += f", {int(beyond(gains, box).sum()) or 'none'} outside the box"
-        told += f".\nThe best: core {_core(first.core_mhz)}, memory {_mhz(first.mem_mhz)}."
+        told += f".\nThe best (ring): core {_core(first.core_mhz)}, memory {_mhz(first.mem_mhz)}."
     grey = (
         "Grey box: where 95 of 100 pairs that run just as auto does would lie."
         if box

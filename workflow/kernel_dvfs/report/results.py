@@ -82,6 +82,11 @@ class Results:
         return self._profile.table.to_pandas()
 
     @property
+    def is_baseline_alone(self) -> bool:
+        """Whether nothing was measured but auto."""
+        return all(self._profile.table["is_baseline"].to_pylist())
+
+    @property
     def gpu(self) -> dict:
         """kind, name, slug."""
         return self._profile.metadata["gpu"]

@@ -9,7 +9,7 @@ Records of the walk are files like all others, but no profile is pooled from the
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
@@ -67,15 +67,26 @@ class _Options(TypedDict):
     guided: NotRequired[_Guided]
 
 
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def run(
-    setup_path: str, folder: str, options: Mapping[str, Any], output: str, kernels: str = "", token: str = ""
+    setup_path: str,
+    folder: str,
+    options: Mapping[str, Any],
+    output: str,
+    kernels: str = "",
+    token: str = "",
+    say: Callable[[str], None] = _to_stderr,
 ) -> Search:
     """Measure what search, race and walk ask for, and write what that was to `output` (search_file).
 
     setup_path: the setup's file. folder: the records, kernel/ and pass/. options: search, pairs (labels of the grid),
     auto_repeats, limits_percent, ties, refine and the search's own, as in the configuration. kernels: SHA-256 of the
     library whose kernels run now on a real GPU: records of another build are measured again. token: kept in the file.
-    One line a round on stderr. Raises InputError naming a record that is damaged or foreign.
+    say: told a line a round, and a line a limit at the end. Raises InputError naming a record that is damaged or
+    foreign.
     """
     options = _checked(dict(options))
     study = _Study(setup_path, folder, options, kernels)
@@ -85,7 +96,7 @@ def run(
     known = request.sweep(study.setup, study.pairs, options["auto_repeats"]) if exhaustive else []
     missing = study.missing(known)
     if missing:
-        print(f"sweep: {_many(len(missing), 'point')} to measure", file=sys.stderr, flush=True)
+        say(f"sweep: {_many(len(missing), 'point')} to measure")
         study.measure(missing)
     rounds: list[Round] = []
     walk: _Walk | None = None
@@ -96,7 +107,7 @@ def run(
         rounds.append(found.next_round() if isinstance(found, _Walk) else found)
         walk = found if isinstance(found, _Walk) else None
         sessions = [study.missing(each) for each in _sessions(rounds[-1])]
-        print(_line(rounds, sum(map(len, sessions))), file=sys.stderr, flush=True)
+        say(_line(rounds, sum(map(len, sessions))))
         for number, missing in enumerate(filter(None, sessions)):
             if rounds[-1].stage != SEARCH:
                 new_session(study.setup, setup_path, is_warm=number > 0)
@@ -104,7 +115,7 @@ def run(
         known += rounds[-1].requests if walk is None else []
     walks = walk.shown() if walk else {}
     for name, each in walks.items():
-        print(_shown(name, each), file=sys.stderr, flush=True)
+        say(_shown(name, each))
     done = Search(study.setup.digest, options, rounds, study.records.checksums, token, walks)
     search_file.write(output, done)
     return done

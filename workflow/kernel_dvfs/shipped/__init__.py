@@ -1,5 +1,5 @@
 """What the library takes from the project's top level, so that it works without a clone: the configuration as shipped,
-its schema, and the sources of the native layer. Links here, files in the wheel."""
+its schema, the sources of the native layer, and a measured step. Links here, files in the wheel."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ _HERE = Path(__file__).parent
 CONFIG = _HERE / "config.yaml"
 SCHEMA = _HERE / "config.schema.yaml"
 NATIVE = _HERE / "native"
+# tables of a captured step that was measured on a real GPU
+STEP = _HERE / "step"
 
 
 def config_or(path: str) -> str:

@@ -149,8 +149,8 @@ def of_gpu(gpu: dict, tally: Tally) -> Facts:
 
 def of_workload(workload: dict) -> Facts:
     """The options that say what work was measured; of a captured step its checksum."""
-    step = [("step", workload["step"]["checksum"])] if "step" in workload else []
-    return step + [
+    checksum = workload.get("step", {}).get("checksum")
+    return ([("step", checksum)] if checksum else []) + [
         (key.replace("_", " "), _value(key, value))
         for key, value in workload.items()
         if value is not None and not isinstance(value, dict | list) and key != "setup"

@@ -28,6 +28,7 @@ class Card:
 class StepView:
     """The cards of a step, and lines on what is not in its numbers."""
 
+    sentence: list[tuple[str, bool]]  # words, and whether they are the finding
     cards: list[Card]
     notes: list[str]
 
@@ -36,7 +37,7 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     """workload: of the setup. tables: {name: rows} of those that are there. None where it is no step, or nothing of it
     is there yet."""
     totals = tables.get("step_totals")
-    if "launches" not in workload or not totals:
+    if "step" not in workload or not totals:
         return None
     row = totals[0]
     what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels"
@@ -57,12 +58,18 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         Card(
             "80 % of the energy",
             f"{row['kernels_of_80_percent']} of {row['kernels']}",
-            "kernels take it, the first of the table below",
+            "kernels take it, the costliest of the table below",
         ),
     ]
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
-    return StepView(cards, _notes(workload))
+    few = f"{row['kernels_of_80_percent']} of its {row['kernels']} kernels"
+    sentence = [
+        (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
+        (few, True),
+        (" take 80 % of the energy.", False),
+    ]
+    return StepView(sentence, cards, _notes(workload))
 
 
 def _of(row: Mapping[str, str], column: str) -> str:

@@ -7,7 +7,7 @@ page, and the rest is shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,6 +101,7 @@ def make(
     workload = setup.workload if setup else results.workload
     # without clocks to set there is nothing to choose
     is_chosen = not (setup and setup.measurement.get("clocks") == "auto-only")
+    is_chosen = is_chosen and not (has_profile and results.is_baseline_alone)
     known_tables, known_figures = (_in_order(registry.outputs("gpu").of(each)) for each in ("table", "figure"))
 
     def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
@@ -118,13 +119,15 @@ def make(
     first = tolerated(found, rows.get("headline"), left.one_pair if left else None) if found else []
     warned = cautions(gpu, found, counted, views.get("chosen_clocks"), rows.get("locking"))
     to_work = deployment(results, workload) if found else None
+    step = step_view(workload, rows, bool(gpu.get("forecast")))
     return (
         render(
             "study.html.j2",
             subject=results.subject if has_profile else subject(gpu),
             simulated=gpu["kind"] == "simulated",
             forecast=bool(gpu.get("forecast")),
-            step=step_view(workload, rows, bool(gpu.get("forecast"))),
+            step=step,
+            costliest=_costliest(rows.get("step_kernels")) if step and not found else None,
             workload=results.workload["name"] if has_profile else workload["name"],
             dates=provenance.dates(folder, counted),
             facts=[
@@ -151,7 +154,7 @@ def make(
             validation=table("measured_again", validated) if validated else None,
             cautions=warned,
             deployment=to_work,
-            sections=_sections(views, drawn, known_tables | known_figures),
+            sections=_sections(views, drawn, known_tables | known_figures, is_chosen),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),
             brief=by_saving(views["chosen_clocks"]) if found and "chosen_clocks" in views else None,
@@ -161,6 +164,18 @@ def make(
         ),
         missing,
     )
+
+
+# of the kernels of a step, without a choice: how many stand on the first screen, and what of them
+_COSTLIEST = 10
+_COSTS = ("name", "energy_per_step_j", "energy_share_percent", "time_per_step_ms", "power_w", "launches", "section")
+
+
+def _costliest(kernels: Rows | None) -> Table | None:
+    if not kernels:
+        return None
+    rows = [{name: row[name] for name in _COSTS if name in row} for row in kernels[:_COSTLIEST]]
+    return replace(table("costliest", rows, folds=False), title="The costliest kernels")
 
 
 def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None) -> Fleet | None:
@@ -248,10 +263,12 @@ def _split(folder: Path, names: Iterable[str], pattern: str) -> tuple[list[str],
     return there, [name for name in names if name not in there]
 
 
-def _sections(views: Mapping[str, Table], drawn: Mapping[str, Figure], known: Mapping[str, Output]) -> list[Section]:
+def _sections(
+    views: Mapping[str, Table], drawn: Mapping[str, Figure], known: Mapping[str, Output], is_chosen: bool
+) -> list[Section]:
     """Those that have something to show; views and drawn are in the order of the page."""
     found = []
-    for name, title in SECTIONS.items():
+    for name, title in (SECTIONS if is_chosen else SECTIONS | {"kernels": "All kernels"}).items():
         shown = [view for each, view in views.items() if known[each].section == name]
         seen = [drawn[each] for each in known if each in drawn and known[each].section == name]
         if shown or seen:

@@ -1,0 +1,150 @@
+"""The page of a pipeline study: what its plans save, who else saves what, one command, and the numbers behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.report.page import provenance
+from kernel_dvfs.report.page.answer import Change, plane
+from kernel_dvfs.report.page.render import Figure, Figures, render
+from kernel_dvfs.report.page.tables import Table, read_rows, table
+from kernel_dvfs_pipeline.report import figures, tables
+from kernel_dvfs_pipeline.study import (
+    BEST_PUBLISHED,
+    BLOAT_RATIO,
+    BOUND,
+    ONE_CLOCK,
+    PER_STAGE,
+    REALISED,
+    Method,
+    PipelineStudy,
+)
+
+# id -> title and what it shows, in the order of the page
+SECTIONS = {
+    "clocks": ("Which clock runs when", ("timeline", "frontier")),
+    "straggler": ("When all wait for a straggler", ("straggler", "emulation", "breakdown")),
+    "others": ("Beside the published algorithm and its paper", ("no_straggler",)),
+    "finer": ("A clock for each kernel, and what changes cost", ("levels", "switching")),
+    "proof": ("How it is proven", ("certificate",)),
+}
+# method -> what a reader calls it; a plan that can be played comes first
+_SHOWN = {
+    ONE_CLOCK: "one clock an operation",
+    BEST_PUBLISHED: "the published algorithm, in time",
+    REALISED: "the published algorithm, as run",
+    PER_STAGE: "one clock a stage",
+}
+
+
+def make(folder: str | Path) -> tuple[str, list[str]]:
+    """(the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing was solved yet."""
+    study = PipelineStudy(folder)
+    most = max(study["microbatches"])
+    found = study.methods(most)
+    own = found[ONE_CLOCK]
+    missing: list[str] = []
+    shown = [(words, found[name]) for name, words in _SHOWN.items() if name in found]
+    page = render(
+        "pipeline.html.j2",
+        subject=study.subject,
+        name=study["name"],
+        microbatches=most,
+        simulated="simulated" in study.subject,
+        sentence=_sentence(own),
+        plane=plane(
+            [(words, _claimed(each.energy_change_percent), _claimed(each.time_change_percent)) for words, each in shown]
+        ),
+        rows=[
+            {"who": words, "energy": each.energy_change_percent, "time": each.time_change_percent}
+            for words, each in shown
+        ]
+        + _with_straggler(study, most),
+        command=_command(study, most),
+        marks=_marks(study, found, own),
+        sections=_sections(study.folder, missing),
+        facts=_facts(study),
+        missing=missing,
+        written=provenance.now(),
+    )
+    return page, missing
+
+
+def _claimed(percent: float) -> Change:
+    return Change(percent, None, None, None)
+
+
+def _sentence(own: Method) -> list[tuple[str, bool]]:
+    energy, time = own.energy_change_percent, own.time_change_percent
+    longer = "no longer" if time < 0.005 else f"{time:.2g} % longer"
+    return [
+        ("An iteration of this pipeline takes ", False),
+        (f"{-energy:.1f} % less energy" if energy < 0 else "no less energy", energy < 0),
+        (f", and {longer}, than with all clocks at their highest.", False),
+    ]
+
+
+def _with_straggler(study: PipelineStudy, microbatches: int) -> list[dict[str, Any]]:
+    """What is saved where another pipeline makes all wait; none where the study has no such plan."""
+    if BLOAT_RATIO not in study["straggler"]:
+        return []
+    own = study.methods(microbatches, BLOAT_RATIO)[ONE_CLOCK]
+    who = f"one clock an operation, while a straggler takes {100 * (BLOAT_RATIO - 1):.0f} % longer"
+    return [{"who": who, "energy": own.energy_change_percent, "time": None}]
+
+
+def _command(study: PipelineStudy, microbatches: int) -> tuple[str, str]:
+    plan = study.solved(microbatches) / "plans" / "one-clock.json"
+    return "Hand the plan to a trainer:", f"kernel-dvfs pipeline export {plan} --format zeus -o plan.py"
+
+
+def _marks(study: PipelineStudy, found: dict[str, Method], own: Method) -> list[tuple[str, bool]]:
+    """[(what speaks for or against it, whether against)]."""
+    marks = []
+    if BOUND in found:
+        above = 100 * (own.energy_j / found[BOUND].energy_j - 1)
+        marks.append((f"Proven: any other plan uses at most {max(above, 0):.2g} % less.", False))
+    marks.append(("Planned and emulated: nothing ran on a cluster.", True))
+    if "simulated" in study.subject:
+        marks.append(("Stages are simulated.", True))
+    marks.append(("Changes of clocks take no time here; the page has those that do.", True))
+    return marks
+
+
+def _sections(folder: Path, missing: list[str]) -> list[dict[str, Any]]:
+    inside, sections = Figures(), []
+    for id_, (title, names) in SECTIONS.items():
+        shown, drawn = _of_section(folder, names, inside, missing)
+        if shown or drawn:
+            sections.append({"id": id_, "title": title, "tables": shown, "figures": drawn})
+    return sections
+
+
+def _of_section(
+    folder: Path, names: tuple[str, ...], inside: Figures, missing: list[str]
+) -> tuple[list[Table], list[Figure]]:
+    """Tables and figures of these names that are there."""
+    of_tables, of_figures = tables.OUTPUTS.of("table"), figures.OUTPUTS.of("figure")
+    shown: list[Table] = []
+    drawn: list[Figure] = []
+    for name in names:
+        try:
+            path = folder / "figures" / f"{name}.png"
+            if path.is_file() and name in of_figures:
+                drawn.append(inside.figure(path, of_figures[name]))
+            path = folder / "tables" / f"{name}.csv"
+            if path.is_file() and name in of_tables and (rows := read_rows(path)):
+                shown.append(table(name, rows, of_tables[name]))
+        except InputError as error:
+            missing.append(str(error))
+    return shown, drawn
+
+
+def _facts(study: PipelineStudy) -> dict[str, str]:
+    facts = {"stages": str(study["stages"]), "schedule": study["schedule"]}
+    facts["microbatches"] = ", ".join(map(str, study["microbatches"]))
+    facts["GPUs a stage"] = str(study["tensor_parallel"])
+    facts["a waiting GPU draws"] = f"{study['blocking_w']:g} W"
+    return facts | dict(provenance.of_program()[:1])
