@@ -68,6 +68,7 @@ class _Options(TypedDict):
 
 
 def to_stderr(line: str) -> None:
+    """Tell a line of progress at once."""
     print(line, file=sys.stderr, flush=True)
 
 
