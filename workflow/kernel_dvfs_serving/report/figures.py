@@ -193,7 +193,7 @@ def sensitivity(study: ServingStudy) -> p9.ggplot:
             subtitle=subtitle(study, "down"),
             x="",
             y="J per token served in time",
-            caption="Hollow: fewer promises kept than must be. Degree and clock: on the fewest servers that keep it.",
+            caption="Hollow: fewer promises kept than must be.\nDegree and clock: on the fewest servers that keep it.",
         )
         + style.keys(color="", shape="")
         + style.theme(5.4)
