@@ -20,12 +20,12 @@ from kernel_dvfs.measurement import latency_file, setup
 from kernel_dvfs.profile import contribution, store
 from kernel_dvfs.profile.contribution import import_contribution, read
 
-UUID = "GPU-9fca33e6-4022-ad7e-7cc7-e8e787c3d4f7"
+UUID = "GPU-0fca33e6-4022-4d7e-8cc7-e8e787c3d4f7"
 HOST, USER, FOLDER = "cluster-node-17", "mallory", "/scratch/mallory/study"
 GPU = {
     "kind": "nvml",
     "name": "NVIDIA H200",
-    "slug": "nvidia-h200-9fca33e6",
+    "slug": "nvidia-h200-0fca33e6",
     "uuid": UUID,
     "pci_bus_id": "00000000:00:06.0",
     "driver": "580.159.04",
@@ -113,7 +113,7 @@ def test_nothing_in_it_says_who_measured_or_where(study, tmp_path):
     archive, _ = contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")
     texts = files_of(archive)
     assert set(texts) == {"contribution.json", "profile.csv", "latency.json"}
-    secret = (UUID, UUID[4:], "9fca33e6", HOST, USER, FOLDER, "00:06.0", "1654922001234", "boot", "20:23", "14:00:03")
+    secret = (UUID, UUID[4:], "0fca33e6", HOST, USER, FOLDER, "00:06.0", "1654922001234", "boot", "20:23", "14:00:03")
     for word in (*secret, str(tmp_path)):
         for name, text in texts.items():
             assert word not in text, (word, name)
@@ -304,7 +304,7 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
             "contribution.json": json.dumps(about | {"licence": "all rights reserved"}),
         },
         "files: ": {**good, "latency.json": "{}"},
-        r"boards\[0\] is 'GPU-9fca33e6.*, expected board- and 16 hex digits": {
+        r"boards\[0\] is 'GPU-0fca33e6.*, expected board- and 16 hex digits": {
             **good,
             "contribution.json": json.dumps(about | {"boards": [UUID]}),
         },

@@ -56,9 +56,9 @@ def test_sections_begin_where_they_do_and_hold_all_launches(path):
         assert sum(count for _, count in workload.passes[name]) == sum(section[own] == name for own in names)
 
 
-def test_a_setup_names_the_record_and_its_checksum(step):
-    workload = of_step(step, "step-x", "some/step.json")
-    assert workload.about["step"] == {"file": "some/step.json", "checksum": step.checksum}
+def test_a_setup_names_the_record_its_checksum_and_its_code(step):
+    workload = of_step(step, "step-x", "some/step.json", "train.py:make")
+    assert workload.about["step"] == {"file": "some/step.json", "checksum": step.checksum, "code": "train.py:make"}
     assert workload.about["left_at_auto"] == [["embedding_sort", 1, "hung when repeated alone"]]
     assert "embedding_sort" not in workload.kernels
 

@@ -39,7 +39,7 @@ _LIMIT_S = 3.0
 _CHILD_S = 60.0  # for a process to open CUDA on a driver that is not kept loaded, and to probe
 _PTX = b"""
 .version 6.0
-.target sm_50
+.target sm_70
 .address_size 64
 .visible .entry count(.param .u64 to, .param .u64 ns)
 {
