@@ -76,8 +76,13 @@ def study(board: str, seed: int) -> dict[str, Any]:
         )
         if run.returncode:
             raise InputError(f"{board} board, seed {seed}: {run.stdout[-1500:]}")
-        verdicts = {row["number"]: LETTERS[row["verdict"]] for row in read(target)}
-        again = {row["quantity"]: row for row in read(target.with_name("validation.csv"))}
+        return row_of(board, seed, target)
+
+
+def row_of(board: str, seed: int, claims: Path) -> dict[str, Any]:
+    """The row of a finished study, by its table of claims and, beside it, that of the validation."""
+    verdicts = {row["number"]: LETTERS[row["verdict"]] for row in read(claims)}
+    again = {row["quantity"]: row for row in read(claims.with_name("validation.csv"))}
     figures = (
         again["energy"]["claimed_change_percent"],
         again["energy"]["fresh_change_percent"],
@@ -103,7 +108,7 @@ def written(rows: list[dict[str, Any]]) -> str:
 def summary(rows: list[dict[str, str]]) -> str:
     """How often each claim holds on each board, as Markdown; the headline and the number of claims that hold."""
     of = {board: own for board in BOARDS if (own := [row for row in rows if row["board"] == board])}
-    lines = [f"| claim | {' | '.join(f'{board} board, {len(own)} seeds' for board, own in of.items())} |"]
+    lines = [f"| claim | {' | '.join(f'{board} board, {len(own)} drawn' for board, own in of.items())} |"]
     lines.append("|---" * (1 + len(of)) + "|")
     for number in CLAIMS:
         letters = [[row[number] for row in own] for own in of.values()]
@@ -121,6 +126,8 @@ def _counted(letters: list[str]) -> str:
     if set(letters) == {"n"}:
         return "not testable"
     held = letters.count("h")
+    if len(letters) == 1:
+        return "holds" if held else "differs"
     return {0: "never", len(letters): "always"}.get(held, f"{held} of {len(letters)}")
 
 

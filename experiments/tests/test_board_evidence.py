@@ -90,8 +90,8 @@ def test_how_often_a_claim_holds_is_counted_over_the_studies_of_a_board():
 
     rows = [row("default", "7", "-16.5", {1, 2, 5}), row("default", "9", "-18.25", {2}), row("earlier", "7", "-9", {2})]
     text = claims.summary(rows).splitlines()
-    assert text[0] == "| claim | earlier board, 1 seeds | default board, 2 seeds |"
-    assert text[2:5] == ["| 1 | never | 1 of 2 |", "| 2 | always | always |", "| 3 | never | never |"]
+    assert text[0] == "| claim | earlier board, 1 drawn | default board, 2 drawn |"
+    assert text[2:5] == ["| 1 | differs | 1 of 2 |", "| 2 | holds | always |", "| 3 | differs | never |"]
     assert "| 26 | not testable | not testable |" in text
     assert "| **hold, mean (least to most)** | 1 (1 to 1) | 2 (1 to 3) |" in text
     assert "| repeated_energy_percent | -9 (-9 to -9) | -17.4 (-18.2 to -16.5) |" in text
