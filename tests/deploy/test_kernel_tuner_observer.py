@@ -134,8 +134,8 @@ def test_kernel_tuners_own_loop_drives_it(observer):
 def test_without_kernel_tuner_it_says_what_to_install(monkeypatch):
     from kernel_dvfs.errors import InputError
 
-    monkeypatch.setitem(sys.modules, "kernel_tuner", None)
-    monkeypatch.delitem(sys.modules, "kernel_tuner.observers.observer", raising=False)
+    for name in ("kernel_tuner", "kernel_tuner.observers", "kernel_tuner.observers.observer"):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "kernel_dvfs.deploy.kernel_tuner", raising=False)
     with pytest.raises(InputError, match="pip install kernel_tuner"):
         importlib.import_module("kernel_dvfs.deploy.kernel_tuner")

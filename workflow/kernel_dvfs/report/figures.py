@@ -92,7 +92,7 @@ def fig2_desirability(results: Results) -> p9.ggplot:
         + p9.coord_fixed()
         + p9.labs(
             title="EDP buys energy with time, waste does not",
-            subtitle=f"By definition, no data (study: {results.subject})",
+            subtitle=f"By definition, no data (study: {results.subject}).\nBetter: down and to the left",
             x=style.TIME_CHANGE,
             y=style.ENERGY_CHANGE,
             fill="score, %\n(positive: rewarded)",
@@ -218,6 +218,7 @@ def fig5_kernels(results: Results) -> p9.ggplot:
     longest = frame[frame.quantity == TIME].groupby("kind").value.max().sort_values()
     rows = {kind: number for number, kind in enumerate(longest.index)}
     sections = list(frame.section.dropna().unique())
+    whole = "an iteration, with all launches" if results.workload.get("kernels") else "all, each launched once"
     lane = {kind: style.lanes(list(own.section.unique()), -_LANES) for kind, own in frame.groupby("kind")}
     frame["row"] = [rows[kind] + lane[kind][section] for kind, section in zip(frame.kind, frame.section)]
     frame["quantity"] = pd.Categorical(frame.quantity, [TIME, ENERGY])
@@ -226,13 +227,12 @@ def fig5_kernels(results: Results) -> p9.ggplot:
         + p9.facet_wrap("quantity", scales="free_x")
         + p9.scale_x_log10(expand=(0.1, 0), breaks=decades, labels=lambda values: [f"{value:g}" for value in values])
         + p9.scale_y_continuous(breaks=list(rows.values()), labels=list(rows), expand=(0, 0.6))
-        + p9.scale_size_area(max_size=4.5, guide=None)
+        + p9.scale_size_area(max_size=3.4, guide=None)
         + p9.labs(
             title=_costliest(frame),
-            subtitle=f"{results.subject}, {results.workload['name']}, {_clocks(results)} clocks",
+            subtitle=style.subtitle(results, f"left; {_clocks(results)} clocks"),
             x="of one launch (logarithmic)",
-            caption="Area: share of an iteration, with all launches. Numbers: how many\n"
-            f"kernels coincide, of {len(costs(results)) // 2}.",
+            caption=f"Area: share of {whole}. Numbers: how many\nkernels coincide, of {len(costs(results)) // 2}.",
         )
         + style.theme(1.55 + 0.2 * ((len(sections) + 1) // 2) + _ROW_INCHES * len(rows))
         + p9.theme(axis_title_y=p9.element_blank(), panel_spacing_x=0.05)
@@ -240,7 +240,7 @@ def fig5_kernels(results: Results) -> p9.ggplot:
     many = frame[frame["count"] > 1]
     if len(many):
         plot += p9.geom_text(
-            p9.aes(label="count"), many, size=style.SMALL_PT - 1, ha="left", nudge_x=0.15, color=style.INK
+            p9.aes(label="count"), many, size=style.SMALL_PT - 1, ha="left", nudge_x=0.22, color=style.INK
         )
     if not sections:
         return plot + p9.geom_point(p9.aes(size="share"), shape="o", fill="none", color=style.SERIES[0], stroke=0.5)
