@@ -39,8 +39,6 @@ _QUICK_CUTS, _CUTS, _IDLE_ROUNDS = 16, 800, 3
 _AGAIN = 3  # times that the best plan is searched from once more
 _STEPS = 10  # steps of time that a round tries, each both ways
 DIVED = 2000  # operations: beyond, no dives, and fewer cuts
-# operations: beyond, only what the cuts leave is repaired, which is nearly always the best, since repairs take longest
-_REPAIRED = 10_000
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
 _NEVER = 2**50
@@ -140,10 +138,10 @@ def round_to_options(
     False, quick but for one dive. Raises ArithmeticError.
     """
     planned = np.asarray(begin), np.asarray(end)
-    found: list[Rounded] = []
-    if len(offered) <= _REPAIRED:
-        starts = np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1])
-        found = [_finished(graph, offered, start, limit) for start in starts]
+    found = [
+        _finished(graph, offered, start, limit)
+        for start in (np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1]))
+    ]
 
     def search(times: Times, cuts: int) -> Times:
         moved = shifted(graph, offered, times, limit, cuts)
