@@ -158,7 +158,8 @@ Cholesky::Cholesky(int size, const std::vector<std::pair<int, int>>& entries) : 
 
 void Cholesky::factor(const std::vector<double>& value, const std::vector<double>& extra) {
   const int count = static_cast<int>(blocks_.size());
-  std::vector<std::vector<double>> rests(count);  // what each block leaves to its parent, until that one takes it
+  // what each block leaves to its parent, until that one takes it; and room that is free again
+  std::vector<std::vector<double>> rests(count), spare;
   for (int at = 0; at < count; ++at) {
     Block& block = blocks_[at];
     const int columns = block.end - block.begin, rows = static_cast<int>(block.rows.size()), height = columns + rows;
@@ -166,6 +167,7 @@ void Cholesky::factor(const std::vector<double>& value, const std::vector<double
     for (const auto& [e, place] : entries_[at]) block.factor[place] += value[e];
     for (const auto& [row, place] : diagonal_[at]) block.factor[place] += extra[row];
     std::vector<double>& rest = rests[at];
+    if (rows && !spare.empty()) rest = std::move(spare.back()), spare.pop_back();
     rest.assign(static_cast<std::size_t>(rows) * rows, 0.0);
     for (int child : children_[at]) {
       const std::vector<int>& to = blocks_[child].place;
@@ -177,7 +179,7 @@ void Cholesky::factor(const std::vector<double>& value, const std::vector<double
                                        : rest.data() + static_cast<std::size_t>(to[j] - columns) * rows - columns;
         for (std::size_t i = j; i < many; ++i) into[to[i]] += own[i];
       }
-      std::vector<double>().swap(rests[child]);
+      spare.push_back(std::move(rests[child]));
     }
     eliminate(block, rest);
   }

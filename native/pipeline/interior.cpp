@@ -17,6 +17,9 @@ constexpr int kMostIterations = 150, kStalled = 25;
 // nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
 constexpr double kRoom = 1e-5;
 constexpr double kStep = 0.95;
+// the schedule that a solve starts from: so far each operation is from its fastest to its slowest, and so long it waits
+// (in mean operations) where T has room for it; the products of what keeps its sign there, in mean waits
+constexpr double kSlower = 0.5, kWait = 0.1, kStart = 10;
 
 using Values = std::vector<double>;
 
@@ -118,26 +121,43 @@ Point Interior::bounds(const State& state, Ticks limit) const {
       found.cost -= (hull_.cost[k] - hull_.cost[k + 1]) * static_cast<double>(time - hull_.ticks[k]) /
                     static_cast<double>(hull_.ticks[k + 1] - hull_.ticks[k]);
   }
-  // Below: each operation's best answer to the flow through it; where in and out differ, the worst start is counted.
-  Values in(n + 2), out(n);
-  for (int e = 0; e < arcs; ++e) {
-    const double flow = state.f[e] * watt_;
-    out[edges_.tail[e]] += flow, in[edges_.head[e]] += flow;
-    found.intercept += flow * static_cast<double>(edges_.lag[e]) / kTicksPerSecond;
-  }
+  // Below: the flow is made to be conserved, operation by operation; then each takes its best answer to what flows
+  // through it.
+  Values in(n + 1);
   for (int op = 0, at = arcs; op < n; ++op)
-    if (entry_[op]) in[op] += state.f[at++] * watt_;
+    if (entry_[op]) in[op] = state.f[at++] * watt_;
   for (int op = 0; op < n; ++op) {
+    double out = 0;
+    for (int e = out_[op]; e < out_[op + 1]; ++e) out += state.f[e];
+    for (int e = out_[op]; e < out_[op + 1]; ++e) {
+      const double flow = state.f[e] / out * in[op];
+      in[edges_.head[e]] += flow;
+      found.intercept += flow * static_cast<double>(edges_.lag[e]) / kTicksPerSecond;
+    }
     double best = std::numeric_limits<double>::infinity();
     for (int k = hull_.first[op]; k < hull_.first[op + 1]; ++k)
-      best = std::min(best, hull_.cost[k] + out[op] * static_cast<double>(hull_.ticks[k]) / kTicksPerSecond);
-    found.intercept += best + std::min(0.0, out[op] - in[op]) * static_cast<double>(slowest_) / kTicksPerSecond;
+      best = std::min(best, hull_.cost[k] + in[op] * static_cast<double>(hull_.ticks[k]) / kTicksPerSecond);
+    found.intercept += best;
   }
   found.price_w = in[n];
   return found;
 }
 
+Point Interior::slowest_point() const {
+  Point found{{}, {}, 0, 0, 0, 0};
+  std::vector<Ticks> slow(operations_);
+  for (int op = 0; op < operations_; ++op) {
+    const int last = hull_.first[op + 1] - 1;
+    slow[op] = hull_.ticks[last], found.cost += hull_.cost[last];
+  }
+  found.begin = earliest(slow), found.begin.pop_back();
+  found.intercept = found.cost;
+  for (int op = 0; op < operations_; ++op) found.end.push_back(found.begin[op] + slow[op]);
+  return found;
+}
+
 Point Interior::solve(Ticks limit, double tolerance_j) const {
+  if (limit >= slowest_) return slowest_point();
   const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
   const double unit = second_ * kTicksPerSecond;
   std::vector<int> tail(edges_.tail), head(edges_.head);
@@ -149,27 +169,32 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
   const auto movable = [&](int op) { return first_[op] < first_[op + 1]; };
   const double T = std::max(static_cast<double>(limit), static_cast<double>(fastest_) * (1 + kRoom)) / unit;
 
-  // a schedule with room everywhere: the fastest, moved towards one that is slower and waits before every operation
-  State at{Values(n + 2), fast_, Values(all, 1.0), Values(n), Values(hinges), Values(hinges)};
+  // A schedule with room everywhere: the fastest, moved towards one that is slower and waits at every edge. Both lie
+  // halfway between their earliest and their latest begins.
+  State at{Values(n + 2), fast_, Values(all), Values(n), Values(hinges), Values(hinges)};
+  at.t.resize(n + 2);
+  const auto halfway = [&](double wait) {
+    Values early(n + 2), late(n + 2);
+    for (int op = 0; op < n; ++op)
+      if (entry_[op]) early[op] = wait;
+    for (int e = 0; e < arcs; ++e)
+      early[head[e]] = std::max(early[head[e]], early[tail[e]] + at.t[tail[e]] + lag[e] + wait);
+    std::fill(late.begin(), late.end(), early[n]);
+    for (int e = arcs; e-- > 0;)
+      late[tail[e]] = std::min(late[tail[e]], late[head[e]] - lag[e] - wait - at.t[tail[e]]);
+    for (int i = 0; i <= n; ++i) early[i] = (early[i] + late[i]) / 2;
+    return early;
+  };
+  const Values fastest = halfway(0);
   for (int op = 0; op < n; ++op)
-    if (movable(op)) {
-      const double slow = hinges_[first_[op + 1] - 1].at;
-      at.t[op] += 0.6 * (slow - fast_[op]) + 1e-4 * slow;
-    }
-  constexpr double kWait = 0.02;
-  for (int op = 0; op < n; ++op)
-    if (entry_[op]) at.x[op] = kWait;
-  for (int e = 0; e < arcs; ++e)
-    at.x[head[e]] = std::max(at.x[head[e]], at.x[tail[e]] + at.t[tail[e]] + lag[e] + kWait);
-  const double least = static_cast<double>(fastest_) / unit;
-  const double share = std::min(1.0, 0.9 * (T - least) / (at.x[n] - least));
+    if (movable(op)) at.t[op] += kSlower * (hinges_[first_[op + 1] - 1].at - fast_[op]);
+  at.x = halfway(kWait);
+  const double share = std::min(1.0, (T - fastest[n]) / (at.x[n] - fastest[n]));
   for (int op = 0; op < n; ++op) {
-    const double base = static_cast<double>(begin_[op]) / unit;
-    at.x[op] = base + share * (at.x[op] - base);
+    at.x[op] = fastest[op] + share * (at.x[op] - fastest[op]);
     at.t[op] = fast_[op] + share * (at.t[op] - fast_[op]);
   }
   at.x[n] = T;
-  at.t.resize(n + 2);
   Values s(all), p(n, 1), a(hinges), v(hinges);
   const auto slacks = [&] {
     for (int e = 0; e < all; ++e) s[e] = at.x[head[e]] - at.x[tail[e]] - at.t[tail[e]] - (e < arcs ? lag[e] : 0);
@@ -179,16 +204,22 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
         a[k] = at.h[k] + at.t[op] - hinges_[k].at, v[k] = hinges_[k].weight - at.y[k];
     }
   };
-  for (int op = 0; op < n; ++op)
-    for (int k = first_[op]; k < first_[op + 1]; ++k) {
-      at.h[k] = std::max(hinges_[k].at - at.t[op], 0.0) + 0.1 * (hinges_[first_[op + 1] - 1].at - fast_[op]);
-      at.y[k] = 0.5 * hinges_[k].weight;
-    }
+  // The flow: all products are the same. For a hinge that is y a = (w - y) h with a = h + d, a quadratic equation in h.
   slacks();
-  const double start = std::accumulate(s.begin(), s.end(), 0.0) / all;
+  const double start = kStart * std::accumulate(s.begin(), s.end(), 0.0) / all;
   int pairs = all + 2 * hinges;
-  for (int op = 0; op < n; ++op)
+  for (int e = 0; e < all; ++e) at.f[e] = start / s[e];
+  for (int op = 0; op < n; ++op) {
     if (movable(op)) at.u[op] = start / p[op], ++pairs;
+    for (int k = first_[op]; k < first_[op + 1]; ++k) {
+      const double w = hinges_[k].weight, d = at.t[op] - hinges_[k].at;
+      const double root = std::hypot(w * d, 2 * start);
+      // of both forms of h the one that does not subtract what is nearly equal
+      at.h[k] = (2 * start + (d < 0 ? root - w * d : 4 * start * start / (root + w * d))) / (2 * w);
+      at.y[k] = start / (at.h[k] + d);
+    }
+  }
+  slacks();
 
   // the matrix over starts: each operation joins itself and what waits for it
   std::vector<std::pair<int, int>> entries;

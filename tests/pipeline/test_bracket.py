@@ -69,6 +69,20 @@ def test_single_times_are_bounded_from_both_sides_by_a_schedule_that_keeps_them_
             assert found.least_j == pytest.approx(float(least), abs=1e-3 * float(energy))
 
 
+def test_a_solve_that_ends_early_is_on_the_right_side_too(module):
+    for planner in planners():
+        programme, exact, graph = programme_of(planner, module), planner.frontier, planner.graph
+        every = np.linspace(exact.fastest_ticks, exact.slowest_ticks, 40).astype(np.int64)
+        for error in (100.0, 1.0, 0.1):  # the first ends before the flow is conserved by itself
+            for ticks in every[::9].tolist():
+                found = programme.bounds(ticks, error)
+                assert found.end.max() <= ticks
+                assert (found.begin[graph.head] - found.end[graph.tail] >= graph.lag_ticks).all()
+                assert exact.cost_at(ticks) <= found.cost_j + ROUNDING
+                below = found.intercept_j - found.price_w * every / TICKS_PER_S
+                assert (below <= exact.cost_at(every) + ROUNDING).all()
+
+
 def test_a_tight_tolerance_is_reached_inside_the_frontier(module):
     planner = Planner(profile(4), pipeline_graph("1f1b", 4, 8), BLOCKING_W)
     exact, programme = planner.frontier, programme_of(planner, module)

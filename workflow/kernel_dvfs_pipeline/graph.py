@@ -155,7 +155,7 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
         return place[stage, item]
 
     def partner(stage: int, item: Item, other: int, chunk: int, instructions: Sequence[str]) -> int:
-        awaited = [item._replace(chunk=chunk, instruction=instruction) for instruction in instructions]
+        awaited = [Item(instruction, chunk, item.microbatch) for instruction in instructions]
         found = next((place[other, own] for own in awaited if (other, own) in place), None)
         if found is None:
             raise InputError(

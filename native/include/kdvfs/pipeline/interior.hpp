@@ -40,6 +40,7 @@ class Interior {
 
   std::vector<Ticks> earliest(const std::vector<Ticks>& ticks) const;
   Point bounds(const State& state, Ticks limit) const;
+  Point slowest_point() const;  // everyone's cheapest, which nothing undercuts
 
   Edges edges_;  // with one more for each operation that nothing waits for: to the end
   Choices hull_;
