@@ -272,6 +272,8 @@ def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]], skipped
     text="As a whole: the captured step, repeated. Sum: its kernels, each repeated by itself, hot ones with rests that "
     "give them their clock of the step where the study has measured that, times their launches. The power of the sum "
     "may lie a little above the power limit, since what is not held down alone draws more there than in the step. "
+    "The others, not measured: kernels left out for the minutes that were asked for; their time is that in the step, "
+    "their power what is left of their sections, held between the least and the most of a measured kernel. "
     "energy_least_j and energy_most_j limit the energy in a forecast of kernels whose power nobody has "
     "measured: a board that only waits, and one at its power limit.",
     kinds=MEASURED,
@@ -305,6 +307,9 @@ def step_totals(results: Results) -> pd.DataFrame:
         least_j, most_j = (known_j + modelled_s * power_w for power_w in bounds_w)
         shared |= {"energy_least_j": least_j, "energy_most_j": most_j}
     rows = [{"step": "sum of its kernels"} | summed | shared]
+    if rest := step_costs.tail(results):
+        power_w = 1e3 * rest["energy_j"] / rest["time_ms"] if rest["time_ms"] else math.nan
+        rows.append({"step": "the others, not measured"} | rest | {"power_w": power_w})
     if whole := step_costs.whole(results):
         rows.insert(0, {"step": "as a whole"} | whole | shared)
     return pd.DataFrame(rows)
