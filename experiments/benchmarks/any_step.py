@@ -10,6 +10,7 @@ to $OUT/any_step.jsonl (or here). What the time limit does not reach is said.
 """
 
 import argparse
+import csv
 import ctypes
 import json
 import os
@@ -26,6 +27,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 WORKFLOW = HERE.parents[2] / "workflow"
 sys.path.insert(0, str(WORKFLOW))
+COLUMNS = ["case", "kind", "came", "place", "nodes", "targets", "coverage", "capture_s", "asserts", "same_bits"]
+COLUMNS += ["deterministic", "state_back", "moved_by_calls", "moved_by_replays", "time_us", "record_loop_us"]
+COLUMNS += ["record_loop_j", "record_graph_us", "record_graph_j", "loop_ms", "loop_nvml_ms", "loop_j", "loop_nvml_j"]
+COLUMNS += ["graph_ms", "graph_nvml_ms", "graph_j", "graph_nvml_j", "said"]
 COMPARED, WINDOW_S, CASE_LIMIT_S, LEAST_S = 20, 3.0, 150.0, 35
 
 
@@ -511,8 +516,14 @@ def main():
     parser.add_argument("--results", default="results", help="the folder with the native layer (default: results)")
     parser.add_argument("--one", choices=list(CASES), metavar="CASE", help=argparse.SUPPRESS)
     parser.add_argument("--output", default="any_step.jsonl", metavar="FILE", help="within $OUT; lines are added")
+    parser.add_argument(
+        "--table", nargs="+", metavar="FILE", help="write OUT.csv of these files of JSON lines, and run nothing"
+    )
     parser.add_argument("--meter", metavar="UUID", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.table:
+        write_table(options.table[1:], options.table[0])
+        return
     if options.meter:
         meter(options.meter)
     if options.one:
@@ -550,6 +561,24 @@ def main():
                 tell(name, {"skipped": "no time left"})
             else:
                 tell(name, run(name, options.results, min(CASE_LIMIT_S, left_s())))
+
+
+def write_table(paths, out):
+    """A row a case of JSON lines, the last one that said something: what the results folder keeps."""
+    cases = {}
+    for path in paths:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            found = json.loads(line)
+            if found["case"] not in cases or "skipped" not in found:
+                cases[found["case"]] = found
+    with open(out, "w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        for found in cases.values():
+            shown = {key: f"{value:.5g}" if isinstance(value, float) else value for key, value in found.items()}
+            shown["said"] = found.get("skipped") or found.get("failed") or found.get("lost") or found.get("said") or ""
+            shown["said"] = str(shown["said"]).replace(str(HERE.parent) + "/", "")
+            table.writerow(shown)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,9 @@ class LogHandler(LogHandlerBase):
         if len(times_s) == 1 or waiting < 1 or now_s - times_s[0] < _SAME_KIND_S:
             return f", now {self._kind}"
         left_s = (waiting + 1) * (times_s[-1] - times_s[0]) / (len(times_s) - 1) - (now_s - times_s[-1])
-        return f", now {self._kind} (about {_duration(60 * max(1, round(left_s / 60)))} left)"
+        # as exact as it is true: to a fifth
+        step_s = 60 if left_s >= 300 else 10
+        return f", now {self._kind} (about {_duration(step_s * max(1, round(left_s / step_s)))} left)"
 
     def _tick_on(self) -> None:
         while not self._stop.wait(self.intervals_s[not self._on_terminal]):

@@ -40,9 +40,10 @@ ALONE: dict[str, list | None] = {
     "tensor_parallel_degrees": [],
     "tensor_energy_pj": [],
     "headline_map": None,
+    "minutes": None,
 }
 # of a captured step, beside the windows: starting the job and preparing the kernel; opening the step to measure it
-RECORD_S, OPENING_S = 2.0, 40.0
+RECORD_S, OPENING_S = 0.5, 40.0
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
 _PROTOCOL = ("window_s", "windows", "seed")

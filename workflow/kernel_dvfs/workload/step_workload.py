@@ -27,10 +27,13 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 def of_step(step: Step, name: str, path: str, with_paced: bool = False, most: int | None = None) -> Workload:
     """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file.
     with_paced: kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well.
-    most: kernels are measured, those that take longest in the step; None: all."""
+    most: so many kernels are measured, those that take longest in the step, at least one of each section; None: all."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum}}
     costliest = sorted(step.measured, key=lambda target: -target.launches * (target.time_us or target.alone_us or 0.0))
-    wanted = {target.id for target in costliest[:most]}
+    # one of each section, or what is left of it could not be told
+    first = {target.section: target for target in reversed(costliest)}.values()
+    ordered = dict.fromkeys([*(target.id for target in first), *(target.id for target in costliest)])
+    wanted = set([*ordered][: None if most is None else max(most, len(first))])
     measured = [target for target in step.measured if target.id in wanted]
     workload = with_works(step, about, {target.id: work_of(target) for target in measured})
     for target in step.paced if with_paced else []:

@@ -62,7 +62,7 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     ]
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
-    return StepView([*_ways(workload, tables), *cards], _notes(workload) + _tail(totals))
+    return StepView([*_ways(workload, tables), *cards], _sums(tables) + _notes(workload) + _tail(totals))
 
 
 def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]:
@@ -100,6 +100,19 @@ def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) 
     if way[1] is not None and loop[1]:
         told.append(f"{100 * (way[1] / loop[1] - 1):+.0f} % energy")
     return ", ".join(told) + " against"
+
+
+def _sums(tables: Mapping[str, Rows]) -> list[str]:
+    """Where kernels do not add up to the step, by how much."""
+    row = next((row for row in tables.get("step_check") or () if row["section"] == "step"), None)
+    if row is None or row["adds_up"] != "False":
+        return []
+    first = "paced_" if number(row.get("paced_time_difference_percent", "")) is not None else ""
+    time, energy = (number(row[f"{first}{each}_difference_percent"]) or 0.0 for each in ("time", "energy"))
+    return [
+        f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
+        f"{energy:+.1f} % energy. What is paid is the whole."
+    ]
 
 
 def _tail(totals: Rows) -> list[str]:
