@@ -312,7 +312,8 @@ def step_totals(results: Results) -> pd.DataFrame:
         rows.append({"step": "the others, not measured"} | rest | {"power_w": power_w})
     if whole := step_costs.whole(results):
         rows.insert(0, {"step": "as a whole"} | whole | shared)
-    return pd.DataFrame(rows)
+    # whole numbers, also where a row has none
+    return pd.DataFrame(rows).astype(dict.fromkeys(("kernels", "launches", "kernels_of_80_percent"), "Int64"))
 
 
 # columns that not every capture knows

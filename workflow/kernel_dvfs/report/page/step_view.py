@@ -57,7 +57,8 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         Card(
             "80 % of the energy",
             f"{row['kernels_of_80_percent']} of {row['kernels']}",
-            "kernels take it, the first of the table below",
+            "kernels take it, the first of the table below"
+            + (", of those that were measured" if workload.get("tail") else ""),
         ),
     ]
     if needed := _make_most(tables.get("step_saving")):
@@ -74,24 +75,24 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
     loop = whole["loop_us"], whole.get("loop_j")
     graph = whole["graph_us"], whole.get("graph_j")
     cards = [
-        Card("As a loop", _cost(*loop, workload), "calls of the step as your program makes them, at auto clocks"),
-        Card("As a graph", _cost(*graph, workload), f"replays of it, at auto clocks: {_against(graph, loop)} the loop"),
+        _way("As a loop", *loop, "calls of the step as your program makes them, at auto clocks", workload),
+        _way("As a graph", *graph, f"replays of it, at auto clocks: {_against(graph, loop)} the loop", workload),
     ]
     chosen = next(iter(tables.get("headline") or ()), None)
     if chosen and graph[1] and (energy := number(chosen.get("fresh_energy_change_percent", ""))) is not None:
         time = number(chosen.get("fresh_time_change_percent", "")) or 0.0
         changed = graph[0] * (1 + time / 100), graph[1] * (1 + energy / 100)
         text = f"the graph, changed by what the study measured: {_against(changed, loop)} the loop"
-        cards.append(Card("At the schedule", _cost(*changed, workload), text))
+        cards.append(_way("At the schedule", *changed, text, workload))
     return cards
 
 
-def _cost(time_us: float, energy_j: float | None, workload: Mapping[str, Any]) -> str:
-    text = f"{plain(1e-3 * time_us)} ms"
+def _way(title: str, time_us: float, energy_j: float | None, text: str, workload: Mapping[str, Any]) -> Card:
+    time = f"{plain(1e-3 * time_us)} ms"
     if energy_j is None:
-        return text
+        return Card(title, time, text)
     per = [f"{plain(1e3 * energy_j / count)} mJ a {item}" for item, count in (workload.get("items") or {}).items()]
-    return ", ".join([f"{text}, {plain(energy_j)} J", *per])
+    return Card(title, f"{plain(energy_j)} J", ", ".join([time, *per]) + f"; {text}")
 
 
 def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) -> str:
