@@ -52,6 +52,7 @@ py::dict dict_of(const Node &node) {
                                                    : copy.target.device;
     about["byte"] = copy.width_byte * copy.height * copy.depth;
     about["is_host"] = copy.source.memory_type == 1 || copy.target.memory_type == 1;
+    about["from_host"] = copy.source.memory_type == 1;
   }
   return about;
 }

@@ -8,7 +8,8 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan.step import step_source
-from kernel_dvfs.plan.study import plan
+from kernel_dvfs.plan.study import _affordable, plan
+from kernel_dvfs.workload.step import read
 
 RECORD = Path(__file__).resolve().parents[1] / "workload/steps/hand_made.json"
 
@@ -139,3 +140,19 @@ def test_a_forecast_has_no_other_sizes_and_no_unknown_tensor_energy(config, here
     assert not study.variants and not study.batches and not study.degrees and not study.headline_axes
     assert study.passes == ("forward", "backward", "optimiser", "step") and study.has_passes
     assert not list((here / "results").glob("**/*")), "planning writes nothing"
+
+
+def test_minutes_are_for_a_step_on_a_real_gpu_at_auto(refused):
+    assert "minutes = 10: is for a captured step on a real GPU with clocks: auto-only" in refused(minutes=10)
+    assert "minutes = 0" in refused(minutes=0)
+
+
+def test_minutes_buy_so_many_kernels_beside_the_sections(config):
+    step = read(RECORD)
+    values = configuration.resolved(config(minutes=10))
+    assert (values["window_s"], values["windows"], values["max_windows"], values["temperature"]) == (2, 1, 1, "cool")
+    protocol = {name: values[name] for name in ("warmup_s", "window_s", "windows", "temperature")}
+    # a record: 0.5 s of warm-up, 0.5 until clocks have settled, 2.1 of window, 0.5 to start it
+    passes = len(step.passes) + len(step.by_difference)
+    assert _affordable(step, 10, protocol) == int((600 - 40) / 3.6 - passes)
+    assert _affordable(step, 1, protocol | {"window_s": 60}) == 1

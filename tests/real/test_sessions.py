@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import socket
+import threading
 
 import pytest
 
@@ -112,3 +114,28 @@ def test_no_session_follows_one_that_could_not_give_its_clocks_back(tmp_path, mo
         assert server.Server("setup.json", None, listener=listener).serve() is False
         for client in (renews, waits):
             assert "core clock: denied" in json.loads(client.recv(1 << 16))["errors"][0]
+
+
+def test_a_process_whose_client_goes_away_while_it_opens_ends(monkeypatch):
+    """Opening a captured step takes a minute, in which the GPU would be held for nobody."""
+
+    class Ended(Exception):
+        """Instead of the end of this process."""
+
+    def ends(code):
+        raise Ended(code)
+
+    monkeypatch.setattr(server.os, "_exit", ends)
+    opening = server.Server.__new__(server.Server)
+    opening._telling = threading.Lock()
+    reads, opening._ready = os.pipe()
+    watch = threading.Thread(target=opening._end_without_client)
+    watch.start()
+    opening._tell_ready("ok")
+    watch.join()
+    assert os.read(reads, 100) == b"ok\n" and opening._ready is None, "once it listens nobody watches"
+    os.close(reads)
+    reads, opening._ready = os.pipe()
+    os.close(reads)
+    with pytest.raises(Ended):
+        opening._end_without_client()

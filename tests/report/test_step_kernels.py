@@ -35,3 +35,20 @@ def test_why_a_kernel_takes_another_time_alone(alone_us, alone_mhz, step_mhz, ca
     table = step_kernels(SimpleNamespace())
     assert list(table.expected) == [why]
     assert ("step_core_mhz" in table) == (not math.isnan(step_mhz)) and list(table.step_time_us) == [100.0]
+
+
+def test_kernels_left_out_have_their_time_in_the_step_at_the_power_left_of_their_section(monkeypatch):
+    measured = [
+        {"section": "forward", "time_ms": 6.0, "energy_j": 3.0, "power_w": 500.0},
+        {"section": "backward", "time_ms": 8.0, "energy_j": 5.6, "power_w": 700.0},
+    ]
+    monkeypatch.setattr(step_costs, "per_kernel", lambda results: pd.DataFrame(measured))
+    rows = [
+        {"study": "pass", "target": "forward", "is_baseline": True, "time_s": 0.008, "energy_j": 4.1},
+        {"study": "pass", "target": "backward", "is_baseline": True, "time_s": 0.009, "energy_j": 7.0},
+    ]
+    tail = [["a", "a", "forward", 1.5], ["b", "b", "forward", 0.4], ["c", "c", "backward", 0.9]]
+    found = step_costs.tail(SimpleNamespace(workload={"tail": tail}, profile=pd.DataFrame(rows)))
+    # forward: 1.1 J in 2 ms is 550 W; backward: 1.4 J in 1 ms would be more than any kernel was measured at
+    assert found == {"kernels": 3, "time_ms": pytest.approx(2.8), "energy_j": pytest.approx(0.55 * 1.9 + 0.7 * 0.9)}
+    assert step_costs.tail(SimpleNamespace(workload={})) is None

@@ -11,6 +11,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.step import assembly, capturing, grouping, nodes, pace, trace, trial
+from kernel_dvfs.step.beside import Cost
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import State
@@ -286,6 +287,10 @@ def whole_step(fake_living, monkeypatch):
     return made
 
 
+# a GPU that nobody else computes on
+BESIDE = SimpleNamespace(newcomers=lambda: 0, cost=lambda *_: Cost(0.004, 2.25))
+
+
 def told(**more):
     return {"source": "train.py:make", "name": "mine", "failed": {}, "known": {}, "joined": [], "keep": ""} | more
 
@@ -300,7 +305,7 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
 
     opened = whole_step([keeps, keeps, overwrites, keeps])
     said = []
-    content = capturing.Capturing(opened, told(keep=str(tmp_path)), lambda **line: said.append(line)).step()
+    content = capturing.Capturing(opened, told(keep=str(tmp_path)), lambda **line: said.append(line), BESIDE).step()
     step = steps.from_content(json.loads(json.dumps(content)), "here")
     assert [each.repeatable for each in step.targets] == ["yes", "yes", "restored", "yes"]
     assert step.sections == ("forward", "backward")
@@ -318,6 +323,46 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
     assert [trace.from_json(call) for call in traced] == list(opened.calls)
 
 
+def test_loop_and_graph_are_told_beside_each_other_and_who_came_meanwhile(whole_step):
+    said = []
+    crowded = SimpleNamespace(newcomers=lambda: 2, cost=BESIDE.cost)
+    opened = whole_step([lambda memory: None] * 3)._replace(items={"token": 4096})
+    child = capturing.Capturing(opened, told(loop=[0.0065, 2.5]), lambda **line: said.append(line), crowded)
+    step = steps.from_content(json.loads(json.dumps(child.step())), "here")
+    whole = step.whole
+    assert (whole.loop_us, whole.loop_j, whole.graph_us, whole.graph_j) == (6500.0, 2.5, 4000.0, 2.25)
+    assert step.items == {"token": 4096}
+    assert step.noticed == ("2 other process(es) began to compute on the GPU meanwhile: capture it again",)
+    from kernel_dvfs.cli.hardware import summary
+
+    assert [line for line in summary(step) if line.startswith("as a")] == [
+        "as a loop: 6.5 ms, 2.5 J, 0.6104 mJ a token",
+        "as a graph: 4 ms, 2.25 J, 0.5493 mJ a token",
+    ]
+
+
+def test_a_section_that_reads_integers_is_never_repeated_once_it_may_have_overwritten_them(whole_step):
+    opened, said, ran = whole_step([lambda memory: None] * 4), [], []
+    opened.living.functions[3] = "void at::native::nll_loss_backward_kernel<float, long>(float*, long const*)"
+    own = opened.living.loop
+    opened.living.loop = lambda places, repeat=1, keep_edges=False: (
+        ran.append(list(places)) or own(places, repeat, keep_edges)
+    )
+    child = capturing.Capturing(opened, told(), lambda **line: said.append(line), BESIDE)
+    step = steps.from_content(json.loads(json.dumps(child.step())), "here")
+    assert "read integers" in step.not_repeated["backward"] and [2, 3] not in ran
+    assert [0, 1] in ran, "forward is tried: it begins where the step does"
+
+
+def test_what_took_no_turns_is_not_tried_without_turns_again(processes, recording, outline_of):
+    step = record(outline_of(recording("triton_kernel")))
+    alone = failed(7) | {"alone": True}
+    told = processes([alone], [alone], [{"step": asdict(step)}])
+    capturing.capture("train.py:make", say=lambda line: None)
+    assert [len(each["failed"].get("7", [])) for each in told] == [0, 2, 3]
+    assert [each["joined"] for each in told] == [[], ["k"], ["k"]]
+
+
 def test_a_section_in_several_pieces_or_too_short_is_no_difference():
     assert capturing._why_no_difference([2, 3], [1.0] * 4) == ""
     assert "was not traced" in capturing._why_no_difference([2, 3], [None] * 4)
@@ -332,7 +377,7 @@ def test_without_memory_to_read_clocks_the_step_is_captured_without_them(whole_s
         raise opened.living.extension.OutOfMemory("clock probe: out of memory")
 
     monkeypatch.setattr(pace, "within_step_mhz", within_step_mhz)
-    step = capturing.Capturing(opened, told(), lambda **line: said.append(line)).step()
+    step = capturing.Capturing(opened, told(), lambda **line: said.append(line), BESIDE).step()
     assert {each["core_mhz"] for each in step["targets"]} == {None}
     (line,) = [line["say"] for line in said if "clocks" in line.get("say", "")]
     assert line.endswith("clock probe: out of memory; hot kernels are not paced")
@@ -346,7 +391,7 @@ def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):
 
     opened = whole_step([keeps, keeps, keeps])
     said = []
-    child = capturing.Capturing(opened, told(), lambda **line: said.append(line))
+    child = capturing.Capturing(opened, told(), lambda **line: said.append(line), BESIDE)
     whole = child._whole
     child._whole = lambda: (whole(), opened.living._effects.__setitem__(2, fails))[0]
     with pytest.raises(capturing._Failed):

@@ -111,6 +111,10 @@ def test_which_kernels_read_integers_is_told_by_recorded_names(recording):
     # convolutions over indexed tiles take turns
     assert not any("xmma" in name for name in recording("conv").functions if trial.most_turns([name]) == 1)
     assert trial.most_turns(["void reduce<float, unsigned int IndexType>(index_t)"]) == trial.ROTATED
+    # handed by address: the segments of an embedding's backward
+    segments = "void at::native::compute_num_of_partial_segments<long>(long const*, long const*, long*)"
+    assert trial.most_turns([segments]) == 1
+    assert trial.most_turns(["void add<float, long>(float const*, long)"]) == trial.ROTATED
 
 
 @pytest.mark.parametrize(
@@ -133,6 +137,12 @@ def test_copies_from_the_host_stay_at_auto(fake_living, no_limit):
     node = Node("copy", "copy", address=AT, byte=1 << 20, is_host=True)
     (tried,), _ = walk(fake_living([node], [writes(1)], [10.0]), no_limit)
     assert tried.repeatable == "no" and "host" in tried.reason
+
+
+def test_collectives_stay_at_auto(fake_living, no_limit):
+    node = Node("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    (tried,), _ = walk(fake_living([node], [writes(1)], [10.0]), no_limit)
+    assert tried.repeatable == "no" and "NCCL" in tried.reason
 
 
 def test_what_failed_is_tried_without_turns_then_left(fake_living, no_limit):

@@ -1,6 +1,7 @@
 """What cannot be captured is refused in one line, with what usually causes it; nothing is left behind."""
 
 import sys
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -60,6 +61,17 @@ def fake_torch(monkeypatch):
         memory_snapshot=list,
         synchronize=lambda: None,
     )
+
+    # what calls are looked at by: classes that nothing alive is of
+    class Tensor: ...
+
+    torch.Tensor, torch.strided, torch.OutOfMemoryError = Tensor, None, MemoryError
+    torch.nn = SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
+    torch.optim = SimpleNamespace(Optimizer=type("Optimizer", (), {}))
+    torch.distributed = SimpleNamespace(is_available=lambda: False)
+    torch.zeros = lambda count: SimpleNamespace(cpu=lambda: None)
+    torch.no_grad = nullcontext
+    torch.overrides = SimpleNamespace(TorchFunctionMode=object)
     monkeypatch.setitem(sys.modules, "torch", torch)
     return torch
 
@@ -394,11 +406,12 @@ def test_a_step_is_called_as_often_before_its_capture_with_and_without_a_trace(f
 
     monkeypatch.setattr(framework, "_traced_calls", traced)
     monkeypatch.setattr(framework, "_captured", lambda torch, step, name: counts.append(len(calls)))
-    monkeypatch.setattr(framework, "_opened", lambda *_: None)
+    monkeypatch.setattr(framework, "_opened", lambda *_: SimpleNamespace(_replace=lambda **_: None))
+    twice = framework.COMPARED * 2
     for is_traced in (False, True):
         calls.clear()
         framework.open_step(None, lambda: calls.append(1), is_traced)
-    assert counts == [framework.WARM_UPS + framework._TRACED_CALLS] * 2
+    assert counts == [framework.WARM_UPS + framework._TRACED_CALLS + twice] * 2
 
 
 def test_what_was_changed_for_a_trace_is_as_before_when_the_step_fails(fake_torch, monkeypatch):

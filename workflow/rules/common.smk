@@ -22,7 +22,7 @@ from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
 from kernel_dvfs_serving.study_plan import line_of_serving, plan_serving
-from snakemake_logger_plugin_kernel_dvfs import at_end
+from snakemake_logger_plugin_kernel_dvfs import at_end, expect
 
 try:
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")

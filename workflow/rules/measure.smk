@@ -5,13 +5,16 @@ RECORD = FOLDER + "/measurements/{kind}/{target}/{core}-{mem}/r{repeat}.json"
 
 def swept_by(known):
     """The records of the sweep: kernel x core clock x memory clock, auto as often as `auto_repeats` says."""
-    return [
+    records = [
         RECORD.format(kind=kind, target=target, core=core, mem=mem, repeat=repeat)
         for kind, targets in (("kernel", known.kernels), ("pass", known.passes))
         for core, mem in known.swept
         for target in targets
         for repeat in range(known.repeats_at(core, mem))
     ]
+    if STUDY.is_captured_here:
+        expect("measure", sum(not Path(record).is_file() for record in records))
+    return records
 
 
 sweep = asked(swept_by)
@@ -42,9 +45,10 @@ if STUDY.is_captured_here:
             step=STUDY.step.called,
             name=STUDY.step.name.removeprefix("step-"),
             uuid=STUDY.uuid,
+            share="--share" if STUDY.options["share"] else "",
         shell:
-            "CUDA_VISIBLE_DEVICES={params.uuid:q} "
-            "{RUN} capture {params.step:q} --name {params.name:q} --log {log:q} -o {output:q}"
+            "CUDA_VISIBLE_DEVICES={params.uuid:q} {RUN} capture {params.step:q} --name {params.name:q}"
+            " {params.share} --log {log:q} -o {output:q}"
 
 
 # What a measurement job needs and nothing else, named by its content: the same content is the same file and job.

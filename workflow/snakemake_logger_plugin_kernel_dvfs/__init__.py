@@ -23,11 +23,18 @@ from snakemake_interface_logger_plugins.common import LogEvent
 # what is left is estimated once jobs of one kind have run this long: a first slow or quick one says little
 _SAME_KIND_S = 60.0
 _answers: list[Callable[[], str | None]] = []
+_expected: dict[str, int] = {}
 
 
 def at_end(answer: Callable[[], str | None]) -> None:
     """For a Snakefile: have `answer` called when a run ends well, and its text printed, unless it is None."""
     _answers.append(answer)
+
+
+def expect(kind: str, jobs: int) -> None:
+    """For a Snakefile: so many jobs of a kind (its rule's first word) are to come, which Snakemake cannot know before a
+    checkpoint has run."""
+    _expected[kind] = jobs
 
 
 class LogHandler(LogHandlerBase):
@@ -122,7 +129,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_INFO:
             self._failed.discard(fields["jobid"])  # it is tried again
             kind = fields["rule_name"].partition("_")[0]
-            self._waiting[kind] -= 1
+            self._waiting[kind] = _expected.pop(kind, self._waiting[kind]) - 1
             if kind != self._kind:
                 self._kind, self._kind_began_s = kind, []
             self._kind_began_s.append(now_s)
@@ -174,7 +181,9 @@ class LogHandler(LogHandlerBase):
         if len(times_s) == 1 or waiting < 1 or now_s - times_s[0] < _SAME_KIND_S:
             return f", now {self._kind}"
         left_s = (waiting + 1) * (times_s[-1] - times_s[0]) / (len(times_s) - 1) - (now_s - times_s[-1])
-        return f", now {self._kind} (about {_duration(60 * max(1, round(left_s / 60)))} left)"
+        # as exact as it is true: to a fifth
+        step_s = 60 if left_s >= 300 else 10
+        return f", now {self._kind} (about {_duration(step_s * max(1, round(left_s / step_s)))} left)"
 
     def _tick_on(self) -> None:
         while not self._stop.wait(self.intervals_s[not self._on_terminal]):

@@ -59,3 +59,44 @@ def test_a_forecast_says_so_on_its_first_card_and_a_model_has_none():
     assert "its power is the model's, and anything from 2.500 to 14.20 J is possible" in text
     assert step_view({"name": "gpt3-xl"}, {"step_totals": TOTALS}, False) is None
     assert step_view(WORKLOAD, {}, False) is None
+
+
+def test_loop_graph_and_schedule_stand_side_by_side_each_against_the_loop():
+    ways = {"loop_us": 66970.0, "loop_j": 25.0, "graph_us": 34650.0, "graph_j": 21.4}
+    workload = WORKLOAD | {"whole": ways, "items": {"token": 4096}}
+    headline = [{"fresh_energy_change_percent": "-10.0", "fresh_time_change_percent": "1.0"}]
+    tables = {"step_totals": TOTALS, "headline": headline}
+    loop, graph, chosen = step_view(workload, tables, False).cards[:3]
+    assert (loop.title, loop.value) == ("As a loop", "25.00 J")
+    assert loop.text.startswith("66.97 ms, 6.104 mJ a token; calls of the step")
+    assert graph.value == "21.40 J" and graph.text.startswith("34.65 ms, 5.225 mJ a token; ")
+    assert graph.text.endswith("-48 % time, -14 % energy against the loop")
+    # 34.65 x 1.01 and 21.4 x 0.9
+    assert chosen.value == "19.26 J" and chosen.text.startswith("35.00 ms, 4.702 mJ a token; ")
+    assert chosen.text.endswith("-48 % time, -23 % energy against the loop")
+    without = step_view(workload, {"step_totals": TOTALS}, False).cards
+    assert [card.title for card in without[:3]] == ["As a loop", "As a graph", "Energy of one step"]
+
+
+def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
+    rows = [
+        *TOTALS,
+        {"step": "sum of its kernels", "energy_j": "9.0", "kernels": "31"},
+        {"step": "the others, not measured", "energy_j": "1.0", "kernels": "369"},
+    ]
+    notes = step_view(WORKLOAD | {"said": ["lr changes"]}, {"step_totals": rows}, False).notes
+    assert "Lr changes." in notes
+    assert any(
+        note.startswith("369 kernels were not measured for want of time: 10.0 % of the energy") for note in notes
+    )
+
+
+def test_kernels_that_do_not_add_up_are_said_first():
+    check = {"section": "step", "time_difference_percent": "4.6", "energy_difference_percent": "-5.7"}
+    tables = {"step_totals": TOTALS, "step_check": [check | {"adds_up": "False"}]}
+    assert "takes +4.6 % time and -5.7 %" in step_view(WORKLOAD, tables, False).notes[0]
+    paced = {"paced_time_difference_percent": "-3.9", "paced_energy_difference_percent": "1.3"}
+    tables["step_check"] = [check | paced | {"adds_up": "False"}]
+    assert "takes -3.9 % time and +1.3 %" in step_view(WORKLOAD, tables, False).notes[0]
+    tables["step_check"] = [check | {"adds_up": "True"}]
+    assert "add up" not in step_view(WORKLOAD, tables, False).notes[0]

@@ -576,13 +576,14 @@ def add_capture(parser: ArgumentParser) -> None:
         "--results", default="results", metavar="DIR", help="folder of the built native layer (default: results)"
     )
     parser.add_argument("--keep", default="", metavar="DIR", help="also keep the nodes and the trace in a folder")
+    parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
 
 
 def run_capture(options: Namespace) -> None:
     from kernel_dvfs.step import capturing
     from kernel_dvfs.workload import step as steps
 
-    step = capturing.capture(options.source, options.name, options.results, _say, options.keep)
+    step = capturing.capture(options.source, options.name, options.results, _say, options.keep, options.share)
     if capturing.same_content(options.output, step):
         _say(f"{options.output}: holds this very step already ({step.checksum}), and is kept")
         return
@@ -604,7 +605,23 @@ def summary(step: Step) -> list[str]:
             f"{step.state.saved_byte} of {step.state.byte} B of its state were saved: {step.state.left_out}; the rest "
             "is as the last run left it"
         )
+    lines += _costs(step)
     lines += [f"left at auto: {target.id} x{target.launches} ({target.reason})" for target in step.left_at_auto[:10]]
+    return lines
+
+
+def _costs(step: Step) -> list[str]:
+    """Loop and graph beside each other, where both were measured."""
+    whole, lines = step.whole, []
+    for name, time_us, energy_j in (
+        ("as a loop", whole.loop_us, whole.loop_j),
+        ("as a graph", whole.graph_us, whole.graph_j),
+    ):
+        if time_us is None:
+            continue
+        energy = "" if energy_j is None else f", {energy_j:.4g} J"
+        per = [f", {1e3 * energy_j / count:.4g} mJ a {item}" for item, count in step.items.items() if energy_j]
+        lines.append(f"{name}: {1e-3 * time_us:.4g} ms{energy}{''.join(per)}")
     return lines
 
 

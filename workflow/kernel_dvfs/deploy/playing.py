@@ -126,9 +126,10 @@ def play(
     soon too late for changes within a step. lock: range, from the lowest clock up to the one that is asked for, or
     exact, that clock alone, which dcgm needs. say: called with a line for the user; default: print
     on stderr.
-    Raises InputError on entering: a schedule of another GPU or step, one that changes clocks for each kernel as if that
-    cost nothing, a GPU that is taken, no right to set clocks, clocks in `after` that the GPU lacks, what that way of
-    setting clocks cannot do. Raises InputError at once for words that `through`, `lock` and `after` do not know.
+    Raises InputError on entering: a step whose replays train otherwise than its calls, a schedule of another GPU or
+    step, one that changes clocks for each kernel as if that cost nothing, a GPU that is taken, no right to set clocks,
+    clocks in `after` that the GPU lacks, what that way of setting clocks cannot do. Raises InputError at once for words
+    that `through`, `lock` and `after` do not know.
     """
     return Playing(step, schedule, dry_run, repeats, block_s, latency_s, share, after, through, lock, say or _print)
 
@@ -164,6 +165,8 @@ class Playing:
         self._uses_schedule = False
 
     def __enter__(self) -> Self:
+        if frozen := self._step.record.frozen:
+            raise InputError(f"step {self._step.record.name}: it would train otherwise than called: {frozen[0]}")
         uuid, exact = self._step.record.device["uuid"], self._lock == EXACT
         self._control = Holder(uuid, self._dry_run, self._say, self._after, self._through, exact)
         self._control.__enter__()

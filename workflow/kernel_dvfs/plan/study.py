@@ -22,12 +22,14 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.measurement.point import usual_s
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
 from kernel_dvfs.plan.asked import BUDGETS, PlannedFile, Study, Variant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
+from kernel_dvfs.workload.step import Step
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs.workload.traffic import dense_products
@@ -39,7 +41,10 @@ ALONE: dict[str, list | None] = {
     "tensor_parallel_degrees": [],
     "tensor_energy_pj": [],
     "headline_map": None,
+    "minutes": None,
 }
+# of a captured step, beside the windows: starting the job and preparing the kernel; opening the step to measure it
+RECORD_S, OPENING_S = 0.5, 40.0
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
 _PROTOCOL = ("window_s", "windows", "seed")
@@ -101,18 +106,21 @@ def _measured(config: dict, results: str) -> Study:
         about |= {"forecast": True}
         about |= {"power_modelled": True} if is_power_modelled(read_step(step.file)) else {}
 
+    protocol = _protocol(config, kind)
+
     def planned(options: dict, spec: dict) -> tuple[PlannedFile, Workload]:
         """The setup of this workload, or of it changed, and the workload."""
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
-            is_paced = config["clocks"] == "auto-only"
-            workload = of_step(read_step(record), step.name, record, step.code, with_paced=is_paced)
+            found, alone = read_step(record), config["clocks"] == "auto-only"
+            most = None if config["minutes"] is None else _affordable(found, config["minutes"], protocol)
+            workload = of_step(found, step.name, record, step.code, with_paced=alone and most is None, most=most)
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
             workload = of_model(options, *board.cores, None if is_real else lambda rows: dense_products(rows, spec))
         gpu = about if is_real else about | {"spec": spec}
-        digest, text = setup.content(gpu, workload.about, workload.targets, _protocol(config, kind))
+        digest, text = setup.content(gpu, workload.about, workload.targets, protocol)
         return PlannedFile(f"{folder}/setup/{digest}.json", text), workload
 
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
@@ -278,6 +286,19 @@ def _check_step(step: StepSource | None, config: dict, kind: str) -> None:
             "workload: a captured step is measured on the machine that Snakemake runs on; start it in a job of its "
             "own, without slurm_gpu"
         )
+    if config["minutes"] is not None and not (step and kind == "nvml" and config["clocks"] == "auto-only"):
+        raise InputError(
+            f"minutes = {config['minutes']:g}: is for a captured step on a real GPU with clocks: auto-only, where the "
+            "costliest kernels are measured; leave minutes at null"
+        )
+
+
+def _affordable(step: Step, minutes: float, protocol: dict) -> int:
+    """How many kernels can be measured in so many minutes, beside the sections of the step; 1 at least."""
+    record_s = usual_s(protocol) + RECORD_S
+    # a difference is measured in two windows
+    passes_s = record_s * (len(step.passes) + len(step.by_difference))
+    return max(1, int((60 * minutes - OPENING_S - passes_s) / record_s))
 
 
 def _check_repeats(study: Study) -> None:

@@ -14,7 +14,7 @@ from kernel_dvfs.layout import RELIED_ON, STRICT
 from kernel_dvfs.measurement.record import SKIPPED, read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report.step_costs import auto_records, cap_share
-from kernel_dvfs.workload.step import paced_kernel
+from kernel_dvfs.workload.step import WHOLE, paced_kernel
 from kernel_dvfs.workload.workload import study_of
 
 if TYPE_CHECKING:
@@ -272,6 +272,8 @@ def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]], skipped
     text="As a whole: the captured step, repeated. Sum: its kernels, each repeated by itself, hot ones with rests that "
     "give them their clock of the step where the study has measured that, times their launches. The power of the sum "
     "may lie a little above the power limit, since what is not held down alone draws more there than in the step. "
+    "The others, not measured: kernels left out for the minutes that were asked for; their time is that in the step, "
+    "their power what is left of their sections, held between the least and the most of a measured kernel. "
     "energy_least_j and energy_most_j limit the energy in a forecast of kernels whose power nobody has "
     "measured: a board that only waits, and one at its power limit.",
     kinds=MEASURED,
@@ -305,9 +307,13 @@ def step_totals(results: Results) -> pd.DataFrame:
         least_j, most_j = (known_j + modelled_s * power_w for power_w in bounds_w)
         shared |= {"energy_least_j": least_j, "energy_most_j": most_j}
     rows = [{"step": "sum of its kernels"} | summed | shared]
+    if rest := step_costs.tail(results):
+        power_w = 1e3 * rest["energy_j"] / rest["time_ms"] if rest["time_ms"] else math.nan
+        rows.append({"step": "the others, not measured"} | rest | {"power_w": power_w})
     if whole := step_costs.whole(results):
         rows.insert(0, {"step": "as a whole"} | whole | shared)
-    return pd.DataFrame(rows)
+    # whole numbers, also where a row has none
+    return pd.DataFrame(rows).astype(dict.fromkeys(("kernels", "launches", "kernels_of_80_percent"), "Int64"))
 
 
 # columns that not every capture knows
@@ -466,13 +472,16 @@ def step_check(results: Results) -> pd.DataFrame:
             continue
         row = compared(points, study_of(results.workload, "pass", name), name, own, (AUTO, AUTO))
         del row["clocks"], row["core_mhz"], row["verdict"]
-        within_ms = _within_step_ms(results, own)
+        left_out = [each for each in results.workload.get("tail", ()) if name in (each[2], WHOLE)]
+        within_ms = _within_step_ms(results, own) + sum(each[3] for each in left_out)
         row |= {"within_step_ms": within_ms, "within_step_difference_percent": 100 * (row["time_ms"] / within_ms - 1)}
         which = ""
         if paced:
             row, which = row | _with_paced(row, paced, points, own), "paced_"
         time, energy = (row[f"{which}{each}_difference_percent"] for each in ("time", "energy"))
-        adds_up = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
+        adds_up: bool | str = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
+        if left_out:
+            adds_up = f"not told: {len(left_out)} kernels were not measured"
         rows.append({"section": name, "launches": sum(count for _, count in own)} | row | {"adds_up": adds_up})
     return pd.DataFrame(rows)
 

@@ -88,6 +88,31 @@ def whole(results: Results) -> dict | None:
     }
 
 
+def tail(results: Results) -> dict[str, Any] | None:
+    """What was not measured for want of time, together: kernels, time_ms, energy_j; None where all was.
+
+    Its energy is its time in the step at the power that is left of its section (of the step where the section was not
+    measured) once what was measured is taken off; held between the least and the most power of a measured kernel, since
+    what is left is a small difference.
+    """
+    rest = results.workload.get("tail") or []
+    if not rest:
+        return None
+    costs, profile = per_kernel(results), results.profile
+    points = profile[(profile.study != "kernel") & profile.is_baseline].set_index("target")
+    energy_j = 0.0
+    for section in dict.fromkeys(each[2] for each in rest):
+        time_ms = sum(each[3] for each in rest if each[2] == section)
+        own = costs[costs.section == section] if section in points.index else costs
+        row = points.loc[section if section in points.index else WHOLE] if len(points) else None
+        power_w = costs.energy_j.sum() / costs.time_ms.sum() * 1e3
+        if row is not None and (left_ms := 1e3 * row.time_s - own.time_ms.sum()) > 0:
+            power_w = 1e3 * (row.energy_j - own.energy_j.sum()) / left_ms
+        power_w = min(max(power_w, costs.power_w.min()), costs.power_w.max())
+        energy_j += 1e-3 * power_w * time_ms
+    return {"kernels": len(rest), "time_ms": sum(each[3] for each in rest), "energy_j": energy_j}
+
+
 def how_many_make(values: pd.Series, percent: float = MOST_PERCENT) -> int:
     """How many of the largest of these (not negative) numbers make so many percent of their sum; 0 of nothing."""
     ordered = values.sort_values(ascending=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,10 @@ _UNTRIED = "captured in the user's own program, where a kernel that hangs could 
 def capture(step: Any = None, *, name: str = "step", results_dir: str = "results") -> Captured:
     """Capture a step: see above. name: of the step; results_dir: the folder with the native layer built.
 
-    A function is called a few times before: these are steps of the training. What is captured is replayed a few times
-    for its trace, and the state (parameters, optimiser, buffers) is then put back, bit for bit.
+    A function is called nine times before: five of these are steps of the training (thirteen with torch.distributed),
+    the other four tell calls from replays and are put back. What is captured is replayed a few times for its trace, and
+    the state (parameters, optimiser, buffers) is then put back, bit for bit.
+    A step whose replays train otherwise than its calls, or that trains nothing, is warned of (UserWarning).
     Raises InputError with the reason, and what usually causes it, where the step cannot be captured.
     """
     captured = Captured(load("graph", results_dir), name)
@@ -109,6 +112,9 @@ class Captured:
             events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
+        faith = opened.faith()
+        for line in (*faith.frozen, *faith.noticed):
+            warnings.warn(f"{self._name}: {line}", stacklevel=4)
         found = assembly.outline(living.nodes, living.functions, living.memory.segments, opened.calls, replays[1:])
         tried = [Tried(None, _turns(found, members), "untried", _UNTRIED, 0) for members in found.classes]
         return assembly.step(
@@ -124,6 +130,8 @@ class Captured:
             state=living.memory.state,
             by_difference={},
             not_repeated={},
+            faith=faith,
+            items=opened.items,
         )
 
     # --- the step -----------------------------------------------------------------------------------------------------

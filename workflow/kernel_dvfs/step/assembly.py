@@ -7,9 +7,11 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from kernel_dvfs.step import grouping, names, nodes, pace, trace
+from kernel_dvfs.step.calls import NOTHING, Faith
 from kernel_dvfs.step.grouping import Launch
 from kernel_dvfs.step.nodes import Node
 from kernel_dvfs.step.trace import Traced
@@ -87,11 +89,13 @@ def step(
     state: State,
     by_difference: dict[str, str],
     not_repeated: dict[str, str],
+    faith: Faith = NOTHING,
+    items: Mapping[str, int] = MappingProxyType({}),
 ) -> Step:
     """The record. device: as the extension tells it. tried: of each class of the outline. clocks_mhz: of each launch
     within the step, None where they were not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
-    programmatic, of workload.step.Whole. by_difference, not_repeated: sections that cannot be repeated by themselves,
-    and why: in one piece, and in several.
+    programmatic, and what loop and graph cost, of workload.step.Whole. by_difference, not_repeated: sections that
+    cannot be repeated by themselves, and why: in one piece, and in several. items: what one step works on.
     """
     targets = _targets(found, tried, clocks_mhz)
     order = [0] * len(found.launches)
@@ -124,6 +128,9 @@ def step(
         state=state,
         by_difference=by_difference,
         not_repeated=not_repeated,
+        frozen=faith.frozen,
+        noticed=faith.noticed,
+        items=dict(items),
     )
 
 

@@ -25,6 +25,8 @@ from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import compact_json, write_json
 from kernel_dvfs.native.load import load
 from kernel_dvfs.step import assembly, framework, grouping, nodes, pace, trace, trial
+from kernel_dvfs.step.beside import Beside, Cost
+from kernel_dvfs.step.calls import Kept
 from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.living import elapsed_ms
 from kernel_dvfs.step.trial import Tried
@@ -39,24 +41,33 @@ _MOST_PROCESSES = 12
 # of what a child wrote to its standard error, so much is looked at, and so much of its last line told
 _LAST_BYTE, _LINE_LETTERS = 1 << 14, 200
 _ROUND_S, _ROUNDS = 0.3, 5
+# how long loop and graph are measured each: the energy counter's edges are seen within some milliseconds
+COST_S = 2.5
 # how long what is done with the whole step may take, s; a trial may take so many steps beside its own limit
 _WHOLE_LIMIT_S, _TRACE_LIMIT_S, _STEPS_A_TRIAL = 600.0, 120.0, 6
 
 
 def capture(
-    source: str, name: str = "", results_dir: str = "results", say: Callable[[str], object] = print, keep: str = ""
+    source: str,
+    name: str = "",
+    results_dir: str = "results",
+    say: Callable[[str], object] = print,
+    keep: str = "",
+    share: bool = False,
 ) -> Step:
     """The step that FILE.py:FUNCTION makes, captured and tried. say: told in a line what goes on.
 
-    keep: a folder for node list and trace, which tests group again; "": they are not kept. Raises InputError.
+    keep: a folder for node list and trace, which tests group again; "": they are not kept. share: although others
+    compute on the GPU. Raises InputError.
     """
     load("graph", results_dir)  # refuses, with the remedy, before anything is started
     failed: dict[int, list[str]] = {}  # by the main node of a class's first launch, as in trial.walk
     known: dict[int, Tried] = {}
     joined: set[str] = set()
-    captured = ""
+    captured, loop = "", None
     for _ in range(_MOST_PROCESSES):
         told: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir, "keep": keep}
+        told |= {"share": share, "loop": loop}
         told |= {"failed": failed, "known": {first: asdict(each) for first, each in known.items()}}
         told["joined"] = sorted(joined)
         for line in _child(told):
@@ -72,11 +83,15 @@ def capture(
                         "max-autotune)? switch that off"
                     )
                 captured = line["captured"]
+            elif "loop" in line:
+                loop = line["loop"]
             elif "tried" in line:
                 known[line["tried"]] = Tried(**line["result"])
             elif "failed" in line:
-                failed.setdefault(line["failed"], []).append(line["why"])
-                if len(failed[line["failed"]]) == trial.MOST_ERRORS - 1:
+                whys = failed.setdefault(line["failed"], [])
+                # what took no turns need not be tried without taking turns
+                whys += [line["why"]] * (2 if line.get("alone") and not whys else 1)
+                if len(whys) == trial.MOST_ERRORS - 1:
                     joined.add(line["kind"])
                 say(f"{line['what']}: {line['why']}; going on without it")
             elif "step" in line:
@@ -147,9 +162,12 @@ def main(pipe: int, told: dict[str, Any]) -> None:
 
     try:
         extension = load("graph", told["results"])
-        opened = framework.open_source(extension, told["source"])
+        beside = Beside()
+        # before any trace: what traces stays in the process, and makes every launch of the loop longer
+        opened = framework.open_source(extension, told["source"], look=_loop(beside, told, tell))
+        beside.open(opened.device["uuid"], told.get("share", False))
         tell(captured=opened.living.checksum)
-        captured = Capturing(opened, told, tell)
+        captured = Capturing(opened, told, tell, beside)
         tell(step=captured.step())
     except InputError as error:
         tell(error=" ".join(lines(error)))
@@ -160,19 +178,39 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     os._exit(0)
 
 
+def _loop(beside: Beside, told: dict[str, Any], tell: Callable[..., None]) -> Callable[[Any, Any], None] | None:
+    """What measures calls of the step as the user's own loop makes them; None where that is known."""
+    if told.get("loop"):
+        return None
+
+    def look(torch: Any, step: Callable[[], object]) -> None:
+        beside.open(f"GPU-{torch.cuda.get_device_properties(0).uuid}", told.get("share", False))
+        try:
+            kept = Kept(torch)
+        except torch.OutOfMemoryError:
+            tell(say=f"{told['source']}: its loop was not measured: no memory was left for a copy of the state")
+            return
+        told["loop"] = beside.cost(step, kept.restore, torch.cuda.synchronize, COST_S)
+        kept.restore()
+        tell(loop=told["loop"])
+
+    return look
+
+
 class _Failed(Exception):
     """A kernel failed; the parent has been told."""
 
 
 class Capturing:
-    """A step that is being tried. told: what the parent said; tell: answers it."""
+    """A step that is being tried. told: what the parent said; tell: answers it; beside: the GPU's board."""
 
-    def __init__(self, opened: Opened, told: dict[str, Any], tell: Callable[..., None]) -> None:
+    def __init__(self, opened: Opened, told: dict[str, Any], tell: Callable[..., None], beside: Beside) -> None:
         self._opened, self._told, self._tell = opened, told, tell
-        self._living = opened.living
+        self._living, self._beside = opened.living, beside
         self._began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # what is being tried: its main node, its name, what it is told by from process to process
         self._now: tuple[int, str, str] | None = None
+        self._is_alone = False  # it takes no turns
         self._dog = Watchdog(lambda _: self._say_failed(trial.hung(self._limit_s)))
         self._limit_s = _WHOLE_LIMIT_S
 
@@ -180,6 +218,8 @@ class Capturing:
         """The record of the step, for a line of JSON."""
         living, told = self._living, self._told
         whole = self._whole()
+        with self._dog.limit(self._limit_s, "replays and calls compared"):
+            faith = self._opened.faith()
         self._limit_s = trial.LIMIT_S + _STEPS_A_TRIAL * 1e-6 * whole["time_us"]
         outline = self._outline(whole["time_us"])
         self._tell(
@@ -189,7 +229,14 @@ class Capturing:
         failed = {int(first): whys for first, whys in told["failed"].items()}
         known = {int(first): Tried(**each) for first, each in told["known"].items()}
 
+        alone = {
+            outline.launches[members[0]].main
+            for members in outline.classes
+            if trial.turns(living, outline.launches, members) == 1
+        }
+
         def limit(first: int, seconds: float) -> Any:
+            self._is_alone = first in alone
             self._now = first, outline.functions[first], grouping.kind_of(living.nodes[first])
             self._limit_s = seconds + _STEPS_A_TRIAL * 1e-6 * whole["time_us"]
             return self._dog.limit(self._limit_s, outline.functions[first])
@@ -209,6 +256,12 @@ class Capturing:
         except living.extension.CudaError as error:
             self._say_failed(f"it failed when it was repeated alone ({error})")
             raise _Failed from error
+        whole |= self._costs()
+        if newcomers := self._beside.newcomers():
+            shared = f"{newcomers} other process(es) began to compute on the GPU meanwhile: capture it again"
+            faith = faith._replace(noticed=(*faith.noticed, shared))
+        for line in (*faith.frozen, *faith.noticed):
+            self._tell(say=f"{told['source']}: {line}")
         record = assembly.step(
             name=told["name"],
             source=told["source"],
@@ -222,15 +275,33 @@ class Capturing:
             state=living.memory.state,
             by_difference=by_difference,
             not_repeated=not_repeated,
+            faith=faith,
+            items=self._opened.items,
         )
         return asdict(record)
+
+    def _costs(self) -> dict[str, float]:
+        """What a call in the user's own loop costs, as it was measured, and a replay."""
+        living, loop = self._living, self._told.get("loop")
+        if not loop:
+            return {}
+        with self._dog.limit(_WHOLE_LIMIT_S, "the graph"):
+            living.memory.restore()
+            graph = self._beside.cost(living.replay, living.memory.restore, living.device.synchronize, COST_S)
+            living.memory.check_restored()
+        found = {}
+        for name, cost in (("loop", Cost(*loop)), ("graph", graph)):
+            found[f"{name}_us"] = round(1e6 * cost.time_s, 3)
+            if cost.energy_j is not None:
+                found[f"{name}_j"] = round(cost.energy_j, 6)
+        return found
 
     def _say_failed(self, why: str) -> None:
         if self._now is None:
             self._tell(error=f"{self._told['source']}: the step as a whole: {why}")
             return
         number, what, kind = self._now
-        self._tell(failed=number, what=what[:120], kind=kind, why=why)
+        self._tell(failed=number, what=what[:120], kind=kind, why=why, alone=self._is_alone)
 
     def _outline(self, step_us: float) -> assembly.Outline:
         living = self._living
@@ -326,6 +397,10 @@ class Capturing:
                 continue
             launches = [outline.launches[place] for place in own]
             places = sorted(place for launch in launches for place in launch.nodes)
+            if places[0] and trial.reads_integers(living.functions[place] for place in places):
+                # what it overwrote may be their integers: a device assert, and this process is lost
+                found[section] = f"its kernels read integers, which it may overwrite when it is repeated{also}"
+                continue
             self._now = key, f"section {section}", section
             with self._dog.limit(self._limit_s, section):
                 living.meet(places[0])

@@ -21,11 +21,16 @@ from typing import Any, NamedTuple
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.package import VERSION
 from kernel_dvfs.step import trace
+from kernel_dvfs.step.calls import COMPARED, Calls, Faith
 from kernel_dvfs.step.living import LivingStep
 from kernel_dvfs.step.memory import Memory, Range, Room
 
 OLDEST_TORCH = (2, 8)
 WARM_UPS = 3
+# as torch's notes on CUDA graphs ask of a step with DistributedDataParallel
+_WARM_UPS_PARALLEL = 11
+# what one step works on, as its attributes say it
+_ITEMS = {"tokens": "token", "samples": "sample"}
 _TRACED_CALLS = 2
 # left free on the device when the state is saved there
 _SPARE_BYTE = 1 << 30
@@ -35,8 +40,20 @@ _INSTALLED = tuple(
 )
 _INSTALL = "pip install 'kernel-dvfs[torch]'"
 
+_RANKS = (
+    "{}: a step of several ranks is not taken, since one process is captured: make it with one rank "
+    "(init_process_group('nccl', store=HashStore(), rank=0, world_size=1)), whose kernels are those of each rank; its "
+    "collectives stay at auto and are named"
+)
+
 # what a failed capture says, and what usually causes it; the first that fits
 _CAUSES = (
+    (
+        "legacy stream",
+        "an autograd graph of an earlier call is still alive (a loss or output that is kept), and holds the stream of "
+        "that call: keep its .detach() instead; DistributedDataParallel keeps one as well: make it within "
+        "torch.cuda.stream(torch.cuda.Stream())",
+    ),
     ("unjoined", "a stream of its own was not joined again: make the capturing stream wait for it (wait_stream)"),
     ("isolation", "two streams or threads work on the GPU at once: order them by events, or use one stream"),
     ("philox", "a random number generator that is not registered with the graph: draw before the step"),
@@ -64,6 +81,26 @@ class Opened(NamedTuple):
     device: dict[str, Any]
     versions: dict[str, str]
     memory: Callable[[], Memory]  # as it is in use now; saved
+    compared: Calls | None = None  # calls of what was captured; None where only a graph was given
+    items: dict[str, int] = {}  # noqa: RUF012 - never written
+
+    def faith(self) -> Faith:
+        """Whether replays train as calls do; replays a few steps from the saved state, which is then put back."""
+        copies = sum(node.from_host for node in self.living.nodes)
+        if self.compared is None:
+            return Calls(None).faith(None, copies)
+        compared = self.compared
+
+        def replays() -> Any:
+            self.living.memory.restore()
+            for _ in range(COMPARED):
+                self.living.replay()
+            self.living.device.synchronize()
+            left = compared.sample()
+            self.living.memory.restore()
+            return left
+
+        return compared.faith(replays, copies)
 
 
 def torch_module() -> Any:
@@ -123,10 +160,12 @@ def place_of(error: BaseException) -> str:
 
     Own code: what is installed neither as a library nor as this package.
     """
+    return _place(traceback.extract_tb(error.__traceback__))
+
+
+def _place(stack: traceback.StackSummary) -> str:
     frames = [
-        each
-        for each in traceback.extract_tb(error.__traceback__)
-        if os.path.isfile(each.filename) and not _is_installed(os.path.abspath(each.filename))
+        each for each in stack if os.path.isfile(each.filename) and not _is_installed(os.path.abspath(each.filename))
     ]
     return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
@@ -144,19 +183,33 @@ def _cut(text: str, most: int = 100) -> str:
     return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
-def open_source(extension: Any, source: str, is_traced: bool = True) -> Opened:
+def open_source(
+    extension: Any, source: str, is_traced: bool = True, look: Callable[[Any, Any], None] | None = None
+) -> Opened:
     """Capture what FILE.py:FUNCTION makes: a callable without arguments, or a torch.cuda.CUDAGraph.
 
-    is_traced: whether calls are traced before (operations, modules, sections). Raises InputError.
+    is_traced: whether calls are traced before (operations, modules, sections). look: is given torch and the callable
+    once that is warm, before anything is traced. Raises InputError.
     """
     function = function_of(source)
-    with _as_input_error(f"{source}: failed"):
-        made = function()
-    return open_step(extension, made, is_traced, source)
+    try:
+        with _as_input_error(f"{source}: failed"):
+            made = function()
+    except InputError as error:
+        if "rendezvous" in str(error) or "init_process_group" in str(error):
+            raise InputError(_RANKS.format(source)) from error
+        raise
+    return open_step(extension, made, is_traced, source, look)
 
 
-def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "step") -> Opened:
-    """Capture a callable, or take a torch.cuda.CUDAGraph as it is. Raises InputError."""
+def open_step(
+    extension: Any,
+    made: Any,
+    is_traced: bool = True,
+    name: str = "step",
+    look: Callable[[Any, Any], None] | None = None,
+) -> Opened:
+    """Capture a callable, or take a torch.cuda.CUDAGraph as it is: see open_source. Raises InputError."""
     torch = torch_module()
     if isinstance(made, torch.cuda.CUDAGraph):
         return _opened(torch, extension, made, [], name)
@@ -166,10 +219,26 @@ def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "st
         raise InputError(
             f"{name}: gave a {type(made).__name__}; expected the step: a function without arguments, or a CUDAGraph"
         )
-    _warm_up(torch, made, name)
+    is_parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if is_parallel and torch.distributed.get_world_size() > 1:
+        raise InputError(_RANKS.format(name))
+    compared = Calls(torch)
+
+    def step() -> None:
+        made()
+        compared.look()
+
+    _warm_up(torch, step, name, _WARM_UPS_PARALLEL if is_parallel else WARM_UPS)
+    if look:
+        with _as_input_error(f"{name}: the step failed before any capture"):
+            look(torch, made)
     # as many calls either way, so that what a call counts on the host is the same when it is captured
     calls = _traced_calls(torch, made, name) if is_traced else _plain_calls(torch, made, name)
-    return _opened(torch, extension, _captured(torch, made, name), calls, name)
+    with _as_input_error(f"{name}: the step failed before any capture"):
+        compared.twice(made)
+    opened = _opened(torch, extension, _captured(torch, made, name), calls, name)
+    items = {item: int(count) for word, item in _ITEMS.items() if (count := getattr(made, word, None))}
+    return opened._replace(compared=compared, items=items)
 
 
 class _Handle:
@@ -187,31 +256,51 @@ class _Handle:
         return (-1, -1)  # none of torch's: all of its memory is state
 
 
-def _warm_up(torch: Any, step: Callable[[], Any], name: str) -> None:
+def _warm_up(torch: Any, step: Callable[[], Any], name: str, count: int = WARM_UPS) -> None:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with _as_input_error(f"{name}: the step failed before any capture"):
         with torch.cuda.stream(side):
-            for _ in range(WARM_UPS - 1):
+            for _ in range(count - 1):
                 step()  # the first ones may set things up at random
-            with no_random_numbers(name):
+            with no_random_numbers(name, step):
                 step()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
 
 
 @contextmanager
-def no_random_numbers(name: str) -> Iterator[None]:
-    """Raises InputError where random numbers are drawn on the GPU within; the generator is then put back."""
+def no_random_numbers(name: str, step: Callable[[], Any] | None = None) -> Iterator[None]:
+    """Raises InputError where random numbers are drawn on the GPU within; the generator is then put back. step: what
+    is called once more to find the line that draws them."""
     torch = torch_module()
     before = torch.cuda.get_rng_state()
     yield
     if not torch.equal(before, torch.cuda.get_rng_state()):
+        place = _place_of_random(torch, step) if step else ""
         torch.cuda.set_rng_state(before)
         raise InputError(
-            f"{name}: the step draws random numbers on the GPU (dropout?), so no two runs of it are the same; set "
-            "dropout to 0, or draw before the step"
+            f"{name}: the step draws random numbers on the GPU{place} (dropout?), so no two runs of it are the same; "
+            "set dropout to 0, or draw before the step"
         )
+
+
+def _place_of_random(torch: Any, step: Callable[[], Any]) -> str:
+    """` at train.py:212`: the line of the user's own code whose call of torch draws random numbers; "" where no call
+    shows it, such as one that was compiled."""
+    found: list[str] = []
+
+    class Look(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            before = torch.cuda.get_rng_state()
+            result = function(*args, **(kwargs or {}))
+            if not found and not torch.equal(before, torch.cuda.get_rng_state()):
+                found.append(_place(traceback.extract_stack()))
+            return result
+
+    with suppress(Exception), Look():
+        step()
+    return found[0] if found else ""
 
 
 def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:

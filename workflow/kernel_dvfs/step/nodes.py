@@ -67,6 +67,7 @@ class Node:
     address: int = 0  # what a memset or copy writes to
     byte: int = 0  # how much
     is_host: bool = False  # a copy from or to the host's memory
+    from_host: bool = False  # from it
     after: tuple[int, ...] = ()  # places of the nodes that it waits for
     programmatic: bool = False  # it may start before one of those has ended
 
@@ -112,7 +113,8 @@ def _node(
     kind: str, about: dict[str, Any], after: tuple[int, ...], programmatic: bool, demangled: Callable[[str], str]
 ) -> Node:
     if kind != "kernel":
-        more = {"address": about["target"], "byte": about["byte"], "is_host": about.get("is_host", False)}
+        more = {"address": about["target"], "byte": about["byte"]}
+        more |= {name: about.get(name, False) for name in ("is_host", "from_host")}
         values: tuple[int, ...] = (about["value"],) if "value" in about else ()
         return Node(kind, kind, values=values, after=after, **more)
     shape = {name: about[name] for name in ("grid", "block", "cluster", "shared_byte")}

@@ -25,12 +25,16 @@ ROTATED = 4
 # other tensors before the last launch is met, and what then lies there are no indices: a device assert, and the GPU's
 # context is lost. These never take turns
 _READ_INTEGERS = ("index", "gather", "scatter", "embedding", "nll_loss", "sort", "nonzero", "take", "cross_entropy")
+# and whatever is handed integers by address, such as the segments of an embedding's backward
+_OF_INTEGERS = re.compile(r"\b(?:long|int|unsigned|short)(?: const)?\*")
+# collectives of NCCL: alone they would wait for the other ranks for ever
+_OTHER_GPUS = ("ncclDevKernel", "ncclKernel")
 _OF_ARITHMETIC = re.compile(r"[Ii]ndex_?[Tt](?:ype)?\b|index_t\b|IndexToOffset|_indexed|_with_index")
 # what fails is tried again: without taking turns, then joined with the launch before it; then it is left
 MOST_ERRORS = 3
 # the longest that a trial takes where nothing hangs, s, beside the step itself, which is run up to the launch
 LIMIT_S = 10.0
-_GRAPH_MS, _TIMED_MS = 10.0, 60.0
+_GRAPH_MS, _TIMED_MS = 5.0, 15.0
 _MOST_REPEATS = 1000
 # alone and in the step a launch must take about as long, or it does something else
 # (caches that are warm alone make it up to three times as fast; a kernel without its counters is 17 and more)
@@ -66,8 +70,18 @@ def most_turns(functions: Iterable[str]) -> int:
 
     Types of index arithmetic, convolutions over indexed tiles and kernels that count their elements read none.
     """
-    names = (_OF_ARITHMETIC.sub("", function).lower() for function in functions)
-    return 1 if any(mark in name for name in names for mark in _READ_INTEGERS) else ROTATED
+    return 1 if reads_integers(functions) else ROTATED
+
+
+def reads_integers(functions: Iterable[str]) -> bool:
+    """Whether any of these reads integers from memory and goes where they say."""
+    names = (_OF_ARITHMETIC.sub("", function) for function in functions)
+    return any(_OF_INTEGERS.search(name) or any(mark in name.lower() for mark in _READ_INTEGERS) for name in names)
+
+
+def turns(living: Living, launches: Sequence[Launch], members: Sequence[int]) -> int:
+    """How many of a class's launches take turns."""
+    return min(most_turns(living.functions[place] for place in launches[members[0]].nodes), len(members))
 
 
 def unit(launches: Sequence[Launch], members: Sequence[int], rotated: int) -> tuple[list[int], int]:
@@ -98,19 +112,19 @@ def walk(
     Raises InputError where a kernel fails: the GPU's context is lost then, and so is this process.
     """
     results: dict[int, Tried] = {}
-    turns = {
-        members[0]: most_turns(living.functions[place] for place in launches[members[0]].nodes) for members in classes
-    }
-    for members in sorted(classes, key=lambda each: unit(launches, each, turns[each[0]])[1]):
+    own_turns = {members[0]: turns(living, launches, members) for members in classes}
+    for members in sorted(classes, key=lambda each: unit(launches, each, own_turns[each[0]])[1]):
         first = launches[members[0]].main
         if first in known:
             results[first] = known[first]
             continue
         # alone after it failed while taking turns: what later launches read may lie in memory that was reused
         errors = failed.get(first, [])
-        rotated = min(turns[members[0]], len(members)) if not errors else 1
+        rotated = own_turns[members[0]] if not errors else 1
         if any(living.nodes[place].is_host for place in launches[members[0]].nodes):
             result = Tried(None, 1, "no", "it copies from or to the host's memory", 0)
+        elif any(living.functions[place].startswith(_OTHER_GPUS) for place in launches[members[0]].nodes):
+            result = Tried(None, 1, "no", "it waits for other GPUs (NCCL)", 0)
         elif len(errors) == MOST_ERRORS:
             result = Tried(None, 1, "no", errors[-1], 0)
         else:

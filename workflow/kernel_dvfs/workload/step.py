@@ -142,6 +142,12 @@ class Whole:
     branches: Count  # most nodes that nothing orders: 1 is a chain
     overlap_us: NotNegative  # by how much the times of its launches exceed the time of the step, 0 for a chain
     overlapped: tuple[str, ...]  # ids of targets that ran beside another one in the trace
+    # one call as the user's own loop makes it, and one replay of the graph: back to back for seconds, one after the
+    # other in one process, by the same clock and the same energy counter; None: not measured
+    loop_us: NotNegative | None = None
+    loop_j: NotNegative | None = None
+    graph_us: NotNegative | None = None
+    graph_j: NotNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +169,11 @@ class Step:
     # {section that is measured as the difference of two beginnings of the step, with it and without: why not alone}
     by_difference: dict[str, str] = field(default_factory=dict)
     not_repeated: dict[str, str] = field(default_factory=dict)  # {section that cannot be measured either way: why}
+    # what a replay repeats that a call changes (a learning rate, a buffer of the host): it must not be played
+    frozen: tuple[str, ...] = ()
+    noticed: tuple[str, ...] = ()  # what else the user should know of it
+    # {what one step works on: how many}, as attributes `tokens` or `samples` of the step say
+    items: dict[str, Count] = field(default_factory=dict)
 
     @property
     def measured(self) -> tuple[Target, ...]:

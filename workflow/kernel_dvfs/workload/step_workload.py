@@ -24,12 +24,21 @@ _BACKWARD = ("backward", "bwd", "bprop")
 _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "softmax")
 
 
-def of_step(step: Step, name: str, path: str, code: str = "", with_paced: bool = False) -> Workload:
+def of_step(
+    step: Step, name: str, path: str, code: str = "", with_paced: bool = False, most: int | None = None
+) -> Workload:
     """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file; code:
     FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
-    with_paced: kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well."""
+    with_paced: kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well.
+    most: so many kernels are measured, those that take longest in the step, at least one of each section; None: all."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum, "code": code}}
-    workload = with_works(step, about, {target.id: work_of(target) for target in step.measured})
+    costliest = sorted(step.measured, key=lambda target: -target.launches * (target.time_us or target.alone_us or 0.0))
+    # one of each section, or what is left of it could not be told
+    first = {target.section: target for target in reversed(costliest)}.values()
+    ordered = dict.fromkeys([*(target.id for target in first), *(target.id for target in costliest)])
+    wanted = set([*ordered][: None if most is None else max(most, len(first))])
+    measured = [target for target in step.measured if target.id in wanted]
+    workload = with_works(step, about, {target.id: work_of(target) for target in measured})
     for target in step.paced if with_paced else []:
         workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]
     return workload
@@ -48,7 +57,7 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
         if not sections or sections[-1][0] != target.section:
             sections.append((target.section, number))
     passes = _passes(step, numbers)
-    more = {
+    more: dict[str, Any] = {
         "captured_on": step.device["name"],
         "left_at_auto": [[target.id, target.launches, target.reason] for target in step.left_at_auto],
         "measured_share": step.coverage,
@@ -63,6 +72,19 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
         # which passes make up a step: none where one of its sections cannot be repeated
         "passes": list(step.sections) if all(name in passes for name in step.sections) else [],
     }
+    costs = {name: getattr(step.whole, name) for name in ("loop_us", "loop_j", "graph_us", "graph_j")}
+    maybe = {
+        # what could be measured and is not, for want of time: [id, name, section, ms a step]
+        "tail": [
+            [each.id, each.name, each.section, 1e-3 * each.launches * (each.time_us or each.alone_us or 0.0)]
+            for each in step.measured
+            if each.id not in works
+        ],
+        "whole": {name: value for name, value in costs.items() if value is not None},
+        "items": step.items,
+        "said": [*step.frozen, *step.noticed],
+    }
+    more |= {name: value for name, value in maybe.items() if value}
     kernels = {
         target.id: _about(target, number, works[target.id])
         for number, target in enumerate((each for each in step.targets if each.id in works), start=1)

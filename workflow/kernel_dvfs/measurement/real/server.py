@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
@@ -54,11 +55,14 @@ class Server:
         self._looked_s = 0.0
         self._name = ""  # of the session, as the first client that has one calls it
         self._notices: list[str] = []
+        self._telling = threading.Lock()  # held while who waits for the start is told, or looked at
 
     def serve(self) -> bool:
         """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error. Returns
         whether a process of another session shall go on at the same socket: not after an error."""
         listener = None
+        if self._ready is not None:
+            threading.Thread(target=self._end_without_client, daemon=True).start()
         try:
             with Session(self._setup, self._folder, self._say, self._is_wanted) as session:
                 listener = self._listen()
@@ -216,12 +220,29 @@ class Server:
         self._client = None
 
     def _tell_ready(self, *said: str) -> None:
-        if self._ready is None:
-            return
-        with suppress(BrokenPipeError):
-            os.write(self._ready, "\n".join(said).encode() + b"\n")
-        os.close(self._ready)
-        self._ready = None
+        with self._telling:
+            if self._ready is None:
+                return
+            with suppress(BrokenPipeError):
+                os.write(self._ready, "\n".join(said).encode() + b"\n")
+            os.close(self._ready)
+            self._ready = None
+
+    def _end_without_client(self) -> None:
+        """End this process where whoever started it goes away before it listens: opening a captured step takes a
+        minute, in which it would hold the GPU for nobody. As after any death, the guard's janitor restores what is
+        locked."""
+        poll = select.poll()
+        while True:
+            with self._telling:
+                if self._ready is None:
+                    return
+                poll.register(self._ready, 0)  # an error is told all the same
+                is_gone = any(event & select.POLLERR for _, event in poll.poll(0))
+            if is_gone:
+                print("whoever started this process has gone; it ends", file=sys.stderr, flush=True)
+                os._exit(1)
+            time.sleep(_LOOK_EVERY_S)
 
 
 class _End(TypedDict):

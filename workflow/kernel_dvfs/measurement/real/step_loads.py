@@ -122,6 +122,8 @@ def check_same(step: Step, living: LivingStep, about: dict[str, str]) -> None:
     code, path = about["code"], about["file"]
     remedy = f"capture it again: kernel-dvfs capture {code} -o {path}"
     number = _first_other(step, living)
+    if number is None and step.frozen:
+        raise InputError(f"{step.source}: is another step each time it is captured: {step.frozen[0]}")
     if number is None:
         raise InputError(
             f"{code}: launches the kernels of {path} with other values (a rate, a factor, a size); {remedy}"

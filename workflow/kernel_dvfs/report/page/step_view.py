@@ -58,7 +58,8 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         Card(
             "80 % of the energy",
             f"{row['kernels_of_80_percent']} of {row['kernels']}",
-            "kernels take it, the costliest of the table below",
+            "kernels take it, the costliest of the table below"
+            + (", of those that were measured" if workload.get("tail") else ""),
         ),
     ]
     if needed := _make_most(tables.get("step_saving")):
@@ -69,7 +70,70 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         (few, True),
         (" take 80 % of the energy.", False),
     ]
-    return StepView(sentence, cards, _notes(workload))
+    return StepView(sentence, [*_ways(workload, tables), *cards], _sums(tables) + _notes(workload) + _tail(totals))
+
+
+def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]:
+    """Loop, graph and schedule: of the first two what was measured one after the other in one process; of the schedule
+    the graph, changed by as much as the study measured."""
+    whole = workload.get("whole") or {}
+    if "loop_us" not in whole or "graph_us" not in whole:
+        return []
+    loop = whole["loop_us"], whole.get("loop_j")
+    graph = whole["graph_us"], whole.get("graph_j")
+    cards = [
+        _way("As a loop", *loop, "calls of the step as your program makes them, at auto clocks", workload),
+        _way("As a graph", *graph, f"replays of it, at auto clocks: {_against(graph, loop)} the loop", workload),
+    ]
+    chosen = next(iter(tables.get("headline") or ()), None)
+    if chosen and graph[1] and (energy := number(chosen.get("fresh_energy_change_percent", ""))) is not None:
+        time = number(chosen.get("fresh_time_change_percent", "")) or 0.0
+        changed = graph[0] * (1 + time / 100), graph[1] * (1 + energy / 100)
+        text = f"the graph, changed by what the study measured: {_against(changed, loop)} the loop"
+        cards.append(_way("At the schedule", *changed, text, workload))
+    return cards
+
+
+def _way(title: str, time_us: float, energy_j: float | None, text: str, workload: Mapping[str, Any]) -> Card:
+    time = f"{plain(1e-3 * time_us)} ms"
+    if energy_j is None:
+        return Card(title, time, text)
+    per = [f"{plain(1e3 * energy_j / count)} mJ a {item}" for item, count in (workload.get("items") or {}).items()]
+    return Card(title, f"{plain(energy_j)} J", ", ".join([time, *per]) + f"; {text}")
+
+
+def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) -> str:
+    """`-23 % time, -15 % energy of`."""
+    told = [f"{100 * (way[0] / loop[0] - 1):+.0f} % time"]
+    if way[1] is not None and loop[1]:
+        told.append(f"{100 * (way[1] / loop[1] - 1):+.0f} % energy")
+    return ", ".join(told) + " against"
+
+
+def _sums(tables: Mapping[str, Rows]) -> list[str]:
+    """Where kernels do not add up to the step, by how much."""
+    row = next((row for row in tables.get("step_check") or () if row["section"] == "step"), None)
+    if row is None or row["adds_up"] != "False":
+        return []
+    first = "paced_" if number(row.get("paced_time_difference_percent", "")) is not None else ""
+    time, energy = (number(row[f"{first}{each}_difference_percent"]) or 0.0 for each in ("time", "energy"))
+    return [
+        f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
+        f"{energy:+.1f} % energy. What is paid is the whole."
+    ]
+
+
+def _tail(totals: Rows) -> list[str]:
+    """What was not measured for want of time, and what share of the sum that is."""
+    measured = next((row for row in totals if row["step"] == "sum of its kernels"), None)
+    rest = next((row for row in totals if row["step"] == "the others, not measured"), None)
+    if not measured or not rest:
+        return []
+    known_j, rest_j = number(measured["energy_j"]) or 0.0, number(rest["energy_j"]) or 0.0
+    return [
+        f"{rest['kernels']} kernels were not measured for want of time: {100 * rest_j / (known_j + rest_j):.1f} % of "
+        "the energy of all, told by their time in the step at the power that is left of their sections."
+    ]
 
 
 def _of(row: Mapping[str, str], column: str) -> str:
@@ -106,6 +170,7 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
         )
     for section, why in workload.get("not_repeated", {}).items():
         notes.append(f"Section {section} was not measured as a whole: {why}.")
+    notes += [f"{line[0].upper()}{line[1:]}." for line in workload.get("said", ())]
     if why := workload.get("state_left_out"):
         notes.append(f"Not all of the step's state could be put back before each kernel was measured: {why}.")
     return notes
