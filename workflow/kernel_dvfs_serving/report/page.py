@@ -87,7 +87,8 @@ def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, s
         return None
     found = runs[best["system"]]
     own = started(study["model"], found["tp"], best["system"] == PACKED)
-    return f"{found['replicas']} replicas ({best['plan']}); each:", own["vllm"]
+    count = found["replicas"]
+    return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", own["vllm"]
 
 
 def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str, bool]]:
