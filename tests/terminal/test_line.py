@@ -136,7 +136,7 @@ def test_a_log_has_plain_lines_and_time_left_after_a_minute_of_the_same_kind_of_
     run.start(4, "choose", 60).finish(4, 10).start(5, "measure", 60).finish(5, 10)
     assert run.end() == [
         "0 of 10 jobs in 30 s, now measure",
-        "1 of 10 jobs in 1 min, now measure (about 4 min left)",
+        "1 of 10 jobs in 1 min, now measure (about 3 min 30 s left)",
         "2 of 10 jobs in 1 min 30 s, now measure (about 3 min left)",
         "3 of 10 jobs in 2 min 30 s, now choose",
         "4 of 10 jobs in 3 min 30 s, now measure",
