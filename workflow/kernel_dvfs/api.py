@@ -155,8 +155,7 @@ def refine(
         "ties": "tied",
         "refine": {"windows": windows, "hours": None, "over_percent": over_percent},
     }
-    told = {} if say is None else {"say": say}
-    found = loop.run(str(sweep.setup), records, options, str(folder / "search.json"), **told)
+    found = loop.run(str(sweep.setup), records, options, str(folder / "search.json"), say=say or loop.to_stderr)
     requests = request.sweep(setup, sweep.clocks, sweep.auto_repeats) + found.pooled
     pooled = records, requests, sweep.auto_repeats, str(sweep.profile)
     aggregate.from_records(setup, *pooled, found.records, found.walked)

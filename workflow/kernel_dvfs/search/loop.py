@@ -67,7 +67,8 @@ class _Options(TypedDict):
     guided: NotRequired[_Guided]
 
 
-def _to_stderr(line: str) -> None:
+def to_stderr(line: str) -> None:
+    """One line for the user."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -78,7 +79,7 @@ def run(
     output: str,
     kernels: str = "",
     token: str = "",
-    say: Callable[[str], None] = _to_stderr,
+    say: Callable[[str], None] = to_stderr,
 ) -> Search:
     """Measure what search, race and walk ask for, and write what that was to `output` (search_file).
 
