@@ -72,7 +72,7 @@ def test_a_simulated_study_of_the_papers_model_makes_all_but_what_needs_a_real_g
 
 
 def test_a_captured_step_has_its_own_tables_and_none_that_speak_of_a_model():
-    step = StepSource("train.py", "make_step", "step-train-make-step")
+    step = StepSource("train.py", "make_step", "step-train-make-step", "train.py:make_step")
     found = made("table", study("nvml", step=step, **SWEPT | {"batches": (), "degrees": ()}))
     own = {name for name, each in OUTPUTS.of("table").items() if each.workload == "step"}
     assert own == {"step_kernels", "step_totals", "step_check", "step_saving"} and own <= found
