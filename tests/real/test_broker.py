@@ -158,7 +158,7 @@ def test_connections_without_a_gpu_cost_no_process_and_a_user_has_only_so_many(b
 
     def goes_on():
         with connected(made) as client:
-            return "allowed" in said(client, {"do": "hello"})
+            return "allowed" in (said(client, {"do": "hello"}) or ())
 
     assert made.comes_to(goes_on, 20)
 

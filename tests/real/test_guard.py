@@ -302,15 +302,15 @@ def test_clocks_to_leave_behind_that_cannot_be_are_refused_before_anything_is_se
 def test_a_sweep_of_a_killed_run_leaves_the_clocks_of_the_site(lab):
     made = lab()
     kill_owner_and_janitor(made)
-    _, record = made.measure("auto,auto", clocks="auto-only", after={"core": [345, 1900], "mem": None})
-    assert record["verdict"] == "ok"
+    done, record = made.measure("auto,auto", clocks="auto-only", after={"core": [345, 1900], "mem": None})
+    assert record and record["verdict"] == "ok", done.stderr
     made.stop()
     assert made.boards.locks == ("345-1900", "none") and not made.lease.exists()
 
 
 def test_a_hot_kernel_that_counts_fewer_cycles_than_the_clock_is_no_lock():
     gpu = RealGpu.__new__(RealGpu)
-    gpu._clocks = {"core_mhz": {"listed": {"3201": [345, 1980]}}}
+    gpu._clocks, gpu.probe = {"core_mhz": {"listed": {"3201": [345, 1980]}}}, None
     gpu._settings, gpu._board = {"after": {}}, SimpleNamespace(uuid="GPU-0")
     seen = {"mem_mhz": [3201, 3201, 3201], "cap_ns": 0, "thermal_delta": 0, "duration_s": 1.0, "reasons": {}}
     gpu.check_free([seen | {"core_mhz": [1541.0, 1541.0, 1980.0]}])

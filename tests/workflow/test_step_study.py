@@ -50,7 +50,7 @@ TRAIN = 'def make_step():\n    # a remark\n    return "captured.json"\n'
 # appended to the clone's own module
 CAPTURING = '''
 
-def capture(source, name="", results_dir="results", say=print, keep=""):
+def capture(source, name="", results_dir="results", say=print, keep="", share=False):
     """A test's: the user's function names the record of what would be captured."""
     return steps.read(framework.function_of(source)())
 '''
@@ -248,7 +248,8 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
 
 def test_a_step_captured_once_is_studied_later_from_its_record(stepped):
     record = f"{FOLDER}/step.json"
-    assert stepped.planned("all", config=[f"workload=step:{record}"]) == {}, "the same folder, the same setup"
+    named = f"workload={{step: {record}, code: train.py:make_step}}"
+    assert stepped.planned("all", config=[named]) == {}, "the same folder, the same setup"
 
 
 def test_a_study_leaves_a_record_that_a_forecast_is_held_to(stepped):

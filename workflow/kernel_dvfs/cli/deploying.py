@@ -108,7 +108,7 @@ def run_apply(options: Namespace) -> int:
             control.ask(locked[0])
             control.to_auto()
         if not options.share:
-            report["probe"] = _probed(about, after)
+            report["probe"] = _probed(about, after, options.dry_run)
         code = _run_in_turn(options, guard, control, wanted, report)
     if options.report:
         write_json(options.report, report)
@@ -129,8 +129,9 @@ def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
     return found
 
 
-def _probed(about: dict[str, Any], after: dict[str, list[int] | None]) -> Probe | None:
-    """The core clock under next to no load; None where it cannot be looked at. Raises InputError where it is locked."""
+def _probed(about: dict[str, Any], after: dict[str, list[int] | None], is_dry: bool) -> Probe | None:
+    """The core clock under next to no load; None where it cannot be looked at. Raises InputError where it is locked;
+    a dry run only says so, since it resets nothing either."""
     from kernel_dvfs.measurement.real import clock_probe
 
     top_mhz = clock_probe.top_mhz(about["clocks"], after)
@@ -142,7 +143,10 @@ def _probed(about: dict[str, Any], after: dict[str, list[int] | None]) -> Probe 
         _apply_say(f"note: whether its clock is free was not looked at: {error}")
         return None
     if why := clock_probe.held(probe, about["compute_capability"]):
-        raise InputError(f"GPU {about['uuid']}: not free: {why}; {clock_probe.remedy(about['uuid'])}")
+        line = f"GPU {about['uuid']}: not free: {why}; {clock_probe.remedy(about['uuid'])}"
+        if not is_dry:
+            raise InputError(line)
+        _apply_say(f"note: {line}")
     return probe
 
 

@@ -109,8 +109,9 @@ class Guard:
         self._owner = os.getpid()
         is_brokers = self._sets_clocks and self.through == Broker.name
         self._lease = lease_of(self._lease.uuid, self._mode, not is_brokers, self._at)
-        if self._sweeps:
-            choice.check_after(Broker.name if isinstance(self._lease, Connection) else self.through, self._after)
+        way = Broker.name if isinstance(self._lease, Connection) else self.through
+        if self._sweeps and way in choice.WAYS:  # "auto" is resolved only where clocks are set
+            choice.check_after(way, self._after)
         self._lease.take(_PATIENCE_S)
         try:
             if self._sets_clocks and not is_brokers:
