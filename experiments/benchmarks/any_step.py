@@ -87,7 +87,7 @@ _BART = {"d_model": 768, "encoder_layers": 4, "decoder_layers": 4, "encoder_ffn_
 _BART |= {"encoder_attention_heads": 12, "decoder_attention_heads": 12, "dropout": 0.0, "use_cache": False}
 _GPT2 = {"n_layer": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False}
 _BERT = {"num_hidden_layers": 4, "vocab_size": 30000} | _PLAIN
-_MODERN = {"num_hidden_layers": 4, "vocab_size": 30000, "reference_compile": False}
+_MODERN = {"num_hidden_layers": 4, "vocab_size": 30000, "reference_compile": False, "pad_token_id": 0}
 _MIXTURE = _WIDE | {"num_local_experts": 4, "intermediate_size": 1408}
 LIBRARY = {
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", _WIDE, 512),
