@@ -84,12 +84,17 @@ OTHERS = {
     "kernel_dvfs.cli.output._paths": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.search.loop._checked": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.plan.config._typed": "an option of a command: tests/plan/test_fuzzed_configurations.py",
-    "kernel_dvfs.plan.config._validator": "our own schema",
-    "kernel_dvfs.gpu.spec._read": "our own specs",
+    "kernel_dvfs.profile.step.write_shipped_step": "the tables of the step that ships",
+    "kernel_dvfs_serving.proxy.Proxy._serve": "a request from the net: tests/serving/test_router_program.py",
     **dict.fromkeys(
         (
             *("kernel_dvfs.cli.measuring.run_serve", "kernel_dvfs.deploy.control.facts_of"),
-            *("kernel_dvfs.deploy.holder", "kernel_dvfs.deploy.holder.Holder._heard", "kernel_dvfs.deploy.holder.main"),
+            *(
+                "kernel_dvfs.deploy.progress",
+                "kernel_dvfs.deploy.holder",
+                "kernel_dvfs.deploy.holder.Holder._heard",
+                "kernel_dvfs.deploy.holder.main",
+            ),
             *("kernel_dvfs.gpu.broker._boards", "kernel_dvfs.measurement.real.allocation._told"),
             *("kernel_dvfs.measurement.real.client._heard", "kernel_dvfs.measurement.real.client.ask"),
             *("kernel_dvfs.measurement.real.clock_probe.probe_apart", "kernel_dvfs.step.capturing"),
@@ -125,7 +130,7 @@ OTHERS = {
     **dict.fromkeys(
         (
             *("kernel_dvfs_serving.benchmarks._read_list", "kernel_dvfs_serving.benchmarks.read_power"),
-            *("kernel_dvfs_serving.commands._settings", "kernel_dvfs_serving.deployment.read_plan"),
+            "kernel_dvfs_serving.commands._settings",
             *("kernel_dvfs_serving.profile._lines", "kernel_dvfs_serving.study.ServingStudy._asked"),
             *("kernel_dvfs_serving.study.ServingStudy.experiment", "kernel_dvfs_serving.study._check"),
         ),
@@ -149,7 +154,7 @@ def places():
 
 def within(node, inside, names):
     for child in ast.iter_child_nodes(node):
-        own = isinstance(child, ast.FunctionDef | ast.ClassDef)
+        own = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         if isinstance(child, ast.Call) and called(child.func, names) in PARSERS:
             yield ".".join(inside)
         yield from within(child, [*inside, child.name] if own else inside, names)
@@ -280,7 +285,8 @@ def bases(tmp_path_factory, setup_of):
     base("trace", "trace.csv", "\n".join(trace[:40]) + "\n", read_trace)
     packing = {"servers": 1, "tp": 4, "clock": "1400", "boost": "1980", "rest": "345", "answer_tokens": 200.5}
     static = {"keep_percent": 99.0, "servers": 2, "tp": 4, "clock": "1400", "packing": packing}
-    plans = yaml.safe_dump({"schema": "kernel-dvfs/serving-static/1", "plans": [static]})
+    about = {"schema": "kernel-dvfs/serving-static/2", "cells": 1, "slo_scale": 1.0, "gaps": "mean"}
+    plans = yaml.safe_dump(about | {"plans": [static]})
     base("static", "plan.yaml", plans, lambda path: read_static(str(path), 99.0))
     return found
 

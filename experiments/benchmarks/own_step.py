@@ -105,7 +105,7 @@ class Bench:
         self._board = Board(nvml, uuid)
         from kernel_dvfs.measurement.real.step_loads import StepLoads
 
-        self._loads = StepLoads(uuid, {"file": str(path), "checksum": self.step.checksum})
+        self._loads = StepLoads(uuid, {"file": str(path), "checksum": self.step.checksum, "code": self.step.source})
         self._running = None
         self._counter = EnergyCounter(self._board.energy_mj, time.monotonic, time.sleep, self._feed)
         self._counter.calibrate()

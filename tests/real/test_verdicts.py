@@ -264,11 +264,11 @@ def test_where_clocks_are_set_nothing_is_probed(lab):
 def test_apply_runs_no_command_under_a_lock_from_outside(lab):
     made = lab(time="real")
     lock_from_outside(made, 1785)
-    made.boards.set(deny=1)
-    done = made.command("apply", "--pair", "1500,auto", "--dry-run", "--", "touch", "ran")
-    assert done.returncode == 2 and "not free: under next to no load its core clock stays at 1785" in done.stderr
-    assert not (made.folder / "ran").exists()
-    made.boards.set(deny=0)
+    line = "not free: under next to no load its core clock stays at 1785"
+    done = made.command("apply", "--pair", "auto,auto", "--", "touch", "ran")
+    assert done.returncode == 2 and line in done.stderr and not (made.folder / "ran").exists()
+    done = made.command("apply", "--pair", "1500,auto", "--dry-run", "--", "touch", "dry")
+    assert done.returncode == 0 and f"note: GPU {made.boards.uuid}: {line}" in done.stderr, "nothing is claimed of it"
     done = made.command("apply", "--pair", "1500,auto", "--report", "r.json", "--", "touch", "ran")
     assert done.returncode == 0 and (made.folder / "ran").exists(), "its own reset has taken it off"
     assert json.loads((made.folder / "r.json").read_text())["probe"]["core_mhz"] == 1980

@@ -246,8 +246,9 @@ def _replay(options: argparse.Namespace) -> None:
                 )
         if not any(each.startswith("gaps=") for each in options.set):
             own = replace(own, gaps=read.gaps)
+        own, trace = replace(own, servers=plan.servers), dealt(trace, read.cells)
         replayer = _replayer(options, profile, own, slo_scale=read.slo_scale)
-        found = replayed(replayer, dealt(trace, read.cells), plan, own, timeline=True)
+        found = replayed(replayer, trace, plan, own, timeline=True)
     else:
         found = outcome(_replayer(options, profile, own).run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)

@@ -191,6 +191,7 @@ class Proxy:
         own = {name: value for name, value in fields.items() if name not in ("host", "connection", "content-length")}
         own |= {"host": f"{replica.host}:{replica.port}", "connection": "close", "content-length": str(len(body))}
         head = "".join(f"{name}: {value}\r\n" for name, value in own.items() if name)
+        sink = None
         try:
             source, sink = await asyncio.open_connection(replica.host, replica.port)
             sink.write(f"{first}\r\n{head}\r\n".encode("latin-1") + body)
@@ -198,6 +199,8 @@ class Proxy:
             head_back = await source.readuntil(b"\r\n\r\n")
             piece = await source.read(65_536)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            if sink:
+                sink.close()
             raise Gone from None
         # the head may come before the first token, which is in the first bytes of the body
         replica.unread.pop(number, None)

@@ -145,7 +145,7 @@ class Tuner:
         ):
             return found
         count = len(self._trace.arrival_s)
-        most_late = count * (1 - level / 100)
+        most_late = count * (1 - level / 100) + 1e-6  # a plan exactly at its level keeps it
         self.replays += 1
         try:
             limits = most_late, most_j * self._tokens, self._floor_w(plan)

@@ -275,6 +275,8 @@ def run_tune(options: Namespace) -> int:
 
     if not options.command_words:
         raise InputError("tune: no command; write it after --, as in: kernel-dvfs tune --slack 1 -- python train.py")
+    for path in filter(None, (options.report, options.page)):  # before hours are spent
+        writable(path)
     code, found = tune_command(
         options.command_words,
         options.progress,

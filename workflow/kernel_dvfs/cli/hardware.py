@@ -375,7 +375,11 @@ def _watch(options: Namespace) -> None:
 
     told: dict[str, str] = {}  # by UUID, so that two that fail in turn are told once each
     while True:
-        for uuid in left_behind():
+        try:
+            found = left_behind()
+        except (InputError, ExceptionGroup):  # a broker that starts again; it restores by itself
+            found = []
+        for uuid in found:
             try:
                 if options.uuid in (None, uuid) and left_at(uuid):
                     with Library() as nvml:

@@ -269,13 +269,15 @@ class Procedure:
         two = chance(3)
         if self._held != BASELINE:
             held = self.board.place[self._held]
-            return [self._held, self.board.pairs[int(np.argmax(two * (energy[held] - energy)))]]
+            best = self.board.pairs[int(np.argmax(two * (energy[held] - energy)))]
+            return list(dict.fromkeys([self._held, best]))  # once where none is expected to be better
         alone = chance(2) * -energy
         # the second is walked to only after the first, which it has to beat
         more = np.minimum.outer(two, two) * np.maximum(np.subtract.outer(energy, energy), 0)
         together = (two * -energy)[:, None] + more
         if together.max() > alone.max() > 0:
-            return [self.board.pairs[at] for at in np.unravel_index(int(np.argmax(together)), together.shape)]
+            found = np.unravel_index(int(np.argmax(together)), together.shape)
+            return list(dict.fromkeys(self.board.pairs[at] for at in found))
         return [self.board.pairs[int(np.argmax(alone))]] if alone.max() > 0 else []
 
     def _choose(self) -> None:

@@ -574,11 +574,11 @@ def _serve(client: _Client, request: dict[str, Any], after: After, folder: str, 
 
 def _next(client: _Client, watched: Sequence[int], until_s: float) -> dict[str, Any]:
     """The next request; {} where the client is gone, says what is none, or has had the GPU for long enough."""
-    while (request := client.request()) is None:
+    while time.monotonic() <= until_s and (request := client.request()) is None:
         ready = select.select(watched, [], [], max(0.0, until_s - time.monotonic()))[0]
         if not ready or client.connection.fileno() not in ready:
             return {}
-    return request
+    return {} if time.monotonic() > until_s else request or {}
 
 
 def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str) -> None:

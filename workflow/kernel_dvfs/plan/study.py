@@ -55,8 +55,9 @@ _REAL_PROTOCOL = (
 )
 
 
-def plan(config: dict, results: str = "results") -> Study:
-    """The study that `config` (checked by config.check) describes, with folders below `results`.
+def plan(config: dict, results: str = "results", runs: bool = True) -> Study:
+    """The study that `config` (checked by config.check) describes, with folders below `results`. runs: it is to run, so
+    the code of a recorded step has to be named; an estimate needs its record only.
 
     Raises InputError for what only the GPU or the model can refuse: an unknown GPU or model, a clock that the GPU
     lacks, a degree that does not divide the heads.
@@ -73,7 +74,7 @@ def plan(config: dict, results: str = "results") -> Study:
     if is_model(config["workload"]):  # short for these two keys
         config = config | {"workload": MODEL_WORKLOAD, "model": config["workload"]}
     try:
-        return _measured(config, results)
+        return _measured(config, results, runs)
     except InputError as error:
         raise InputError(f"config: {error}") from None
 
@@ -92,12 +93,12 @@ class _Board:
     more: dict[str, Any] = field(default_factory=dict)  # fields of Study that only its kind has
 
 
-def _measured(config: dict, results: str) -> Study:
+def _measured(config: dict, results: str, runs: bool) -> Study:
     is_real = config["gpu"].partition(":")[0] == "nvml"
     # what the GPU refuses is said before what the workload refuses
     board = _real(config, results) if is_real else _simulated(config)
     kind, step = ("nvml" if is_real else "simulated"), step_source(config["workload"])
-    _check_step(step, config, kind)
+    _check_step(step, config, kind, runs)
     name = step.name if step else name_of_model(config)
     folder = f"{results}/{inside(f'{board.slug}/{name}')}"
     record = "" if step is None else step.file if step.is_recorded else f"{folder}/step.json"
@@ -270,13 +271,13 @@ def _table(config: dict, results: str) -> Study:
     )
 
 
-def _check_step(step: StepSource | None, config: dict, kind: str) -> None:
+def _check_step(step: StepSource | None, config: dict, kind: str, runs: bool) -> None:
     if step and kind == "simulated" and not step.is_recorded:
         raise InputError(
             f"workload = 'step:{step.called}': a simulated GPU runs no step; capture it where there is a GPU "
             f"(kernel-dvfs capture {step.called} -o step.json), then workload=step:step.json gives a forecast"
         )
-    if step and kind == "nvml" and not step.code:
+    if step and kind == "nvml" and not step.code and runs:
         raise InputError(
             f"workload = 'step:{step.called}': a record does not say which code a GPU runs; name what it was captured "
             f"from, workload: {{step: {step.called}, code: FILE.py:FUNCTION}}"

@@ -104,7 +104,10 @@ def tail(results: Results) -> dict[str, Any] | None:
     for section in dict.fromkeys(each[2] for each in rest):
         time_ms = sum(each[3] for each in rest if each[2] == section)
         own = costs[costs.section == section] if section in points.index else costs
-        row = points.loc[section if section in points.index else WHOLE] if len(points) else None
+        at = section if section in points.index else WHOLE
+        row = (
+            points.loc[at] if at in points.index else None
+        )  # the step is no pass where a node of it cannot be repeated
         power_w = costs.energy_j.sum() / costs.time_ms.sum() * 1e3
         if row is not None and (left_ms := 1e3 * row.time_s - own.time_ms.sum()) > 0:
             power_w = 1e3 * (row.energy_j - own.energy_j.sum()) / left_ms

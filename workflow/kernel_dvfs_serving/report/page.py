@@ -96,7 +96,9 @@ def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str
     marks = []
     if "simulated" in study.subject:
         marks.append(("Simulated: no server ran.", True))
-    marks.append(("Tuned on this trace: replay the plan on another before you rely on it.", True))
+    is_plan = best is not None and best["system"] in (TUNED, PACKED)
+    if is_plan:
+        marks.append(("Tuned on this trace: replay the plan on another before you rely on it.", True))
     if best is not None:
         found = runs[best["system"]]
         if best["plan"].startswith("1 server "):
@@ -104,7 +106,8 @@ def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str
         if best["system"] == PACKED:
             later = f"{found['ttft_p99_s']:.2f} s at P99, against {runs[TUNED]['ttft_p99_s']:.2f} s"
             marks.append((f"First tokens come later, within their promise: {later}.", True))
-        marks.append(("Nothing is forecast.", False))
+        if is_plan:
+            marks.append(("Nothing is forecast.", False))
     return marks
 
 
