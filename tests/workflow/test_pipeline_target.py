@@ -65,9 +65,11 @@ def test_a_csv_of_stages_is_taken_and_a_bad_one_refused_in_front_of_the_user(tmp
     assert (folder / "mb4/plans/one-clock.json").is_file() and (folder / "stages.csv").read_text().count("\n") == 9
     # kernels are not known, so neither are levels
     drawn = {name: 1 for name in DRAWN if not name.endswith("/levels")}
-    assert planned(directory, "pipeline", config=[given]) == drawn | {"pipeline_solve_part": 1, "pipeline": 1}
+    assert planned(directory, "pipeline", config=[given]) == drawn | dict.fromkeys(
+        ("pipeline_solve_part", "pipeline_page", "pipeline"), 1
+    )
 
 
 def test_a_lost_table_is_written_again_from_what_was_solved(finished):
     (finished / FOLDER / "tables/certificate.csv").unlink()
-    assert planned(finished, "pipeline", config=[SMALL]) == {"tables/certificate": 1, "pipeline": 1}
+    assert planned(finished, "pipeline", config=[SMALL]) == {"tables/certificate": 1, "pipeline_page": 1, "pipeline": 1}
