@@ -9,14 +9,13 @@ list clocks that they never boost to, and boost by temperature: of them, as of w
 far below the top.
 
 The load needs the driver alone: PTX that the driver compiles, through its C interface (libcuda.so.1). It sets nothing.
-`python -m kernel_dvfs.measurement.real.clock_probe UUID MHZ` prints the clock, in a process of its own.
+probing.py is the program that prints the clock in a process of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
-import os
 import subprocess
 import sys
 import time
@@ -114,7 +113,7 @@ def probe_mhz(until_mhz: float) -> float:
 
 def probe_apart(uuid: str, until_mhz: float) -> float:
     """As probe_mhz, of the GPU `uuid`, in a process that is over when this returns: nothing of it stays on the GPU."""
-    words = [sys.executable, "-m", "kernel_dvfs.measurement.real.clock_probe", uuid, repr(until_mhz)]
+    words = [sys.executable, "-m", "kernel_dvfs.measurement.real.probing", uuid, repr(until_mhz)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_CHILD_S)
         found: float = json.loads(done.stdout)
@@ -170,21 +169,3 @@ class _Counter:
             raise InputError(
                 f"the clock cannot be probed: {name}: CUDA error {code}; nvidia-smi says whether CUDA works"
             )
-
-
-def main(uuid: str, until_mhz: float) -> None:
-    """Print the clock of the GPU `uuid` as JSON."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
-    from kernel_dvfs.measurement.real import loads
-
-    if loads.HOOK in os.environ:  # a test's simulation, on a fake NVML alone
-        from kernel_dvfs.gpu.nvml.library import Library
-
-        with Library() as nvml:
-            print(json.dumps(loads.open_probing(nvml, uuid).clock_mhz(until_mhz)))
-    else:
-        print(json.dumps(probe_mhz(until_mhz)))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
