@@ -1,5 +1,7 @@
-"""The program behind clock_probe.probe_apart: `python -m kernel_dvfs.measurement.real.probing UUID MHZ` prints the clock
-of a GPU under next to no load, as JSON. A process of its own, so that nothing of it stays on the GPU."""
+"""The program behind clock_probe.probe_apart: `python -m kernel_dvfs.measurement.real.probing UUID MHZ`.
+
+It prints the clock of a GPU under next to no load, as JSON; a process of its own, so that nothing of it stays there.
+"""
 
 from __future__ import annotations
 
