@@ -135,6 +135,28 @@ def setup_of(config, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def study_options() -> dict:
+    """What the study.json of a pipeline says, but for its name; to copy and change."""
+    return {
+        "stages": 4,
+        "schedule": "1f1b",
+        "chunks": 1,
+        "early_recompute": False,
+        "transfer_s": 0.0,
+        "transfer_w": 0.0,
+        "constant": [],
+        "microbatches": [4, 6],
+        "total_microbatches": 24,
+        "tensor_parallel": 2,
+        "blocking_w": 80.0,
+        "straggler": [1.05, 1.2],
+        "unit_time_s": 0.001,
+        "kernels": 10,
+        "switch_latency_s": [0, 0.001],
+    }
+
+
+@pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """`once("name", make)`: a folder that `make(folder)` fills once, whichever of several test processes asks first."""
     base = tmp_path_factory.getbasetemp()

@@ -177,7 +177,7 @@ def test_every_place_that_reads_a_file_has_a_whole_one_to_damage_or_a_reason_why
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory, setup_of):
+def bases(tmp_path_factory, setup_of, study_options):
     """{name: (the bytes of a whole file, where it lies, what reads it)}"""
     at = tmp_path_factory.mktemp("whole")
     found = {}
@@ -255,16 +255,8 @@ def bases(tmp_path_factory, setup_of):
     stages += "".join(f"{k},{what},{mhz},,{9 / mhz!r},{mhz}\n" for k in (0, 1) for what in ("forward", "backward")
                       for mhz in (900, 1200))  # fmt: skip
     base("stages", "stages.csv", stages, read_stage_profile)
-    options = {
-        "stages": 2,
-        "schedule": "1f1b",
-        "chunks": 1,
-        "early_recompute": False,
-        "transfer_s": 0.0,
-        "transfer_w": 0.0,
-    }
-    options |= {"constant": [], "microbatches": [4], "total_microbatches": 8, "tensor_parallel": 2, "blocking_w": 80.0}
-    options |= {"straggler": [1.05], "unit_time_s": 0.001, "kernels": 10, "switch_latency_s": [0], "name": "s"}
+    options = study_options | {"stages": 2, "microbatches": [4], "total_microbatches": 8, "straggler": [1.05]}
+    options |= {"switch_latency_s": [0], "name": "s"}
     make_study(at / "stages/stages.csv", at / "study-made", options)
     base("study", "study.json", (at / "study-made/study.json").read_bytes(), read_study)
     operations = [

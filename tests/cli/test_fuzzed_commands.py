@@ -48,7 +48,7 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def folder(setup_of, tmp_path_factory, root):
+def folder(setup_of, study_options, tmp_path_factory, root):
     """Small whole files of every kind that a command reads."""
     from kernel_dvfs.cli.main import main
     from kernel_dvfs.measurement.setup import store
@@ -76,23 +76,8 @@ def folder(setup_of, tmp_path_factory, root):
     (folder / "config.yaml").write_text((root / "config.yaml").read_text())
     pairs = "auto-auto,1470-auto,1050-auto"
     own = os.path.basename(path)
-    pipeline = {
-        "stages": 2,
-        "schedule": "1f1b",
-        "chunks": 1,
-        "early_recompute": False,
-        "transfer_s": 0.0,
-        "transfer_w": 0.0,
-        "constant": [],
-        "microbatches": [2],
-        "total_microbatches": 4,
-        "tensor_parallel": 1,
-        "blocking_w": 80.0,
-        "straggler": [1.1],
-        "unit_time_s": 0.001,
-        "kernels": 5,
-        "switch_latency_s": [0],
-    }
+    pipeline = study_options | {"stages": 2, "microbatches": [2], "total_microbatches": 4, "tensor_parallel": 1}
+    pipeline |= {"straggler": [1.1], "kernels": 5, "switch_latency_s": [0]}
     assert set(pipeline) == set(KEYS)
     whole = [
         ["measure", "sweep", "--gpu", own, "--pairs", pairs, "--auto-repeats", "2", "-o", "profile.parquet"],

@@ -1,7 +1,5 @@
 """A small pipeline study on disk, from the kernels of a simulated GPU, and one from a CSV of stages."""
 
-import json
-
 import pytest
 from made_up import profile
 
@@ -17,31 +15,6 @@ from kernel_dvfs_pipeline.study import PipelineStudy
 def pipeline_core(native_results):
     """A results folder with the compiled core in it."""
     return native_results("pipeline")
-
-
-OPTIONS = {
-    "stages": 4,
-    "schedule": "1f1b",
-    "chunks": 1,
-    "early_recompute": False,
-    "transfer_s": 0.0,
-    "transfer_w": 0.0,
-    "constant": [],
-    "microbatches": [4, 6],
-    "total_microbatches": 24,
-    "tensor_parallel": 2,
-    "blocking_w": 80.0,
-    "straggler": [1.05, 1.2],
-    "unit_time_s": 0.001,
-    "kernels": 10,
-    "switch_latency_s": [0, 0.001],
-}
-
-
-@pytest.fixture(scope="session")
-def study_options() -> dict:
-    """What a study.json says, to copy and change."""
-    return json.loads(json.dumps(OPTIONS))
 
 
 @pytest.fixture(scope="session")

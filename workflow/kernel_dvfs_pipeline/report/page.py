@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs import registry
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import Change, plane
-from kernel_dvfs.report.page.render import Figure, Figures, render
-from kernel_dvfs.report.page.tables import Table, read_rows, table
-from kernel_dvfs_pipeline.report import figures, tables
+from kernel_dvfs.report.page.render import render
+from kernel_dvfs.report.page.sections import sections_of
 from kernel_dvfs_pipeline.study import (
     BEST_PUBLISHED,
     BLOAT_RATIO,
@@ -64,7 +63,7 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
         + _with_straggler(study, most),
         command=_command(study, most),
         marks=_marks(study, found, own),
-        sections=_sections(study.folder, missing),
+        sections=sections_of([study.folder], SECTIONS, registry.outputs("pipeline"), missing),
         facts=_facts(study),
         missing=missing,
         written=provenance.now(),
@@ -111,35 +110,6 @@ def _marks(study: PipelineStudy, found: dict[str, Method], own: Method) -> list[
         marks.append(("Stages are simulated.", True))
     marks.append(("Changes of clocks take no time here; the page has those that do.", True))
     return marks
-
-
-def _sections(folder: Path, missing: list[str]) -> list[dict[str, Any]]:
-    inside, sections = Figures(), []
-    for id_, (title, names) in SECTIONS.items():
-        shown, drawn = _of_section(folder, names, inside, missing)
-        if shown or drawn:
-            sections.append({"id": id_, "title": title, "tables": shown, "figures": drawn})
-    return sections
-
-
-def _of_section(
-    folder: Path, names: tuple[str, ...], inside: Figures, missing: list[str]
-) -> tuple[list[Table], list[Figure]]:
-    """Tables and figures of these names that are there."""
-    of_tables, of_figures = tables.OUTPUTS.of("table"), figures.OUTPUTS.of("figure")
-    shown: list[Table] = []
-    drawn: list[Figure] = []
-    for name in names:
-        try:
-            path = folder / "figures" / f"{name}.png"
-            if path.is_file() and name in of_figures:
-                drawn.append(inside.figure(path, of_figures[name]))
-            path = folder / "tables" / f"{name}.csv"
-            if path.is_file() and name in of_tables and (rows := read_rows(path)):
-                shown.append(table(name, rows, of_tables[name]))
-        except InputError as error:
-            missing.append(str(error))
-    return shown, drawn
 
 
 def _facts(study: PipelineStudy) -> dict[str, str]:

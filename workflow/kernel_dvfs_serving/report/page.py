@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs import registry
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.render import Figure, Figures, render
-from kernel_dvfs.report.page.tables import Table, read_rows, table
-from kernel_dvfs_serving.report import figures, tables
+from kernel_dvfs.report.page.render import render
+from kernel_dvfs.report.page.sections import sections_of
 from kernel_dvfs_serving.report.share import by_system, plan_in_words, promise_kept, token_change_percent
 from kernel_dvfs_serving.study import ServingStudy
 from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, NO_SPARE, PACKED, PUBLISHED, TUNED
@@ -33,12 +32,6 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     study = ServingStudy(folder)
     runs = by_system(study.experiment("systems"))
     missing: list[str] = []
-    inside = Figures()
-    sections = []
-    for id_, (title, names) in SECTIONS.items():
-        shown, drawn = _of_section(study.folder, names, inside, missing)
-        if shown or drawn:
-            sections.append({"id": id_, "title": title, "tables": shown, "figures": drawn})
     rows = [_row(study, runs[name], runs[TUNED]) for name in _SHOWN if name in runs]
     keeping = [row for row in rows if row["kept"] and row["system"] != HINDSIGHT]
     best = min(keeping, key=lambda row: row["j_per_token"], default=None)
@@ -51,7 +44,8 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
         promise=study["settings"]["promise_percent"],
         command=_command(study, best, runs),
         marks=_marks(study, runs, best),
-        sections=sections,
+        # the simulated instance's stand one folder up
+        sections=sections_of([study.folder, study.folder.parent], SECTIONS, registry.outputs("serving"), missing),
         missing=missing,
         written=provenance.now(),
         facts=dict(provenance.of_program()[:1])
@@ -109,24 +103,3 @@ def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str
         if is_plan:
             marks.append(("Nothing is forecast.", False))
     return marks
-
-
-def _of_section(
-    folder: Path, names: tuple[str, ...], inside: Figures, missing: list[str]
-) -> tuple[list[Table], list[Figure]]:
-    """Tables and figures of these names that are there, in the study's folder or its instance's."""
-    of_tables, of_figures = tables.OUTPUTS.of("table"), figures.OUTPUTS.of("figure")
-    shown: list[Table] = []
-    drawn: list[Figure] = []
-    for name in names:
-        for root in (folder, folder.parent):
-            try:
-                path = root / "figures" / f"{name}.png"
-                if path.is_file() and name in of_figures:
-                    drawn.append(inside.figure(path, of_figures[name]))
-                path = root / "tables" / f"{name}.csv"
-                if path.is_file() and name in of_tables and (rows := read_rows(path)):
-                    shown.append(table(name, rows, of_tables[name]))
-            except InputError as error:
-                missing.append(str(error))
-    return shown, drawn

@@ -7,7 +7,7 @@ page, and the rest is shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from kernel_dvfs.report.page.deployment import Deployment, deployable, deploymen
 from kernel_dvfs.report.page.fleet import Fleet
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
+from kernel_dvfs.report.page.sections import Section
 from kernel_dvfs.report.page.step_view import step_view
 from kernel_dvfs.report.page.tables import (
     Rows,
@@ -61,16 +62,6 @@ SECTIONS = {
     "published": "The paper's tables and figures, as published: one sweep, no margin",
     "claims": "The paper's claims, as published",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section with what it shows."""
-
-    id: str
-    title: str
-    tables: list[Table]
-    figures: list[Figure]
 
 
 def make(

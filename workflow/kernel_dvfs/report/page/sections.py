@@ -1,0 +1,50 @@
+"""The folded sections of a page: titles, and the tables and figures that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.outputs import Outputs
+from kernel_dvfs.report.page.render import Figure, Figures
+from kernel_dvfs.report.page.tables import Table, read_rows, table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section with what it shows."""
+
+    id: str
+    title: str
+    tables: list[Table]
+    figures: list[Figure]
+
+
+def sections_of(
+    folders: Sequence[Path], titles: Mapping[str, tuple[str, Sequence[str]]], outputs: Outputs, missing: list[str]
+) -> list[Section]:
+    """Those that have something to show, of a study beside the road.
+
+    folders: where its tables/ and figures/ lie. titles: {id: (title, names of outputs)}, in the order of the page.
+    missing: told of a file that cannot be read, in a line.
+    """
+    of_tables, of_figures, inside = outputs.of("table"), outputs.of("figure"), Figures()
+    found = []
+    for id_, (title, names) in titles.items():
+        own = Section(id_, title, [], [])
+        for name in names:
+            for folder in folders:
+                try:
+                    path = folder / "figures" / f"{name}.png"
+                    if path.is_file() and name in of_figures:
+                        own.figures.append(inside.figure(path, of_figures[name]))
+                    path = folder / "tables" / f"{name}.csv"
+                    if path.is_file() and name in of_tables and (rows := read_rows(path)):
+                        own.tables.append(table(name, rows, of_tables[name]))
+                except InputError as error:
+                    missing.append(str(error))
+        if own.tables or own.figures:
+            found.append(own)
+    return found
