@@ -24,6 +24,7 @@ PUBLISHED, RELIED_ON = "published", "relied on"
 # the strict schedule, its coarse counterpart, one pair for all, and what EDP would take
 STRICT = "kernel-global-waste-slack0"
 PASS_STRICT = "pass-global-waste-slack0"
+PASS_LOCAL = "pass-local-waste-slack0"  # each pass by itself
 SINGLE = "kernel-single-waste-slack0"
 EDP = "kernel-global-edp"
 

@@ -20,7 +20,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output
 from kernel_dvfs_serving.models import check_degree, served
 from kernel_dvfs_serving.resharding import check_degrees
-from kernel_dvfs_serving.system import AUTOSCALED, DEFAULTS, NO_SPARE, PACKED, PUBLISHED, SETTINGS, SYSTEMS, TUNED
+from kernel_dvfs_serving.system import ABLE, DEFAULTS, NO_SPARE, SETTINGS, TUNED
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -225,12 +225,10 @@ def line_of_serving(folder: str) -> str:
     try:
         with open(Path(folder) / "tables/savings.csv", encoding="utf-8", newline="") as file:
             rows = {row["system"]: row for row in csv.DictReader(file)}
-        able = [name for name, own in SYSTEMS.items() if not own.kernel_level]
-        able += [PUBLISHED, AUTOSCALED, TUNED, PACKED]
         keeping = {
             name: float(row["j_per_token_in_time"])
             for name, row in rows.items()
-            if row["promise_kept"] == "True" and name in able
+            if row["promise_kept"] == "True" and name in ABLE
         }
         subject = rows[TUNED]["gpu"]
         if not keeping:

@@ -50,6 +50,8 @@ NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
 AUTOSCALED = "autoscaler"
 PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
+# who can be the answer: without hindsight and without clocks per kernel, whose changes count as free
+ABLE = (*(name for name, own in SYSTEMS.items() if not own.kernel_level), PUBLISHED, AUTOSCALED, TUNED, PACKED)
 # the systems that the literature compares
 COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
 KNOBS = ("instances", "degrees", "clocks")

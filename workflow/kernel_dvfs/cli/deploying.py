@@ -257,7 +257,8 @@ def add_tune(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--latency",
         metavar="L.json",
-        help="of kernel-dvfs latency: where it allows, the passes that the command marks have a pair each",
+        help="of kernel-dvfs latency: where it allows, the passes that the command marks have a pair each, in as many "
+        "minutes again",
     )
     parser.add_argument(
         "--block", type=number(1, 600, "seconds"), default=5.0, metavar="S", help="at one pair, in turn with auto (5)"

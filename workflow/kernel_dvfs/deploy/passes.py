@@ -32,7 +32,7 @@ class Clocks:
         self._refusal: Exception | None = None
         self._first: str | None = None
         self._last: tuple[str, float] | None = None  # pass under way, and since when
-        self._took: dict[str, list[float]] = {}
+        self._took: dict[str, tuple[float, int]] = {}  # of each pass: s in all, how often
 
     def ask(self, setting: Setting) -> None:
         """Have a setting in force: of passes from the next mark on. Raises what a control does, also for what a mark
@@ -50,7 +50,8 @@ class Clocks:
         now_s = self._now_s()
         with self._lock:
             if self._last:
-                self._took.setdefault(self._last[0], []).append(now_s - self._last[1])
+                in_all_s, times = self._took.get(self._last[0], (0.0, 0))
+                self._took[self._last[0]] = in_all_s + now_s - self._last[1], times + 1
             self._last = name, now_s
             is_first = name == self._first
             self._first = self._first or name
@@ -70,8 +71,8 @@ class Clocks:
     def passes(self) -> dict[str, tuple[float, float]]:
         """{pass: (share of the time, s each time)} since `forget`, in the order of a step."""
         with self._lock:
-            total_s = sum(map(sum, self._took.values()))
-            return {name: (sum(took) / total_s, sum(took) / len(took)) for name, took in self._took.items() if total_s}
+            total_s = sum(in_all_s for in_all_s, _ in self._took.values())
+            return {name: (own_s / total_s, own_s / times) for name, (own_s, times) in self._took.items() if total_s}
 
     def _set(self, pair: Pair) -> None:
         for control in self._controls:

@@ -191,6 +191,7 @@ class Session:
         from kernel_dvfs.deploy.tuning import arguments, told
 
         found: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
+        found["dry_run"] = self._controls[0].reads_only
         found |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
         if self._look:
             found["auto_step_s"] = self._look.time_s / self._look.steps
@@ -229,8 +230,8 @@ class Session:
         a_sample = f", {found['auto_sample_j']:.4g} J a sample" if self._samples else ""
         if "time_change_percent" not in found:
             why = f" ({found['why']})" if found["why"] else ""
-            tried = "dry run, nothing was set" if self._controls[0].reads_only else "auto is kept"
-            shown = "" if self._controls[0].reads_only else "; no pair was shown to save within the limit"
+            tried = "dry run, nothing was set" if found["dry_run"] else "auto is kept"
+            shown = "" if found["dry_run"] else "; no pair was shown to save within the limit"
             return f"{tried}{why}: {found['auto_step_j']:.1f} J a step{a_sample} at auto{shown}"
         a_sample = f", {found['sample_j']:.4g} J a sample" if self._samples else ""
         low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
@@ -474,8 +475,8 @@ def tune(
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
     with each line; default: print. samples: of a step of all ranks, to tell joules a sample. block_s: at one pair, in
     turn with auto. latency: file of `kernel-dvfs latency`; then passes that are marked (tuner.mark) may have a pair
-    each. Clocks are restored on leaving, however that happens. Raises InputError where a GPU is taken, or its clocks
-    may not be set.
+    each, and as many minutes again are spent on that. Clocks are restored on leaving, however that happens. Raises
+    InputError where a GPU is taken, or its clocks may not be set.
     """
     steps, latency_s = Steps(), _change_s(latency)
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
@@ -548,7 +549,12 @@ def _run(
         if progress is not None:
             passing = stack.enter_context(Passing(progress, steps.step))
             child = start(words, held, marks.environment | passing.environment, passing.outputs)
-            passing.begin()
+            try:
+                passing.begin()
+            except BaseException:  # nobody would read what it prints
+                child.kill()
+                child.wait()
+                raise
         else:
             child = start(words, held, marks.environment)
         with _followed(session, steps):

@@ -207,7 +207,7 @@ class Server:
         for uuid in lease.left_behind(self._folder):
             if uuid in self._devices:
                 restoring = partial(_restore_left, uuid, self._after, self._folder)
-                self._hold(uuid, _Holder(os.geteuid(), "what an earlier broker left is being restored", restoring))
+                self._hold(uuid, _Holder("what an earlier broker left is being restored", restoring))
         may, why = may_set_clocks()
         if not may:
             _say(f"warning: {why}, so the driver will refuse")
@@ -317,7 +317,7 @@ class Server:
             life = partial(_serve, client, request, self._after, self._folder, self._longest_s)
             self._waiting.discard(client)
             try:
-                self._hold(uuid, _Holder(client.uid, client.who, life), client)
+                self._hold(uuid, _Holder(client.who, life), client)
             finally:
                 client.connection.close()
 
@@ -378,7 +378,6 @@ class Server:
 class _Holder:
     """Who has a GPU."""
 
-    uid: int
     who: str  # in words
     life: Callable[[], None]  # of the process that serves it
     pid: int = 0

@@ -269,7 +269,7 @@ class Study(layout.Folder):
         if not self.is_chosen:
             return []
         # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
-        always = [layout.STRICT, *self.pass_schedules]
+        always = [layout.STRICT, *self.pass_schedules, *([layout.PASS_LOCAL] if self.pass_schedules else [])]
         return [self.schedule(layout.published(name)) for name in sorted({*always, *self.schedules})]
 
     def ties(self, procedure: str = "") -> str:

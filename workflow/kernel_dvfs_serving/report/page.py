@@ -11,7 +11,7 @@ from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.sections import sections_of
 from kernel_dvfs_serving.report.share import by_system, plan_in_words, promise_kept, token_change_percent
 from kernel_dvfs_serving.study import ServingStudy
-from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, NO_SPARE, PACKED, PUBLISHED, TUNED
+from kernel_dvfs_serving.system import ABLE, AUTOSCALED, HINDSIGHT, NO_SPARE, PACKED, PUBLISHED, TUNED
 from kernel_dvfs_serving.tuned import started
 
 # id -> title and what it shows, in the order of the page; what is named nowhere stands last
@@ -32,9 +32,10 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     study = ServingStudy(folder)
     runs = by_system(study.experiment("systems"))
     missing: list[str] = []
-    rows = [_row(study, runs[name], runs[TUNED]) for name in _SHOWN if name in runs]
-    keeping = [row for row in rows if row["kept"] and row["system"] != HINDSIGHT]
+    asked = [_row(study, runs[name], runs[TUNED]) for name in dict.fromkeys((*_SHOWN, *ABLE)) if name in runs]
+    keeping = [row for row in asked if row["kept"] and row["system"] in ABLE]
     best = min(keeping, key=lambda row: row["j_per_token"], default=None)
+    rows = [row for row in asked if row["system"] in _SHOWN or row is best]
     page = render(
         "serving.html.j2",
         subject=study.subject,
@@ -80,9 +81,13 @@ def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, s
     if best is None or not best["plan"]:
         return None
     found = runs[best["system"]]
-    own = started(study["model"], found["tp"], best["system"] == PACKED)
-    count = found["replicas"]
-    return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", own["vllm"]
+    packs, count, mix = best["system"] == PACKED, found["replicas"], found.get("mix")
+    commands = [started(study["model"], found["tp"], packs)["vllm"]]
+    if mix:
+        others = mix["gpus"] // mix["tp"]
+        commands = [f"{commands[0]}  # {count - others} of them"]
+        commands.append(f"{started(study['model'], mix['tp'], packs)['vllm']}  # {others}")
+    return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", "\n".join(commands)
 
 
 def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str, bool]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from kernel_dvfs.choice.frontier import frontier, largest_time_saving_percent
-from kernel_dvfs.layout import PASS_STRICT
+from kernel_dvfs.layout import PASS_LOCAL, PASS_STRICT
 from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.claims import claim as evidence
 from kernel_dvfs.report.claims.claim import LOWER_SHARE, VISIBLE_PERCENT, NotTestable, Number, claim
@@ -90,7 +90,6 @@ def claimed(results: Results) -> Iterator[Number]:
 SIMILAR_SHARE = 1 / 3  # gains are similar where they differ by at most this share of the paper's
 SMALL_DELAY_PERCENT = 5.0  # a slowdown limit as users of tools with one set it (EAR: 5 %)
 LOWEST_MEMORY_MHZ = (405, 810)
-PASS_LOCAL = "pass-local-waste-slack0"
 FOLD = {"mem_mhz": 405, "above_core_mhz": 420, "becomes_mhz": 810}
 
 
