@@ -52,3 +52,13 @@ def test_kernels_left_out_have_their_time_in_the_step_at_the_power_left_of_their
     # forward: 1.1 J in 2 ms is 550 W; backward: 1.4 J in 1 ms would be more than any kernel was measured at
     assert found == {"kernels": 3, "time_ms": pytest.approx(2.8), "energy_j": pytest.approx(0.55 * 1.9 + 0.7 * 0.9)}
     assert step_costs.tail(SimpleNamespace(workload={})) is None
+
+
+def test_where_a_section_and_the_whole_cannot_be_repeated_what_was_left_out_draws_what_the_others_did(monkeypatch):
+    measured = [{"section": "forward", "time_ms": 6.0, "energy_j": 3.0, "power_w": 500.0}]
+    measured += [{"section": "backward", "time_ms": 8.0, "energy_j": 5.6, "power_w": 700.0}]
+    monkeypatch.setattr(step_costs, "per_kernel", lambda results: pd.DataFrame(measured))
+    rows = [{"study": "pass", "target": "forward", "is_baseline": True, "time_s": 0.008, "energy_j": 4.1}]
+    tail = [["c", "c", "backward", 0.7]]
+    found = step_costs.tail(SimpleNamespace(workload={"tail": tail}, profile=pd.DataFrame(rows)))
+    assert found["energy_j"] == pytest.approx(0.7 * 8.6 / 14)

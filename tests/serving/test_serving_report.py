@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -177,6 +178,39 @@ def test_the_page_answers_first_and_briefly(folder, capsys):
     assert (
         'id="figure-savings"' in page and 'data-table="ladder"' in page and "http" not in page.replace("http-equiv", "")
     )
+
+
+def test_page_and_terminal_name_one_winner_whoever_it_is(folder, tmp_path):
+    copied = tmp_path / "study" / "study"
+    shutil.copytree(folder.parent, copied.parent, symlinks=True)
+    path = copied / "experiments/systems.json"
+    systems = json.loads(path.read_text())
+    for each in systems:
+        if each["system"] == "ScaleInst":  # in no row of the page otherwise
+            each |= {"kept_percent": 99.9, "j_per_token_in_time": 0.001}
+        elif each["system"] == HINDSIGHT:
+            each |= {"kept_percent": 100.0, "j_per_token_in_time": 0.0001}
+    path.write_text(json.dumps(systems))
+    assert main(["output", str(copied), "tables/savings"]) == 0 and main(["report", str(copied)]) == 0
+    assert "ScaleInst wins with 0.001 J a token" in line_of_serving(str(copied))
+    page = (copied / "report.html").read_text()
+    assert "ScaleInst serves this trace for the least energy: 0.001 J a token" in page and "<td>ScaleInst" in page
+    assert "Tuned on this trace" not in page and "Nothing is forecast" not in page
+
+
+def test_the_page_starts_both_kinds_of_a_mixed_plan(folder, tmp_path):
+    copied = tmp_path / "study" / "study"
+    shutil.copytree(folder.parent, copied.parent, symlinks=True)
+    path = copied / "experiments/systems.json"
+    systems = json.loads(path.read_text())
+    for each in systems:
+        if each["system"] == TUNED:
+            each |= {"kept_percent": 99.9, "j_per_token_in_time": 0.001, "tp": 8, "replicas": 4}
+            each["mix"] = {"gpus": 12, "tp": 4, "clock": "1200"}
+    path.write_text(json.dumps(systems))
+    assert main(["report", str(copied)]) == 0
+    page = (copied / "report.html").read_text()
+    assert "--tensor-parallel-size 8  # 1 of them\n" in page and "--tensor-parallel-size 4  # 3</code>" in page
 
 
 def test_cost_and_carbon_follow_servers_and_energy(folder):
