@@ -59,7 +59,8 @@ def folder(tmp_path_factory):
     (made / "docs/tutorial.yaml").write_bytes((ROOT / "docs/tutorial.yaml").read_bytes())
     (made / "table.csv").write_text(TABLE)
     (made / "train.py").write_text("def make_step():\n    raise AssertionError('planning captures nothing')\n")
-    shutil.copy(ROOT / "tests/workload/steps/hand_made.json", made / "step-measured.json")
+    for name in ("step.json", "step-measured.json"):
+        shutil.copy(ROOT / "tests/workload/steps/hand_made.json", made / name)
     change = {"domain": "core", "from_mhz": 345, "to_mhz": 1980, "verdict": "ok"}
     about = {"gpu": {"name": BOARD, "uuid": "GPU-0", "driver": "580"}, "started_utc": "2026-11-22T10:00:00Z"}
     changes = [change | dict.fromkeys(latency_file.QUANTITIES, 0.01 * own) for own in (1, 2, 3)]

@@ -35,7 +35,7 @@ def test_no_page_loads_anything_from_elsewhere(site):
 
 def test_the_site_holds_the_pages_that_the_demos_make(site):
     study, step = ((site / f"examples/{name}.html").read_text("utf-8") for name in ("study", "step"))
-    assert "simulated RTX 3080 Ti" in study and "Measured again after the choice" in study
+    assert "simulated RTX 3080 Ti" in study and "Measured again 5 times" in study
     assert "25 of its 122 kernels" in step and "NVIDIA H200" in step
     assert 'href="examples/step.html"' in (site / "index.html").read_text("utf-8")
 
