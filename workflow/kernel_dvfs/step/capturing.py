@@ -260,7 +260,7 @@ class Capturing:
         if newcomers := self._beside.newcomers():
             shared = f"{newcomers} other process(es) began to compute on the GPU meanwhile: capture it again"
             faith = faith._replace(noticed=(*faith.noticed, shared))
-        for line in (*faith.frozen, *faith.noticed):
+        for line in (*faith.frozen, *faith.noticed, *outline.noticed):
             self._tell(say=f"{told['source']}: {line}")
         record = assembly.step(
             name=told["name"],
