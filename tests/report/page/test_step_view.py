@@ -78,6 +78,28 @@ def test_loop_graph_and_schedule_stand_side_by_side_each_against_the_loop():
     assert [card.title for card in without[:3]] == ["As a loop", "As a graph", "Energy of one step"]
 
 
+def test_what_of_the_loop_is_not_the_gpu_stands_beside_it():
+    ways = {"loop_us": 66970.0, "loop_j": 25.0, "graph_us": 34650.0, "graph_j": 21.4, "call_us": 34100.0}
+    cards = step_view(WORKLOAD | {"whole": ways}, {"step_totals": TOTALS}, False).cards
+    waits = next(card for card in cards if card.title == "Not the GPU")
+    # 66.97 - 34.10 ms, 49.08 % of the loop's
+    assert waits.value == "32.87 ms" and waits.text.startswith("49 % of the loop's time")
+    assert waits.text.endswith("a replay saves 3.600 J of it")
+    # a graph that runs other kernels saves nothing of it, and a loop that waits for nobody waits for no time
+    dearer = step_view(
+        WORKLOAD | {"whole": ways | {"graph_j": 26.0, "call_us": 70000.0}}, {"step_totals": TOTALS}, False
+    )
+    waits = next(card for card in dearer.cards if card.title == "Not the GPU")
+    assert waits.value == "0 ms" and "saves" not in waits.text
+
+
+def test_kernels_that_were_scaled_to_their_sections_are_said():
+    row = {"step": "sum of its kernels", "energy_j": "9.0", "kernels": "31"}
+    row |= {"residual_time_percent": "6.52", "residual_energy_percent": "-6.36"}
+    notes = step_view(WORKLOAD, {"step_totals": [*TOTALS, row]}, False).notes
+    assert any("+6.5 % time, -6.4 % energy" in note for note in notes)
+
+
 def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
     rows = [
         *TOTALS,
@@ -94,9 +116,15 @@ def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
 def test_kernels_that_do_not_add_up_are_said_first():
     check = {"section": "step", "time_difference_percent": "4.6", "energy_difference_percent": "-5.7"}
     tables = {"step_totals": TOTALS, "step_check": [check | {"adds_up": "False"}]}
-    assert "takes +4.6 % time and -5.7 %" in step_view(WORKLOAD, tables, False).notes[0]
+    view = step_view(WORKLOAD, tables, False)
+    assert "takes +4.6 % time and -5.7 %" in view.notes[0]
+    assert view.sentence[-1][0].endswith("Its kernels do not add up to it."), "in the answer"
     paced = {"paced_time_difference_percent": "-3.9", "paced_energy_difference_percent": "1.3"}
     tables["step_check"] = [check | paced | {"adds_up": "False"}]
     assert "takes -3.9 % time and +1.3 %" in step_view(WORKLOAD, tables, False).notes[0]
     tables["step_check"] = [check | {"adds_up": "True"}]
-    assert "add up" not in step_view(WORKLOAD, tables, False).notes[0]
+    view = step_view(WORKLOAD, tables, False)
+    assert "add up" not in view.notes[0]
+    assert view.sentence[-1][0].endswith("add up to it, within 4.6 % of time and 5.7 % of energy.")
+    tables["step_check"] = [check | {"adds_up": "not told: 30 kernels were not measured"}]
+    assert "add up" not in step_view(WORKLOAD, tables, False).sentence[-1][0]

@@ -89,9 +89,9 @@ def _of_others(in_call: Sequence[trace.Other], in_graph: Sequence[trace.Other], 
         return (text or "none") + (f" and {len(ran) - _NAMED} more" if len(ran) > _NAMED else "")
 
     return (
-        f"its graph runs other kernels than a call of it: {told(in_graph)} ({1e-3 * graph_us:.2f} ms) where a call runs "
-        f"{told(in_call)} ({1e-3 * call_us:.2f} ms); some code asks whether it is being captured, as transformers does "
-        "before it leaves an attention mask out; compare what loop and graph take before you replay it",
+        f"its graph runs other kernels than a call of it: {told(in_graph)} ({1e-3 * graph_us:.2f} ms) where a call "
+        f"runs {told(in_call)} ({1e-3 * call_us:.2f} ms); some code asks whether it is being captured, as transformers "
+        "does before it leaves an attention mask out; compare what loop and graph take before you replay it",
     )
 
 

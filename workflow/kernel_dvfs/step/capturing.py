@@ -30,7 +30,7 @@ from kernel_dvfs.step.calls import Kept
 from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.living import elapsed_ms
 from kernel_dvfs.step.trial import Tried
-from kernel_dvfs.step.watchdog import Watchdog
+from kernel_dvfs.step.watchdog import Watchdog, end_with_reader
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import LEAST_SHARE, Step
 
@@ -160,6 +160,8 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     def tell(**line: Any) -> None:
         os.write(pipe, compact_json(line).encode() + b"\n")
 
+    # a parent that was killed: the GPU is to be free for the next one
+    end_with_reader(pipe)
     try:
         extension = load("graph", told["results"])
         beside = Beside()

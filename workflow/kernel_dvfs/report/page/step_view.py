@@ -65,12 +65,14 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
     few = f"{row['kernels_of_80_percent']} of its {row['kernels']} kernels"
+    adds_up, differs = _sums(tables)
     sentence = [
         (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
         (few, True),
-        (" take 80 % of the energy.", False),
+        (f" take 80 % of the energy.{adds_up}", False),
     ]
-    return StepView(sentence, [*_ways(workload, tables), *cards], _sums(tables) + _notes(workload) + _tail(totals))
+    notes = differs + _residual(totals) + _notes(workload) + _tail(totals)
+    return StepView(sentence, [*_ways(workload, tables), *cards], notes)
 
 
 def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]:
@@ -85,6 +87,8 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
         _way("As a loop", *loop, "calls of the step as your program makes them, at auto clocks", workload),
         _way("As a graph", *graph, f"replays of it, at auto clocks: {_against(graph, loop)} the loop", workload),
     ]
+    if (call_us := whole.get("call_us")) is not None:
+        cards.append(_waits(call_us, loop, graph))
     chosen = next(iter(tables.get("headline") or ()), None)
     if chosen and graph[1] and (energy := number(chosen.get("fresh_energy_change_percent", ""))) is not None:
         time = number(chosen.get("fresh_time_change_percent", "")) or 0.0
@@ -92,6 +96,15 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
         text = f"the graph, changed by what the study measured: {_against(changed, loop)} the loop"
         cards.append(_way("At the schedule", *changed, text, workload))
     return cards
+
+
+def _waits(call_us: float, loop: tuple[float, float | None], graph: tuple[float, float | None]) -> Card:
+    """What of the loop's time is not the GPU's: it runs nothing and waits for the next launch."""
+    waits_us = max(0.0, loop[0] - call_us)
+    text = f"{100 * waits_us / loop[0]:.0f} % of the loop's time the GPU has nothing to run: it waits for the host"
+    if loop[1] and graph[1] and graph[0] < loop[0] and graph[1] < loop[1]:
+        text += f"; a replay saves {plain(loop[1] - graph[1])} J of it"
+    return Card("Not the GPU", f"{plain(1e-3 * waits_us)} ms", text)
 
 
 def _way(title: str, time_us: float, energy_j: float | None, text: str, workload: Mapping[str, Any]) -> Card:
@@ -110,16 +123,30 @@ def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) 
     return ", ".join(told) + " against"
 
 
-def _sums(tables: Mapping[str, Rows]) -> list[str]:
-    """Where kernels do not add up to the step, by how much."""
+def _sums(tables: Mapping[str, Rows]) -> tuple[str, list[str]]:
+    """(whether the kernels add up to the step, for the answer; where they do not, by how much)."""
     row = next((row for row in tables.get("step_check") or () if row["section"] == "step"), None)
-    if row is None or row["adds_up"] != "False":
-        return []
+    if row is None or row["adds_up"] not in ("True", "False"):
+        return "", []
     first = "paced_" if number(row.get("paced_time_difference_percent", "")) is not None else ""
     time, energy = (number(row[f"{first}{each}_difference_percent"]) or 0.0 for each in ("time", "energy"))
-    return [
+    if row["adds_up"] == "True":
+        return f" Its kernels add up to it, within {abs(time):.1f} % of time and {abs(energy):.1f} % of energy.", []
+    return " Its kernels do not add up to it.", [
         f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
         f"{energy:+.1f} % energy. What is paid is the whole."
+    ]
+
+
+def _residual(totals: Rows) -> list[str]:
+    """By how much kernels that draw more than the limit for a moment were scaled in the sum."""
+    row = next((row for row in totals if row["step"] == "sum of its kernels"), {})
+    time, energy = (number(row.get(f"residual_{each}_percent", "")) for each in ("time", "energy"))
+    if time is None or energy is None:
+        return []
+    return [
+        "Kernels that were repeated with rests draw more than the power limit for a moment. In the sum they are scaled "
+        f"to what their sections leave them: {time:+.1f} % time, {energy:+.1f} % energy."
     ]
 
 
