@@ -1,5 +1,6 @@
 """Ctrl-C, or a kill, at any instant of opening, measuring and capturing: the same command goes on."""
 
+import fcntl
 import os
 import random
 import signal
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from kernel_dvfs.workload import step as steps
 
@@ -26,7 +29,7 @@ capturing.sys.executable = "./child"
 sys.exit(main(["capture", "train.py:make_step", "-o", "step.json"]))
 """
 CHILD = """
-import fcntl, json, sys, time
+import fcntl, json, os, sys, time
 from dataclasses import asdict
 from types import SimpleNamespace
 from kernel_dvfs.errors import InputError
@@ -46,7 +49,7 @@ def open_source(*_, **__):
             if time.monotonic() > end_s:
                 raise InputError("others compute on it") from None
             time.sleep(0.05)
-    time.sleep(0.3)
+    time.sleep(float(os.environ.get("OPENING_S", 0.3)))
     return SimpleNamespace(device={"uuid": "GPU-0"}, living=SimpleNamespace(checksum="0" * 12))
 
 class Capturing:
@@ -84,14 +87,45 @@ def test_the_same_command_goes_on_after_an_interrupt_at_any_instant(lab):
         assert done.returncode == 0 and record, f"interrupt {number}, at {at_s:.2f} of {whole_s:.2f} s: {done.stderr}"
 
 
-def test_a_capture_goes_on_after_an_interrupt_at_any_instant(tmp_path):
-    record = ROOT / "tests/workload/steps/hand_made.json"
-    (tmp_path / "captured.json").write_bytes(record.read_bytes())
+RECORD = ROOT / "tests/workload/steps/hand_made.json"
+
+
+@pytest.fixture
+def capturing(tmp_path):
+    """(the words of a capture in tmp_path, its environment)."""
+    (tmp_path / "captured.json").write_bytes(RECORD.read_bytes())
     (tmp_path / "capture.py").write_text(CAPTURE)
     (tmp_path / "child").write_text(f"#!{sys.executable}\n{CHILD}")
     (tmp_path / "child").chmod(0o755)
-    environment, draw = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}, random.Random(SEED)
-    words = [sys.executable, "capture.py"]
+    return [sys.executable, "capture.py"], os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+
+
+def test_a_capture_whose_parent_is_killed_while_it_says_nothing_gives_the_gpu_back(capturing, tmp_path):
+    words, environment = capturing
+
+    def is_held():
+        with open(tmp_path / "gpu", "a") as gpu:
+            try:
+                fcntl.flock(gpu, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def comes_to(wanted):
+        end_s = time.monotonic() + 60
+        while is_held() != wanted and time.monotonic() < end_s:
+            time.sleep(0.02)
+        return is_held() == wanted
+
+    parent = subprocess.Popen(words, env=environment | {"OPENING_S": "600"}, cwd=tmp_path)
+    assert comes_to(True)
+    parent.kill()
+    parent.wait()
+    assert comes_to(False)
+
+
+def test_a_capture_goes_on_after_an_interrupt_at_any_instant(capturing, tmp_path):
+    (words, environment), draw = capturing, random.Random(SEED)
 
     def capture():
         return subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -106,7 +140,7 @@ def test_a_capture_goes_on_after_an_interrupt_at_any_instant(tmp_path):
         interrupt(words, environment, tmp_path, at_s, number)
         done = capture()
         assert done.returncode == 0, f"interrupt {number}, at {at_s:.2f} of {whole_s:.2f} s: {done.stderr}"
-        assert steps.read(tmp_path / "step.json") == steps.read(record)
+        assert steps.read(tmp_path / "step.json") == steps.read(RECORD)
 
 
 def interrupt(words, environment, folder, at_s, number):

@@ -7,12 +7,12 @@ the same type, whose kernels are held to what each took: a forecast, and every r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import AUTO, supported_core_mhz
+from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.forecast import AS_MODELLED, BY_CORE, BY_MEMORY, Seen, held_load, settled
 from kernel_dvfs.report import step_costs
 from kernel_dvfs.workload.workload import WHOLE
@@ -194,8 +194,8 @@ def _forecast_limits(results: Results, limit_w: float) -> list[dict[str, Any]]:
     runs = [(scaled, load, settled(scaled, load)) for scaled, load in _loads(results, spec)]
     grid, highest = supported_core_mhz(spec["clocks"]), spec["clocks"]["auto_core_mhz"]
 
-    def row(what: str, at: Callable[[dict[str, Any], Any], Any]) -> dict[str, Any] | None:
-        states = [(at(scaled, load), auto) for scaled, load, auto in runs]
+    def row(what: str, **request: Any) -> dict[str, Any] | None:
+        states = [(settled(scaled, load, **request), auto) for scaled, load, auto in runs]
         if all(abs(now.time_s / auto.time_s - 1) < 1e-6 for now, auto in states):
             return None  # nothing changes
         time = _range(100 * (now.time_s / auto.time_s - 1) for now, auto in states)
@@ -209,13 +209,10 @@ def _forecast_limits(results: Results, limit_w: float) -> list[dict[str, Any]]:
         rows.append(_row(HELD, time, energy, runs[0][2].power_w, FORECAST))
     for share in _LOCKS:
         mhz = min(grid, key=lambda each: abs(each - share * highest))
-        rows.append(row(f"core locked at {mhz} MHz", lambda scaled, load, mhz=mhz: settled(scaled, load, mhz)))
+        rows.append(row(f"core locked at {mhz} MHz", core_mhz=mhz))
     for share in _LIMITS:
         # the mean power that the board's own limit leaves lies a little below it
-        cap_w = share * spec["governor"]["cap_w"]
-        rows.append(
-            row(f"power limit {share * limit_w:.0f} W", lambda scaled, load, w=cap_w: settled(scaled, load, AUTO, w))
-        )
+        rows.append(row(f"power limit {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
     return [each for each in rows if each]
 
 
