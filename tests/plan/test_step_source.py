@@ -10,7 +10,7 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan.step import step_source
-from kernel_dvfs.plan.study import in_minutes, plan
+from kernel_dvfs.plan.study import in_minutes, plan, planned_s
 from kernel_dvfs.workload.step import read
 from kernel_dvfs.workload.step_workload import of_step
 
@@ -204,5 +204,10 @@ def test_a_look_of_some_minutes_says_how_short_its_windows_may_be(board, config,
     study = plan(config(workload=named, gpu=board, clocks="auto-only", minutes=minutes), str(here / "results"))
     told = json.loads(study.setup.text)["measurement"]
     assert (told["window_s"], told["least_periods"], len(study.kernels)) == (window_s, 5, kernels)
+    # 40 s to open it, then windows, 0.1 s of warm-up, clocks that settle, edges, and the start of a job
+    assert planned_s(study, 3) == pytest.approx(40 + 3 * (window_s + 0.1 + 0.5 + 0.1 + 0.5))
+    function = config(workload="step:train.py:make_step", gpu=board, clocks="auto-only", minutes=minutes)
+    assert planned_s(plan(function, str(here / "results"))) == pytest.approx(75 + 60 * minutes), "not captured yet"
     whole = plan(config(workload=named, gpu=board, clocks="auto-only"), str(here / "results"))
+    assert planned_s(whole, 3) is None
     assert "least_periods" not in json.loads(whole.setup.text)["measurement"]

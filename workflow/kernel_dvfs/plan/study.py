@@ -44,8 +44,9 @@ ALONE: dict[str, list | None] = {
     "headline_map": None,
     "minutes": None,
 }
-# of a captured step, beside the windows: starting the job and preparing the kernel; opening the step to measure it
-RECORD_S, OPENING_S = 0.5, 40.0
+# of a captured step, beside the windows: starting the job and preparing the kernel; opening the step to measure it;
+# capturing it before
+RECORD_S, OPENING_S, CAPTURE_S = 0.5, 40.0, 75.0
 # in so many minutes windows are the longest of these that leave time for kernels of this share of the step's time; of a
 # counter that moves every 100 ms the shortest holds the least periods that a window may hold then
 MINUTES_WINDOWS_S, MINUTES_PERIODS, MINUTES_SHARE = (2.0, 1.4, 1.0, 0.7, 0.5), 5, 0.96
@@ -322,6 +323,17 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> tuple[int, float]:
         if most >= needed:
             break
     return most, window_s
+
+
+def planned_s(study: Study, records: int = 0) -> float | None:
+    """What is planned for so many records of a captured step in its minutes, s, or for all of it where it has yet to be
+    captured; None where no minutes were asked for."""
+    minutes = study.options["minutes"]
+    if minutes is None:
+        return None
+    if study.setup is None:
+        return CAPTURE_S + 60.0 * minutes
+    return OPENING_S + records * (usual_s(json.loads(study.setup.text)["measurement"]) + RECORD_S)
 
 
 def _check_repeats(study: Study) -> None:
