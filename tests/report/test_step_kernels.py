@@ -29,6 +29,9 @@ ROW = {
         (102.0, 1300.0, 1500.0, 1.0, ""),
         (110.0, 1300.0, 1500.0, 1.0, "power cap"),
         (110.0, 1500.0, 1500.0, 0.0, "not told by the record"),
+        (110.0, 1980.0, 1980.0, 0.3, "not told by the record"),
+        (110.0, 1900.0, 1980.0, 0.3, "power cap"),
+        (110.0, 1300.0, math.nan, 1.0, "power cap"),
         (80.0, 1800.0, 1400.0, 0.2, "a higher clock, warm caches"),
         (80.0, 1410.0, 1400.0, 0.2, "warm caches"),
         (80.0, 1410.0, math.nan, 0.2, "warm caches, a clock of its own"),
@@ -41,6 +44,9 @@ def test_why_a_kernel_takes_another_time_alone(alone_us, alone_mhz, step_mhz, ca
     monkeypatch.setattr(step_costs, "per_kernel", lambda results: frame)
     table = step_kernels(SimpleNamespace())
     assert list(table.expected) == [why]
+    assert "module" in table
+    monkeypatch.setattr(step_costs, "per_kernel", lambda results: frame.assign(module=""))
+    assert "module" not in step_kernels(SimpleNamespace()), "of a compiled step none is known"
     assert ("step_core_mhz" in table) == (not math.isnan(step_mhz)) and list(table.step_time_us) == [100.0]
 
 

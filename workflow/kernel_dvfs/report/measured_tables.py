@@ -342,7 +342,9 @@ def step_kernels(results: Results) -> pd.DataFrame:
     costs = step_costs.per_kernel(results)
     costs["alone_change_percent"] = 100 * (costs.alone_us / costs.step_time_us - 1)
     share = 100 * costs.energy_j / costs.energy_j.sum()
-    table = costs[["name", "module", "section", "launches"]].copy()
+    # of a compiled step no module is known
+    known = ["name", *(["module"] if costs.module.any() else []), "section", "launches"]
+    table = costs[known].copy()
     table["energy_per_step_j"] = costs.energy_j
     table["energy_share_percent"] = share
     table["energy_so_far_percent"] = share.cumsum()
@@ -381,12 +383,14 @@ def _why(row: Any) -> str:
     change = row.alone_change_percent
     if not abs(change) > ALIKE_PERCENT:  # also where it is not known
         return ""
+    clock_change = 100 * (row.alone_core_mhz / row.step_core_mhz - 1)
     if change > 0:
-        return "power cap" if row.power_cap_share else "not told by the record"
-    if math.isnan(row.alone_core_mhz) or math.isnan(row.step_core_mhz):
+        # one at the step's clock was not made longer by the cap, however much of the time that acted
+        is_held = row.power_cap_share and not clock_change > -ALIKE_PERCENT
+        return "power cap" if is_held else "not told by the record"
+    if math.isnan(clock_change):
         return "warm caches, a clock of its own"
-    is_higher = row.alone_core_mhz > (1 + ALIKE_PERCENT / 100) * row.step_core_mhz
-    return "a higher clock, warm caches" if is_higher else "warm caches"
+    return "a higher clock, warm caches" if clock_change > ALIKE_PERCENT else "warm caches"
 
 
 @OUTPUTS.table(

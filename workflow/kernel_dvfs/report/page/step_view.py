@@ -12,6 +12,7 @@ from typing import Any
 from kernel_dvfs.report.page.tables import Rows, number, plain
 
 _MOST_PERCENT = 80.0
+_DEARER_PERCENT = 3.0  # more energy than the loop's that is worth a word: both are read from a counter
 _NAMED = 10  # kernels left at auto that are named, with what keeps them there
 
 
@@ -71,7 +72,7 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         (few, True),
         (f" take 80 % of the energy.{adds_up}", False),
     ]
-    notes = differs + _residual(totals) + _notes(workload) + _tail(totals)
+    notes = differs + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
     return StepView(sentence, [*_ways(workload, tables), *cards], notes)
 
 
@@ -98,6 +99,18 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
     return cards
 
 
+def _dearer(workload: Mapping[str, Any]) -> list[str]:
+    """That a graph takes more energy than the loop, where it does."""
+    whole = workload.get("whole") or {}
+    loop_j, graph_j = whole.get("loop_j"), whole.get("graph_j")
+    if not (loop_j and graph_j and graph_j > (1 + _DEARER_PERCENT / 100) * loop_j):
+        return []
+    return [
+        f"Its graph takes {100 * (graph_j / loop_j - 1):.0f} % more energy than the loop: do not replay it before you "
+        "know why. What is measured below are the graph's kernels."
+    ]
+
+
 def _waits(call_us: float, loop: tuple[float, float | None], graph: tuple[float, float | None]) -> Card:
     """What of the loop's time is not the GPU's: it runs nothing and waits for the next launch."""
     waits_us = max(0.0, loop[0] - call_us)
@@ -111,7 +124,10 @@ def _way(title: str, time_us: float, energy_j: float | None, text: str, workload
     time = f"{plain(1e-3 * time_us)} ms"
     if energy_j is None:
         return Card(title, time, text)
-    per = [f"{plain(1e3 * energy_j / count)} mJ a {item}" for item, count in (workload.get("items") or {}).items()]
+    per = [
+        f"{plain(1e3 * energy_j / count)} mJ a {item}, {1e6 * count / time_us:,.0f} {item}s a second"
+        for item, count in (workload.get("items") or {}).items()
+    ]
     return Card(title, f"{plain(energy_j)} J", ", ".join([time, *per]) + f"; {text}")
 
 
