@@ -36,8 +36,9 @@ from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step_workload import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
-# as an H100 took for the ResNet-50: capture, opening the step to measure it, preparing a kernel
-CAPTURE_S, OPENING_S, PREPARE_S = 77.0, 25.0, (0.15, 0.45)
+# as an H100 took for the ResNet-50: capture, opening the step to measure it, preparing a kernel; and clocks that settle
+# later than the fake's, as an H200's did
+CAPTURE_S, OPENING_S, PREPARE_S = 77.0, 25.0, (0.3, 0.9)
 FOLDER = "results/simulated-h200-on-a-fake-nvml-fa4e0000/step-train-make-step"
 # appended to the clone's own modules: what a GPU would take
 CAPTURING = f"""
