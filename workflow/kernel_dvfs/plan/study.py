@@ -45,7 +45,7 @@ ALONE: dict[str, list | None] = {
     "minutes": None,
 }
 # of a captured step, beside the windows: starting the job, preparing the kernel, and clocks that settle later than at
-# the earliest (an H200 took 1.0 s over that where 0.6 were the least); opening the step to measure it; its capture before
+# the earliest (an H200 took 1.0 s over that where 0.6 were the least); opening the step to measure it; its capture
 RECORD_S, OPENING_S, CAPTURE_S = 0.7, 40.0, 75.0
 # in so many minutes windows are the longest of these that leave time for kernels of this share of the step's time; of a
 # counter that moves every 100 ms the shortest holds the least periods that a window may hold then
