@@ -59,15 +59,17 @@ def test_a_power_limit_lies_between_the_points_on_both_sides():
     auto, upper, lower = point(math.nan, 23.0, 16.1), point(1500.0, 25.0, 14.25), point(1200.0, 29.0, 13.92)
     rows = rows_of(results_of(auto, upper, lower))
     # 630 W: 6 of 13 parts of the time at 700 W, in which a step takes 23 ms, the rest at 570 W and 25 ms
-    row = rows["power limit 630 W"]
+    row = rows["power limit of 630 W"]
     time_ms = 13 / (6 / 23 + 7 / 25)
     assert row["known"] == "between measured points"
     assert changes(row, "time") == pytest.approx((100 * (time_ms / 23 - 1), 0, 100 * (25 / 23 - 1)))
     energy = 100 * (0.63 * time_ms / 16.1 - 1)
     assert changes(row, "energy") == pytest.approx((energy, 100 * (14.25 / 16.1 - 1), 0))
     # 490 W lies between the locks; below the lowest of them nothing is known
-    assert changes(rows["power limit 490 W"], "time")[1:] == pytest.approx((100 * (25 / 23 - 1), 100 * (29 / 23 - 1)))
-    assert "power limit 420 W" not in rows
+    assert changes(rows["power limit of 490 W"], "time")[1:] == pytest.approx(
+        (100 * (25 / 23 - 1), 100 * (29 / 23 - 1))
+    )
+    assert "power limit of 420 W" not in rows
 
 
 @pytest.mark.parametrize(("bound", "slower"), [(BY_CORE, 1980 / 1485), (BY_MEMORY, 1.0)])

@@ -93,6 +93,25 @@ def test_what_of_the_loop_is_not_the_gpu_stands_beside_it():
     assert waits.value == "0 ms" and "saves" not in waits.text
 
 
+def limit(what, energy, time, least, most):
+    row = {"what": what, "energy_change_percent": energy, "time_change_percent": time, "known": "forecast"}
+    return row | {"energy_change_least_percent": least, "energy_change_most_percent": most}
+
+
+def test_the_power_limit_that_saves_most_at_little_time_is_named_with_its_band():
+    rows = [
+        limit("core locked at 1380 MHz", "-10.5", "4.0", "-18.3", "-9.8"),
+        limit("power limit of 660 W", "-2.1", "1.4", "-2.4", "-1.8"),
+        limit("power limit of 630 W", "-5.92", "4.53", "-6.04", "-5.13"),
+        limit("power limit of 560 W", "-11.4", "10.7", "-11.8", "-9.5"),
+    ]
+    found = cards(step_limits=rows)
+    assert found["A power limit of 630 W"] == ("-5.9 %", "energy (-6.0 to -5.1 %), at +4.5 % time: forecast")
+    assert not [title for title in found if title.startswith("A power") and "630" not in title]
+    dearer = [limit("power limit of 630 W", "0.4", "4.5", "0.1", "0.6")]
+    assert not [title for title in cards(step_limits=dearer) if title.startswith("A power")]
+
+
 def test_a_graph_that_costs_more_than_its_loop_is_no_advice():
     # as an H100's BERT
     ways = {"loop_us": 9175.2, "loop_j": 3.8562, "graph_us": 11835.0, "graph_j": 6.6317}

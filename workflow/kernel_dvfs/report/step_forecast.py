@@ -161,7 +161,7 @@ def _limits_between(auto: _Point, locked: Sequence[_Point], limit_w: float) -> l
                 (energy_j, auto.energy_j, (low.energy_j, high.energy_j)),
             )
         )
-        rows.append(_row(f"power limit {wanted_w:.0f} W", time, energy, wanted_w, BETWEEN))
+        rows.append(_row(f"power limit of {wanted_w:.0f} W", time, energy, wanted_w, BETWEEN))
     return rows
 
 
@@ -212,7 +212,7 @@ def _forecast_limits(results: Results, limit_w: float) -> list[dict[str, Any]]:
         rows.append(row(f"core locked at {mhz} MHz", core_mhz=mhz))
     for share in _LIMITS:
         # the mean power that the board's own limit leaves lies a little below it
-        rows.append(row(f"power limit {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
+        rows.append(row(f"power limit of {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
     return [each for each in rows if each]
 
 

@@ -5,13 +5,14 @@ Reads the step's own tables, as text, and what the setup says of kernels that st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs.report.page.tables import Rows, number, plain
 
 _MOST_PERCENT = 80.0
+_LITTLE_PERCENT = 5.0  # more time that a power limit may take to be named on a card
 _DEARER_PERCENT = 3.0  # more energy than the loop's that is worth a word: both are read from a counter
 _NAMED = 10  # kernels left at auto that are named, with what keeps them there
 
@@ -65,6 +66,7 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     ]
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
+    cards += _limit(tables.get("step_limits") or ())
     few = f"{row['kernels_of_80_percent']} of its {row['kernels']} kernels"
     adds_up, differs = _sums(tables)
     sentence = [
@@ -137,6 +139,21 @@ def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) 
     if way[1] is not None and loop[1]:
         told.append(f"{100 * (way[1] / loop[1] - 1):+.0f} % energy")
     return ", ".join(told) + " against"
+
+
+def _limit(rows: Iterable[Mapping[str, str]]) -> list[Card]:
+    """The power limit that saves most among those that make a step little longer; none where none saves."""
+    found = []
+    for row in rows:
+        energy, time = (number(row[f"{each}_change_percent"]) for each in ("energy", "time"))
+        if row["what"].startswith("power limit") and energy is not None and time is not None:
+            found.append((energy, time, row))
+    best = min((each for each in found if each[1] <= _LITTLE_PERCENT and each[0] < 0), default=None, key=lambda e: e[0])
+    if best is None:
+        return []
+    energy, time, row = best
+    ends = " to ".join(f"{number(row[f'energy_change_{end}_percent']) or 0.0:+.1f}" for end in ("least", "most"))
+    return [Card(f"A {row['what']}", f"{energy:+.1f} %", f"energy ({ends} %), at {time:+.1f} % time: {row['known']}")]
 
 
 def _sums(tables: Mapping[str, Rows]) -> tuple[str, list[str]]:
