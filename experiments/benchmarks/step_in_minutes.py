@@ -64,7 +64,7 @@ def _prepares(self, setup, target):
 
 SimulatedLoads.__init__, SimulatedLoads.prepare = _opens, _prepares
 """
-_LEFT = re.compile(r"now measure \(about (.*?) left\)")
+_LEFT = re.compile(r"now \w+ \(about (.*?) left\)")
 _UNITS = {"min": 60, "s": 1, "h": 3600}
 
 
