@@ -70,6 +70,10 @@ def test_a_power_limit_lies_between_the_points_on_both_sides():
         (100 * (25 / 23 - 1), 100 * (29 / 23 - 1))
     )
     assert "power limit of 420 W" not in rows
+    # of a simulated board nothing is measured
+    simulated = results_of(auto, upper, lower)
+    simulated.gpu["kind"] = "simulated"
+    assert {row["known"] for row in step_forecast.limits(simulated)} == {"forecast"}
 
 
 @pytest.mark.parametrize(("bound", "slower"), [(BY_CORE, 1980 / 1485), (BY_MEMORY, 1.0)])

@@ -300,6 +300,9 @@ def test_a_forecast_says_so_everywhere(tmp_path):
     for path in (folder / "tables").iterdir():
         if len(path.read_text().splitlines()) > 1:  # not a table without rows
             assert "forecast on a simulated H200 SXM, power not measured" in path.read_text(), path.name
+    with open(folder / "tables/step_limits.csv", newline="") as file:
+        limits = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert limits and {row["known"] for row in limits} == {"forecast"}
     for path in (folder / "figures").glob("*.png"):
         assert b"forecast on a simulated H200 SXM" in path.read_bytes(), path.name
     for path in (folder / "schedules").glob("kernel-*.json"):

@@ -64,7 +64,9 @@ def limits(results: Results) -> list[dict[str, Any]]:
         return []
     limit_w = step_costs.power_limit_w(results) or auto.power_w
     if locked:
-        return [*_measured_locks(auto, locked), *_limits_between(auto, locked, limit_w)]
+        rows = [*_measured_locks(auto, locked), *_limits_between(auto, locked, limit_w)]
+        # points of a simulated board are its forecast, however many there are
+        return [row | {"known": FORECAST} for row in rows] if results.gpu.get("kind") == "simulated" else rows
     return _forecast_limits(results, limit_w)
 
 
