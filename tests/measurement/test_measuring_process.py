@@ -110,7 +110,7 @@ def test_a_disturbed_point_is_measured_once_more_and_a_plateau_of_yore_is_not_be
     point, run, kernel = made.point(SETUP, TARGET, PAIR, "sweep", 3)
     assert not left and (point["verdict"], point["reasons"]) == (verdicts[-1], reasons)
     assert (run["order"], run["block"], run["config_sha256"], kernel) == (3, 5, "d" * 12, {"instance": "i"})
-    assert checked == [("GPU-1", pytest.approx(0.1), 2.5)]
+    assert checked == [("GPU-1", pytest.approx(0.1), 2.5, 20)]
     assert made._plateau.celsius == gpu.hot_c == left_c and made._hot_by_file is (by_file and left_c is not None)
 
 

@@ -34,10 +34,27 @@ def with_board(monkeypatch):
     return made
 
 
-def test_a_gpu_that_others_compute_on_is_refused_unless_it_is_shared(with_board):
+def test_a_gpu_that_others_compute_on_is_refused_unless_it_is_shared(with_board, monkeypatch):
+    monkeypatch.setattr(beside, "_ENDING_S", 0.0)
     with pytest.raises(InputError, match=r"GPU GPU-1: 2 other process\(es\) compute on it.*--share"):
         with_board(2).open("GPU-1", share=False)
     with_board(2, 3).open("GPU-1", share=True)
+
+
+@pytest.mark.parametrize(("counts", "is_free"), [((2, 2, 1, 1), True), ((2,) * 200, False), ((None,) * 200, False)])
+def test_one_that_is_just_ending_is_waited_for(with_board, monkeypatch, counts, is_free):
+    """With its own process: one other and itself, then itself alone."""
+    now = [0.0]
+    monkeypatch.setattr(beside.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(beside.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    found = with_board(1, *counts)
+    if is_free:
+        found.open("GPU-1", share=False)
+        assert now[0] == pytest.approx(0.3)
+    else:
+        with pytest.raises(InputError, match=r"1 other process\(es\) compute on it"):
+            found.open("GPU-1", share=False)
+        assert now[0] == pytest.approx(10, abs=0.11)
 
 
 def test_who_comes_meanwhile_is_counted(with_board):

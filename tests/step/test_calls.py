@@ -1,6 +1,7 @@
 """A step whose replays train otherwise than its calls is told: on planted steps and a torch without a GPU."""
 
 import gc
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from step_record import record
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import api, framework
+from kernel_dvfs.step import framework
 from kernel_dvfs.step.calls import Calls, Faith
 from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.nodes import Node
@@ -117,12 +118,63 @@ def test_such_a_step_is_not_played(tmp_path, recording, outline_of):
         pass
 
 
-def test_several_ranks_are_refused_in_a_plain_line(monkeypatch):
-    torch = SimpleNamespace(
-        cuda=SimpleNamespace(CUDAGraph=type("Graph", (), {})),
-        distributed=SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_world_size=lambda: 2),
-    )
-    monkeypatch.setattr(framework, "torch_module", lambda: torch)
+@pytest.fixture
+def distributed(monkeypatch):
+    """distributed(world): a torch that is initialised for so many ranks; `calls` notes how often a step is called."""
+
+    def made(world):
+        torch = SimpleNamespace(
+            cuda=SimpleNamespace(CUDAGraph=type("Graph", (), {})),
+            distributed=SimpleNamespace(
+                is_available=lambda: True, is_initialized=lambda: True, get_world_size=lambda: world
+            ),
+        )
+        monkeypatch.setattr(framework, "torch_module", lambda: torch)
+
+    return made
+
+
+def test_several_ranks_are_refused_in_a_plain_line(distributed):
+    distributed(2)
     with pytest.raises(InputError, match=r"train.py:make: a step of several ranks is not taken, .* with one rank"):
         framework.open_step(None, lambda: None, name="train.py:make")
-    assert api.Captured is not None
+
+
+def test_data_parallel_in_a_world_of_one_is_taken_after_as_many_calls_as_torch_asks_for(distributed, monkeypatch):
+    distributed(1)
+    warmed = []
+    monkeypatch.setattr(framework, "_warm_up", lambda torch, step, name, count: warmed.append(count))
+    monkeypatch.setattr(framework, "_traced_calls", lambda *_: [])
+    monkeypatch.setattr(framework.Calls, "twice", lambda self, step: None)
+    monkeypatch.setattr(framework, "_captured", lambda *_: None)
+    monkeypatch.setattr(framework, "_opened", lambda *_: Opened(None, [], {}, {}, lambda: None))
+    assert framework.open_step(None, lambda: None).living is None and warmed == [11]
+
+
+@pytest.mark.parametrize("way", ["FullyShardedDataParallel", "FSDPModule"])
+def test_sharded_parameters_are_refused_with_what_to_capture_instead(distributed, monkeypatch, way):
+    distributed(1)
+    kind = type(way, (), {})
+    monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", SimpleNamespace(**{way: kind}))
+    assert not framework._is_sharded(), "imported, and not used"
+    # fully_shard makes a class of its own of the module's
+    model = type("FSDPLinear", (kind,), {})()
+    with pytest.raises(InputError, match=r"^mine: its parameters are sharded \(FSDP\).* capture the plain model"):
+        framework.open_step(None, lambda: model, name="mine")
+
+
+def test_a_capture_that_torchrun_started_is_refused_before_it_waits_for_other_ranks(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    (tmp_path / "train.py").write_text("raise SystemExit('it would wait in init_process_group')\n")
+    with pytest.raises(InputError) as error:
+        framework.open_source(None, f"{tmp_path}/train.py:make")
+    assert "WORLD_SIZE=4 is set, as torchrun does" in str(error.value) and "env -u WORLD_SIZE" in str(error.value)
+
+
+def test_a_file_that_asks_for_a_rendezvous_is_told_how_to_make_one_rank(tmp_path, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    text = "Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected"
+    (tmp_path / "train.py").write_text(f"def make(): raise ValueError({text!r})\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(InputError, match=r"a step of several ranks is not taken.*world_size=1"):
+        framework.open_source(None, f"{tmp_path}/train.py:make")

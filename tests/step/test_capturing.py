@@ -191,6 +191,24 @@ def test_the_record_of_a_recorded_step_is_the_one_that_the_gpu_gave(recording, o
     ]
 
 
+def test_a_graph_that_runs_other_kernels_than_its_call_says_so_in_its_record(recording, outline_of):
+    plain, other = recording("gpt_eager"), recording("gpt_eager")
+    assert record(outline_of(plain)).noticed == ()
+    flash = [each for each in other.call if each.kind == "gpu" and "flash_fwd" in each.name]
+    other.call = [replace(each, name="fused_by_another_name") if each in flash else each for each in other.call]
+    step = record(outline_of(other))
+    (line,) = step.noticed
+    assert f"{len(flash)} x flash_fwd_kernel (" in line and f"{len(flash)} x fused_by_another_name (" in line
+    own_ms = 1e-6 * sum(each.end_ns - each.start_ns for each in flash)
+    assert f"a call runs {len(flash)} x fused_by_another_name ({own_ms:.2f} ms)" in line
+    # what a call runs on the GPU, whatever its kernels are called
+    gpu_us = sum(each.end_ns - each.start_ns for each in plain.call if each.kind == "gpu") / 1e3
+    assert step.whole.call_us == pytest.approx(gpu_us, abs=0.001)
+    # too short to matter: a word for each would hide those that do
+    assert assembly._of_others([trace.Other("x", 1, 199.0)], [], 20000.0) == ()
+    assert assembly._of_others([], [trace.Other("x", 1, 201.0)], 20000.0)
+
+
 def test_what_cannot_be_repeated_is_no_part_of_the_coverage(recording, outline_of):
     found = outline_of(recording("conv"))
     tried = [Tried(1.0, 1, "yes", "", 0) for _ in found.classes]

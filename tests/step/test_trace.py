@@ -172,6 +172,23 @@ def test_nodes_are_matched_by_name_whatever_the_order_of_branches():
     assert trace.matched(["b", "b"], found) == [None, None], "another number of them: nothing is known"
 
 
+def test_kernels_that_only_a_call_or_only_its_graph_runs_are_told_the_longest_first():
+    def ran(*each):
+        return [trace.Traced(name, 0.0, time_us) for name, time_us in each]
+
+    call = ran(("flash_fwd", 30.0), ("add", 2.0), ("void add", 4.0), ("flash_fwd", 50.0), ("Memset (Device)", 1.0))
+    graph = ran(("add", 2.0), ("softmax", 90.0), ("gemm_f32", 300.0), ("gemm_f32", 500.0), ("Memset (Unknown)", 1.0))
+    in_call, in_graph = trace.others(call, graph)
+    # an add more, at the mean of the two
+    assert in_call == [("flash_fwd", 2, 80.0), ("add", 1, 3.0)]
+    assert in_graph == [("gemm_f32", 2, 800.0), ("softmax", 1, 90.0)]
+    assert trace.others(call, call) == ([], [])
+
+
+def test_a_recorded_graph_runs_what_its_call_ran(recorded):
+    assert trace.others(trace.traced(recorded.call), recorded.replays[-1]) == ([], [])
+
+
 def test_overlap_is_the_time_that_is_counted_twice():
     events = [Traced("a", 0.0, 10.0), Traced("b", 8.0, 4.0), Traced("c", 20.0, 1.0)]
     assert trace.overlap(events) == (pytest.approx(2.0), [0, 1])

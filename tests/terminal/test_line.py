@@ -127,6 +127,27 @@ def test_what_is_said_meanwhile_stands_above_the_line_which_fits_the_terminal(se
     assert line.split("\r\x1b[K")[-1] == "0 of 2 jobs in 1 " + "  ", "20 columns with the cursor"
 
 
+def test_what_is_planned_is_told_until_the_jobs_tell_more_and_the_first_does_not_count(seen, monkeypatch):
+    monkeypatch.setattr(plugin, "_planned_s", {})
+    monkeypatch.setattr(plugin, "_expected", {})
+    run = seen().begin(capture=1, choose=1)
+    plugin.expect("capture", 1, 400.0)
+    run.start(1, "capture", 60).finish(1, 2)
+    plugin.expect("measure", 100, 230.0)
+    # the first opens what the others find open: 30 s, then 2 s each
+    run.start(2, "measure", 30).finish(2, 102)
+    for job in range(3, 23):
+        run.start(job, "measure").finish(job, 102)
+        run.now_s += 2
+    run.tick()
+    assert run.end()[:3] == [
+        "0 of 2 jobs in 1 min, now capture (about 6 min left)",  # of 340 s
+        "1 of 2 jobs in 1 min 30 s, now measure (about 3 min 20 s left)",
+        # 79 jobs of 2 s, and none of the one that runs is left
+        "22 of 102 jobs in 2 min 10 s, now measure (about 2 min 40 s left)",
+    ]
+
+
 @pytest.mark.parametrize("settings", [{}, {"terminal": True, "term": "dumb"}])
 def test_a_log_has_plain_lines_and_time_left_after_a_minute_of_the_same_kind_of_job(seen, settings):
     run = seen(**settings).begin(measure=9, choose=1)

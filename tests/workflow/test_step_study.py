@@ -18,6 +18,7 @@ from reduced_study import ROOT, clone, planned, snakemake
 from test_real_gpu import Real
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.workload import step as steps
 
 pytestmark = pytest.mark.workflow
@@ -141,6 +142,20 @@ def test_the_costliest_kernel_comes_first_with_its_module_and_the_joules_of_a_st
     assert changes == sorted(changes) and len(saving) == KERNELS
 
 
+def test_a_lock_that_was_measured_is_told_from_the_step_s_own_points(finished_step):
+    rows = {row["what"]: row for row in finished_step.table("step_limits")}
+    assert {row["known"] for row in rows.values()} <= {"measured", "between measured points"}
+    profile = read_profile(finished_step.directory / FOLDER / "profile.parquet").table.to_pylist()
+    step = {(row["core_mhz"], row["mem_mhz"]): row for row in profile if row["target"] == "step"}
+    # of the memory clock that auto runs: the other one says nothing of a lock of the core alone
+    locked, auto = step[1500, None], step[None, None]
+    for quantity in ("time_s", "energy_j"):
+        change = 100 * (locked[quantity] / auto[quantity] - 1)
+        shown = rows["core locked at 1500 MHz"][f"{quantity.partition('_')[0]}_change_percent"]
+        assert float(shown) == pytest.approx(change, rel=1e-6)
+    assert finished_step.table("step_boards")[0]["known"] == "measured"
+
+
 def test_sections_and_the_whole_step_are_checked_against_their_kernels(finished_step):
     check = finished_step.table("step_check")
     assert [row["section"] for row in check] == ["forward", "backward", "optimiser", "step"]
@@ -209,7 +224,7 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     stepped.run("all", config=["clocks=auto-only"])
     folder = stepped.directory / FOLDER
     assert {path.stem for path in (folder / "tables").iterdir()} == {
-        *("baseline", "passes", "step_check", "step_kernels", "step_totals")
+        *("baseline", "passes", "step_boards", "step_check", "step_kernels", "step_limits", "step_totals")
     }
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
@@ -217,6 +232,12 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().err == "", "the folder itself tells what such a study has"
     assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + PACED)
+    assert all(float(row["power_w"] or 0) <= 700 for row in stepped.table("step_totals"))
+    limits, (own, *others) = stepped.table("step_limits"), stepped.table("step_boards")
+    assert {row["known"] for row in limits + others} == {"forecast"} and own["known"] == "measured"
+    # the fake board is the simulated one that the forecast is made on
+    assert abs(float(limits[0]["time_change_percent"])) < 3 and abs(float(limits[0]["energy_change_percent"])) < 3
+    assert "What a power limit or a lock would do" in page and "This board against others" in page
     check, kernels = stepped.table("step_check"), stepped.table("step_kernels")
     assert len(check) == PASSES
     _, _, optimiser, whole = check
@@ -279,6 +300,9 @@ def test_a_forecast_says_so_everywhere(tmp_path):
     for path in (folder / "tables").iterdir():
         if len(path.read_text().splitlines()) > 1:  # not a table without rows
             assert "forecast on a simulated H200 SXM, power not measured" in path.read_text(), path.name
+    with open(folder / "tables/step_limits.csv", newline="") as file:
+        limits = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    assert limits and {row["known"] for row in limits} == {"forecast"}
     for path in (folder / "figures").glob("*.png"):
         assert b"forecast on a simulated H200 SXM" in path.read_bytes(), path.name
     for path in (folder / "schedules").glob("kernel-*.json"):

@@ -13,7 +13,8 @@ def swept_by(known):
         for repeat in range(known.repeats_at(core, mem))
     ]
     if STUDY.is_captured_here:
-        expect("measure", sum(not Path(record).is_file() for record in records))
+        missing = sum(not Path(record).is_file() for record in records)
+        expect("measure", missing, planning.planned_s(known, missing))
     return records
 
 
@@ -26,6 +27,9 @@ rule setup:
 
 
 if STUDY.is_captured_here:
+
+    if not STUDY.setup:
+        expect("capture", 1, planning.planned_s(STUDY))
 
     # A checkpoint: which kernels the step has is known when it has run. It leaves the record as it is where the step has
     # still the same kernels, so that an edited comment measures nothing again.

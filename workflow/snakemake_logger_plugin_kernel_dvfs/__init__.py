@@ -22,8 +22,11 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 # what is left is estimated once jobs of one kind have run this long: a first slow or quick one says little
 _SAME_KIND_S = 60.0
+# of more jobs than these the first is left out: it may have opened what the others find open
+_FEW_JOBS = 3
 _answers: list[Callable[[], str | None]] = []
 _expected: dict[str, int] = {}
+_planned_s: dict[str, float] = {}
 
 
 def at_end(answer: Callable[[], str | None]) -> None:
@@ -31,10 +34,12 @@ def at_end(answer: Callable[[], str | None]) -> None:
     _answers.append(answer)
 
 
-def expect(kind: str, jobs: int) -> None:
+def expect(kind: str, jobs: int, seconds: float | None = None) -> None:
     """For a Snakefile: so many jobs of a kind (its rule's first word) are to come, which Snakemake cannot know before a
-    checkpoint has run."""
+    checkpoint has run. seconds: what is planned for all of them, told until they themselves tell more."""
     _expected[kind] = jobs
+    if seconds is not None:
+        _planned_s[kind] = seconds
 
 
 class LogHandler(LogHandlerBase):
@@ -178,9 +183,12 @@ class LogHandler(LogHandlerBase):
     def _now(self) -> str:
         """`, now measure (about 4 min left)`: the kind of job that runs, and what is left of that kind."""
         times_s, waiting, now_s = self._kind_began_s, self._waiting[self._kind], self.clock()
-        if len(times_s) == 1 or waiting < 1 or now_s - times_s[0] < _SAME_KIND_S:
+        left_s = _planned_s.get(self._kind, 0.0) - (now_s - times_s[0])
+        if len(times_s) > 1 and waiting > 0 and now_s - times_s[0] >= _SAME_KIND_S:
+            alike_s = times_s[1:] if len(times_s) > _FEW_JOBS else times_s
+            left_s = (waiting + 1) * (alike_s[-1] - alike_s[0]) / (len(alike_s) - 1) - (now_s - times_s[-1])
+        if left_s <= 0:
             return f", now {self._kind}"
-        left_s = (waiting + 1) * (times_s[-1] - times_s[0]) / (len(times_s) - 1) - (now_s - times_s[-1])
         # as exact as it is true: to a fifth
         step_s = 60 if left_s >= 300 else 10
         return f", now {self._kind} (about {_duration(step_s * max(1, round(left_s / step_s)))} left)"

@@ -68,14 +68,64 @@ def test_loop_graph_and_schedule_stand_side_by_side_each_against_the_loop():
     tables = {"step_totals": TOTALS, "headline": headline}
     loop, graph, chosen = step_view(workload, tables, False).cards[:3]
     assert (loop.title, loop.value) == ("As a loop", "25.00 J")
-    assert loop.text.startswith("66.97 ms, 6.104 mJ a token; calls of the step")
-    assert graph.value == "21.40 J" and graph.text.startswith("34.65 ms, 5.225 mJ a token; ")
+    assert loop.text.startswith("66.97 ms, 6.104 mJ a token, 61,162 tokens a second; calls of the step")
+    assert graph.value == "21.40 J" and graph.text.startswith("34.65 ms, 5.225 mJ a token, 118,211 tokens a second; ")
     assert graph.text.endswith("-48 % time, -14 % energy against the loop")
     # 34.65 x 1.01 and 21.4 x 0.9
-    assert chosen.value == "19.26 J" and chosen.text.startswith("35.00 ms, 4.702 mJ a token; ")
+    assert chosen.value == "19.26 J" and chosen.text.startswith("35.00 ms, 4.702 mJ a token, 117,040 tokens a second; ")
     assert chosen.text.endswith("-48 % time, -23 % energy against the loop")
     without = step_view(workload, {"step_totals": TOTALS}, False).cards
     assert [card.title for card in without[:3]] == ["As a loop", "As a graph", "Energy of one step"]
+
+
+def test_what_of_the_loop_is_not_the_gpu_stands_beside_it():
+    ways = {"loop_us": 66970.0, "loop_j": 25.0, "graph_us": 34650.0, "graph_j": 21.4, "call_us": 34100.0}
+    cards = step_view(WORKLOAD | {"whole": ways}, {"step_totals": TOTALS}, False).cards
+    waits = next(card for card in cards if card.title == "Not the GPU")
+    # 66.97 - 34.10 ms, 49.08 % of the loop's
+    assert waits.value == "32.87 ms" and waits.text.startswith("49 % of the loop's time")
+    assert waits.text.endswith("a replay saves 3.600 J of it")
+    # a graph that runs other kernels saves nothing of it, and a loop that waits for nobody waits for no time
+    dearer = step_view(
+        WORKLOAD | {"whole": ways | {"graph_j": 26.0, "call_us": 70000.0}}, {"step_totals": TOTALS}, False
+    )
+    waits = next(card for card in dearer.cards if card.title == "Not the GPU")
+    assert waits.value == "0 ms" and "saves" not in waits.text
+
+
+def limit(what, energy, time, least, most):
+    row = {"what": what, "energy_change_percent": energy, "time_change_percent": time, "known": "forecast"}
+    return row | {"energy_change_least_percent": least, "energy_change_most_percent": most}
+
+
+def test_the_power_limit_that_saves_most_at_little_time_is_named_with_its_band():
+    rows = [
+        limit("core locked at 1380 MHz", "-10.5", "4.0", "-18.3", "-9.8"),
+        limit("power limit of 660 W", "-2.1", "1.4", "-2.4", "-1.8"),
+        limit("power limit of 630 W", "-5.92", "4.53", "-6.04", "-5.13"),
+        limit("power limit of 560 W", "-11.4", "10.7", "-11.8", "-9.5"),
+    ]
+    found = cards(step_limits=rows)
+    assert found["A power limit of 630 W"] == ("-5.9 %", "energy (-6.0 to -5.1 %), at +4.5 % time: forecast")
+    assert not [title for title in found if title.startswith("A power") and "630" not in title]
+    dearer = [limit("power limit of 630 W", "0.4", "4.5", "0.1", "0.6")]
+    assert not [title for title in cards(step_limits=dearer) if title.startswith("A power")]
+
+
+def test_a_graph_that_costs_more_than_its_loop_is_no_advice():
+    # as an H100's BERT
+    ways = {"loop_us": 9175.2, "loop_j": 3.8562, "graph_us": 11835.0, "graph_j": 6.6317}
+    notes = step_view(WORKLOAD | {"whole": ways}, {"step_totals": TOTALS}, False).notes
+    assert any(note.startswith("Its graph takes 72 % more energy than the loop: do not replay it") for note in notes)
+    within = step_view(WORKLOAD | {"whole": ways | {"graph_j": 3.96}}, {"step_totals": TOTALS}, False).notes
+    assert not any("more energy" in note for note in within)
+
+
+def test_kernels_that_were_scaled_to_their_sections_are_said():
+    row = {"step": "sum of its kernels", "energy_j": "9.0", "kernels": "31"}
+    row |= {"residual_time_percent": "6.52", "residual_energy_percent": "-6.36"}
+    notes = step_view(WORKLOAD, {"step_totals": [*TOTALS, row]}, False).notes
+    assert any("+6.5 % time, -6.4 % energy" in note for note in notes)
 
 
 def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
@@ -94,9 +144,15 @@ def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
 def test_kernels_that_do_not_add_up_are_said_first():
     check = {"section": "step", "time_difference_percent": "4.6", "energy_difference_percent": "-5.7"}
     tables = {"step_totals": TOTALS, "step_check": [check | {"adds_up": "False"}]}
-    assert "takes +4.6 % time and -5.7 %" in step_view(WORKLOAD, tables, False).notes[0]
+    view = step_view(WORKLOAD, tables, False)
+    assert "takes +4.6 % time and -5.7 %" in view.notes[0]
+    assert view.sentence[-1][0].endswith("Its kernels do not add up to it."), "in the answer"
     paced = {"paced_time_difference_percent": "-3.9", "paced_energy_difference_percent": "1.3"}
     tables["step_check"] = [check | paced | {"adds_up": "False"}]
     assert "takes -3.9 % time and +1.3 %" in step_view(WORKLOAD, tables, False).notes[0]
     tables["step_check"] = [check | {"adds_up": "True"}]
-    assert "add up" not in step_view(WORKLOAD, tables, False).notes[0]
+    view = step_view(WORKLOAD, tables, False)
+    assert "add up" not in view.notes[0]
+    assert view.sentence[-1][0].endswith("add up to it, within 4.6 % of time and 5.7 % of energy.")
+    tables["step_check"] = [check | {"adds_up": "not told: 30 kernels were not measured"}]
+    assert "add up" not in step_view(WORKLOAD, tables, False).sentence[-1][0]

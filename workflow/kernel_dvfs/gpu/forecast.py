@@ -5,15 +5,17 @@ How a kernel answers to clocks is the model's, from its work; what it takes at a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, asked_core_mhz, reached_core_mhz
-from kernel_dvfs.gpu.governor import Running
-from kernel_dvfs.gpu.kernel import BACKWARD, Work, parameters
+from kernel_dvfs.gpu.clocks import BASELINE, Clock, asked_core_mhz, reached_core_mhz
+from kernel_dvfs.gpu.governor import Running, State, settle
+from kernel_dvfs.gpu.kernel import BACKWARD, Work, family_of, parameters
 from kernel_dvfs.workload.step_workload import with_works, work_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernel_dvfs.workload.step import Step, Target
     from kernel_dvfs.workload.workload import Workload
 
@@ -43,6 +45,58 @@ def forecast_of_step(step: Step, name: str, spec: dict[str, Any]) -> Workload:
     for target_id in modelled:
         workload.kernels[target_id]["is_power_modelled"] = True
     return workload
+
+
+class Seen(NamedTuple):
+    """A kernel as it was measured at auto."""
+
+    work: Work | None  # None: what it computes and moves is not known
+    launches: int  # in one step
+    time_s: float  # of one launch
+    power_w: float
+    core_mhz: float | None  # that it ran; None: not known
+
+
+# what a kernel without matrix products may be bound by: what its work says, or either end
+AS_MODELLED, BY_CORE, BY_MEMORY = "as modelled", "core", "memory"
+
+
+def held_load(seen: Sequence[Seen], spec: dict[str, Any], bound: str = AS_MODELLED) -> list[tuple[Work, int]]:
+    """[(work, launches)], each held to its time and power at auto on the GPU of `spec`. bound: what kernels without
+    matrix products are taken to wait for; one whose work is not known waits for the memory where that is not said."""
+    found = []
+    for each in seen:
+        work = each.work
+        if work is None or not (work.tensor_flop or work.byte) or (bound != AS_MODELLED and not work.tensor_flop):
+            work = Work("residual", 0.0, 0.0, 0.0, 0.0)
+            if bound == BY_CORE:
+                flop_per_s = 1e12 * spec["rates"]["fp32_tflop_per_s_per_ghz"]
+                work = work._replace(fp32_flop=flop_per_s * each.time_s)
+            else:
+                byte_per_s = 1e9 * spec["memory"]["gb_per_s"] * family_of(spec, work)["dram_efficiency"]
+                work = work._replace(byte=byte_per_s * each.time_s)
+        found.append((held(spec, work, each.time_s, each.power_w, each.core_mhz), each.launches))
+    return found
+
+
+def settled(
+    spec: dict[str, Any],
+    load: Sequence[tuple[Work, int]],
+    core_mhz: Clock = BASELINE.core_mhz,
+    cap_w: float | None = None,
+) -> State:
+    """What a step of these kernels settles at on the GPU of `spec`: at auto, or with the core locked, or under another
+    power limit. Its temperature is that of a board at the limit."""
+    governor, thermal = spec["governor"], spec["thermal"]
+    own = spec if cap_w is None else spec | {"governor": governor | {"cap_w": cap_w}}
+    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * own["governor"]["cap_w"]
+    pair = (core_mhz, BASELINE.mem_mhz)
+    return settle(own, [(parameters(own, work), launches) for work, launches in load], pair, temperature_c)
+
+
+def peak_tflop_per_s(spec: dict[str, Any]) -> float:
+    """Of dense bfloat16 products, at the highest clock that the board runs by itself."""
+    return float(spec["rates"]["tensor_bf16_tflop_per_s_per_ghz"] * spec["clocks"]["auto_core_mhz"] / 1000)
 
 
 def is_power_modelled(step: Step) -> bool:

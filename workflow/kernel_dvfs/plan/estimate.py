@@ -18,7 +18,7 @@ from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
-from kernel_dvfs.plan.study import plan
+from kernel_dvfs.plan.study import plan, planned_s
 
 _PLATEAU_S = 75.0  # thermal conditioning until the plateau is found
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
@@ -30,9 +30,10 @@ def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[l
     of a captured step instead of the configuration's workload."""
     if not Path(config).is_file():
         return [], [f"no {config} here: give another --config to see what a study would take"]
-    own = {"workload": f"step:{step}"} if step else {}
+    own: dict[str, str | None] = {"workload": f"step:{step}"} if step else {}
     # minutes before days: what needs no permission is where to begin
-    ways = [own | {"clocks": "auto-only"}, *([own] if can_lock else [])]
+    # in some minutes clocks are left alone
+    ways = [own | {"clocks": "auto-only"}, *([own | {"minutes": None}] if can_lock else [])]
     found: list[Estimate] = []
     for changed in ways:
         estimate = _estimate(uuid, config, changed)
@@ -72,7 +73,7 @@ def comparison_s(measurement: dict[str, Any]) -> float:
     return _POINTS_COMPARED * least_s(measurement | COMPARED)
 
 
-def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
+def _estimate(uuid: str, config: str, changed: dict[str, str | None]) -> Estimate:
     """What would be measured and for how long. changed: keys of the configuration."""
     with TemporaryDirectory() as folder:
         try:
@@ -82,6 +83,8 @@ def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
             measurement = parse_json(study.setup.text)["measurement"]
         except (InputError, KeyError) as error:
             return Estimate(config, changed.get("clocks"), str(error))
-    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
     targets = len(study.kernels) + len(study.passes)
+    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
+    if in_minutes_s := planned_s(study, targets):
+        parts = {"sweep": in_minutes_s}
     return Estimate(config, content["clocks"], None, targets, len(study.pairs), {k: s for k, s in parts.items() if s})

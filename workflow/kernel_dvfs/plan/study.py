@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -43,8 +44,12 @@ ALONE: dict[str, list | None] = {
     "headline_map": None,
     "minutes": None,
 }
-# of a captured step, beside the windows: starting the job and preparing the kernel; opening the step to measure it
-RECORD_S, OPENING_S = 0.5, 40.0
+# of a captured step, beside the windows: starting the job, preparing the kernel, and clocks that settle later than at
+# the earliest (an H200 took 1.0 s over that where 0.6 were the least); opening the step to measure it; its capture
+RECORD_S, OPENING_S, CAPTURE_S = 0.7, 40.0, 75.0
+# in so many minutes windows are the longest of these that leave time for kernels of this share of the step's time; of a
+# counter that moves every 100 ms the shortest holds five periods, and may hold four where it is slower
+MINUTES_WINDOWS_S, MINUTES_PERIODS, MINUTES_SHARE = (2.0, 1.4, 1.0, 0.7, 0.5), 4, 0.96
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
 _PROTOCOL = ("window_s", "windows", "seed")
@@ -111,17 +116,21 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
 
     def planned(options: dict, spec: dict) -> tuple[PlannedFile, Workload]:
         """The setup of this workload, or of it changed, and the workload."""
+        own = protocol
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
             found, alone = read_step(record), config["clocks"] == "auto-only"
-            most = None if config["minutes"] is None else _affordable(found, config["minutes"], protocol)
+            most = None
+            if config["minutes"] is not None:
+                most, window_s = in_minutes(found, config["minutes"], protocol)
+                own = protocol | {"window_s": window_s, "least_periods": MINUTES_PERIODS}
             workload = of_step(found, step.name, record, step.code, with_paced=alone and most is None, most=most)
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
             workload = of_model(options, *board.cores, None if is_real else lambda rows: dense_products(rows, spec))
         gpu = about if is_real else about | {"spec": spec}
-        digest, text = setup.content(gpu, workload.about, workload.targets, protocol)
+        digest, text = setup.content(gpu, workload.about, workload.targets, own)
         return PlannedFile(f"{folder}/setup/{digest}.json", text), workload
 
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
@@ -294,12 +303,37 @@ def _check_step(step: StepSource | None, config: dict, kind: str, runs: bool) ->
         )
 
 
-def _affordable(step: Step, minutes: float, protocol: dict) -> int:
-    """How many kernels can be measured in so many minutes, beside the sections of the step; 1 at least."""
-    record_s = usual_s(protocol) + RECORD_S
-    # a difference is measured in two windows
-    passes_s = record_s * (len(step.passes) + len(step.by_difference))
-    return max(1, int((60 * minutes - OPENING_S - passes_s) / record_s))
+def in_minutes(step: Step, minutes: float, protocol: dict) -> tuple[int, float]:
+    """(how many kernels, the costliest first, can be measured in so many minutes beside the sections of the step, 1 at
+    least; in windows of how many seconds).
+
+    What is left out is told by its time in the step, so measuring more kernels is worth more than longer windows, until
+    what is measured is nearly all of the step.
+    """
+    costs_us = [target.launches * (target.time_us or target.alone_us or 0.0) for target in step.measured]
+    ordered = sorted(costs_us, reverse=True)
+    so_far_us = [math.fsum(ordered[: count + 1]) for count in range(len(ordered))]
+    needed = 1 + sum(each < MINUTES_SHARE * so_far_us[-1] for each in so_far_us)
+    most, window_s = 1, MINUTES_WINDOWS_S[-1]
+    for window_s in MINUTES_WINDOWS_S:
+        record_s = usual_s(protocol | {"window_s": window_s}) + RECORD_S
+        # a difference is measured in two windows
+        passes_s = record_s * (len(step.passes) + len(step.by_difference))
+        most = max(1, int((60 * minutes - OPENING_S - passes_s) / record_s))
+        if most >= needed:
+            break
+    return most, window_s
+
+
+def planned_s(study: Study, records: int = 0) -> float | None:
+    """What is planned for so many records of a captured step in its minutes, s, or for all of it where it has yet to be
+    captured; None where no minutes were asked for."""
+    minutes = study.options["minutes"]
+    if minutes is None:
+        return None
+    if study.setup is None:
+        return CAPTURE_S + 60.0 * minutes
+    return OPENING_S + records * (usual_s(json.loads(study.setup.text)["measurement"]) + RECORD_S)
 
 
 def _check_repeats(study: Study) -> None:

@@ -4,6 +4,8 @@ step that ships with the package, read back from the tables of its study."""
 from __future__ import annotations
 
 import csv
+import math
+import re
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -14,9 +16,10 @@ from kernel_dvfs.files import write_text
 from kernel_dvfs.profile.store import COLUMNS, read_profile, write_profile
 from kernel_dvfs.shipped import STEP
 from kernel_dvfs.workload.step import Step, read
+from kernel_dvfs.workload.workload import study_of
 
 # the shipped step: a study at the GPU's own clocks, by experiments/benchmarks/own_step_workflow.py
-_GPU = {"kind": "nvml", "name": "NVIDIA H200", "slug": "nvidia-h200-16f757ee"}
+_GPU = {"kind": "nvml", "name": "NVIDIA H200", "slug": "nvidia-h200-16f757ee", "power_limit_mw": 700_000}
 _WORKLOAD = {
     "name": "step-llama",
     "captured_on": "NVIDIA H200",
@@ -24,7 +27,10 @@ _WORKLOAD = {
     "source": "experiments/benchmarks/own_steps/steps.py:llama",
     "about": "two Llama-style layers, 8 x 1024 tokens, vocabulary 32000, bfloat16, AdamW",
     "step": {},
+    "items": {"token": 8192},
 }
+# a product's sizes, as step.trace names it, and the bytes of an element of this step's
+_PRODUCT, _ELEMENT_BYTE = re.compile(r"mm (\d+)x(\d+)x(\d+)\b"), 2
 
 
 def write_shipped_step(folder: Path) -> list[dict[str, str]]:
@@ -49,10 +55,29 @@ def write_shipped_step(folder: Path) -> list[dict[str, str]]:
         add(
             "kernel", row["id"], int(row["launches"]), row, 1e-6 * float(row["time_us"]), 1e-3 * float(row["energy_mj"])
         )
+    sections = list(dict.fromkeys(row["section"] for row in kernels))
+    workload = _WORKLOAD | {"passes": sections, "kernels": {row["id"]: _about(row) for row in kernels}}
     for row in passes:
-        add("pass", row["pass"], 1, row, 1e-3 * float(row["time_ms"]), float(row["energy_j"]))
-    write_profile(folder / "profile.parquet", columns, _GPU, _WORKLOAD, ("core_mhz", "mem_mhz"))
+        study = study_of(workload, "pass", row["pass"])
+        add(study, row["pass"], 1, row, 1e-3 * float(row["time_ms"]), float(row["energy_j"]))
+    write_profile(folder / "profile.parquet", columns, _GPU, workload, ("core_mhz", "mem_mhz"))
     return kernels
+
+
+def _about(row: dict[str, str]) -> dict[str, Any]:
+    """What a profile knows of a kernel. Of its work the study kept a product's sizes, which name it."""
+    work = None
+    if found := _PRODUCT.match(row["name"]):
+        m, k, n = map(int, found.groups())
+        work = ["gemm", 2.0 * m * k * n, 0.0, 0.0, float(_ELEMENT_BYTE * (m * k + k * n + m * n))]
+    clock = float(row["step_core_mhz"] or "nan")
+    return {
+        **{name: row[name] for name in ("name", "module", "operation", "section")},
+        "step_time_s": 1e-6 * float(row["step_time_us"]),
+        "step_core_mhz": None if math.isnan(clock) else clock,
+        "work": work,
+        "is_paced": row["run"] == "paced",
+    }
 
 
 def measured_step(record: str, profile: str | PathLike[str]) -> Step:

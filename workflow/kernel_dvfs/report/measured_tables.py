@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, label
+from kernel_dvfs.gpu.forecast import peak_tflop_per_s
 from kernel_dvfs.layout import RELIED_ON, STRICT
 from kernel_dvfs.measurement.record import SKIPPED, read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
@@ -270,8 +271,9 @@ def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]], skipped
     "and as the sum of its kernels, each repeated by itself; how many kernels take 80 % of the energy",
     title="One step",
     text="As a whole: the captured step, repeated. Sum: its kernels, each repeated by itself, hot ones with rests that "
-    "give them their clock of the step where the study has measured that, times their launches. The power of the sum "
-    "may lie a little above the power limit, since what is not held down alone draws more there than in the step. "
+    "give them their clock of the step where the study has measured that, times their launches. What rests draws more "
+    "than the power limit for a moment, and a board cannot do so for a step: where the sum would lie above the limit, "
+    "these kernels are scaled to what their section leaves them, and the residual says by how much. "
     "The others, not measured: kernels left out for the minutes that were asked for; their time is that in the step, "
     "their power what is left of their sections, held between the least and the most of a measured kernel. "
     "energy_least_j and energy_most_j limit the energy in a forecast of kernels whose power nobody has "
@@ -286,16 +288,9 @@ def step_totals(results: Results) -> pd.DataFrame:
     from kernel_dvfs.report import step_costs
 
     costs = step_costs.per_kernel(results)
-    time_ms, energy_j = costs.time_ms.sum(), costs.energy_j.sum()
-    summed = {
-        "time_ms": time_ms,
-        "energy_j": energy_j,
-        "power_w": 1e3 * energy_j / time_ms,
-        # what rested was under the cap for another share of its time than alone
-        "power_cap_share": (
-            math.nan if costs.is_paced.any() else (costs.power_cap_share * costs.time_ms).sum() / time_ms
-        ),
-    }
+    # what rested was under the cap for another share of its time than alone
+    capped = math.nan if costs.is_paced.any() else (costs.power_cap_share * costs.time_ms).sum() / costs.time_ms.sum()
+    summed = step_costs.summed(results, costs) | {"power_cap_share": capped}
     shared = {
         "kernels": len(costs),
         "launches": int(costs.launches.sum()),
@@ -331,8 +326,10 @@ IN_THE_STEP = ("step_time_us", "step_core_mhz")
     "such a kernel draws more than the cap. Rests cannot lower a clock: kernels that run faster alone are shown "
     "as they run alone. In the step: time by the trace of the capture, clock by marks around each launch. "
     "Power cap: share of the time that it is under the cap without rests. Alone against step: how much longer a "
-    "launch takes alone, without rests, than in the step. In a forecast, energy and power marked as the model's "
-    "were never measured, and may be far off.",
+    "launch takes alone, without rests, than in the step. Matrix products, by the operations that the capture counts: "
+    "TFLOP/s, share of the peak of the board's type (dense bfloat16 at the highest clock that it runs by itself; no "
+    "column where the type is not known), and joules for 10^15 operations. In a forecast, energy and power marked as "
+    "the model's were never measured, and may be far off.",
     section="step",
     place=1,
     kinds=MEASURED,
@@ -345,7 +342,9 @@ def step_kernels(results: Results) -> pd.DataFrame:
     costs = step_costs.per_kernel(results)
     costs["alone_change_percent"] = 100 * (costs.alone_us / costs.step_time_us - 1)
     share = 100 * costs.energy_j / costs.energy_j.sum()
-    table = costs[["name", "module", "section", "launches"]].copy()
+    # of a compiled step no module is known
+    known = ["name", *(["module"] if costs.module.any() else []), "section", "launches"]
+    table = costs[known].copy()
     table["energy_per_step_j"] = costs.energy_j
     table["energy_share_percent"] = share
     table["energy_so_far_percent"] = share.cumsum()
@@ -363,6 +362,11 @@ def step_kernels(results: Results) -> pd.DataFrame:
     ):
         if column not in IN_THE_STEP or costs[column].notna().any():
             table[column] = costs[column]
+    if costs.tflop_per_s.notna().any():
+        table["tflop_per_s"] = costs.tflop_per_s
+        if spec := step_costs.spec_of(results):
+            table["peak_percent"] = 100 * costs.tflop_per_s / peak_tflop_per_s(spec)
+        table["energy_per_pflop_j"] = costs.j_per_pflop
     table["expected"] = [_why(row) for row in costs.itertuples()]
     if costs.is_power_modelled.any():
         table["power_is"] = ["the model's" if modelled else "measured" for modelled in costs.is_power_modelled]
@@ -379,12 +383,14 @@ def _why(row: Any) -> str:
     change = row.alone_change_percent
     if not abs(change) > ALIKE_PERCENT:  # also where it is not known
         return ""
+    clock_change = 100 * (row.alone_core_mhz / row.step_core_mhz - 1)
     if change > 0:
-        return "power cap" if row.power_cap_share else "not told by the record"
-    if math.isnan(row.alone_core_mhz) or math.isnan(row.step_core_mhz):
+        # one at the step's clock was not made longer by the cap, however much of the time that acted
+        is_held = row.power_cap_share and not clock_change > -ALIKE_PERCENT
+        return "power cap" if is_held else "not told by the record"
+    if math.isnan(clock_change):
         return "warm caches, a clock of its own"
-    is_higher = row.alone_core_mhz > (1 + ALIKE_PERCENT / 100) * row.step_core_mhz
-    return "a higher clock, warm caches" if is_higher else "warm caches"
+    return "a higher clock, warm caches" if clock_change > ALIKE_PERCENT else "warm caches"
 
 
 @OUTPUTS.table(
@@ -508,3 +514,49 @@ def _with_paced(
         "paced_time_difference_percent": 100 * (1e-3 * row["time_ms"] / sum_s - 1),
         "paced_energy_difference_percent": 100 * (row["energy_j"] / sum_j - 1),
     }
+
+
+@OUTPUTS.table(
+    "What a power limit or a lock of the core clock does to the whole step, against auto: change of energy and time, "
+    "with the ends that they may have",
+    title="What a power limit or a lock would do",
+    text="Measured: the step itself at that clock, with 95 % intervals. Between measured points: a power limit holds "
+    "a board between two clocks, so its ends are the points on both sides. Forecast, where auto alone was measured: "
+    "the simulated board of this type, each kernel held to the time, energy and clock that it has here; its first "
+    "row says how far the step at auto is from the measured one. The ends of the band: kernels without matrix "
+    "products wait for the core or for the memory, and a fifth more or less of the board's power "
+    "stands whatever runs. The forecast has not been held to a board at other clocks.",
+    section="step",
+    place=4,
+    kinds=MEASURED,
+    workload="step",
+)
+def step_limits(results: Results) -> pd.DataFrame:
+    """A row a lock or limit; changes in percent of auto, negative = less."""
+    import pandas as pd
+
+    from kernel_dvfs.report import step_forecast
+
+    return pd.DataFrame(step_forecast.limits(results), columns=step_forecast.LIMIT_COLUMNS)
+
+
+@OUTPUTS.table(
+    "The step on this board, measured, and on other boards, forecast: time, energy and change against this board, with "
+    "the ends that they may have",
+    title="This board against others",
+    text="At auto clocks. All rows but the first are forecasts: the kernels as they were captured here, each held to "
+    "its time, energy and clock on this board, on the simulated board of another type. Another board runs other "
+    "kernels for the same products, and its memory may not hold the step. The band is as above.",
+    section="step",
+    place=5,
+    kinds=("nvml",),
+    workload="step",
+)
+def step_boards(results: Results) -> pd.DataFrame:
+    """A row a board, this one first; times in ms, energies in J, changes in percent of this board."""
+    import pandas as pd
+
+    from kernel_dvfs.report import step_forecast
+
+    rows = step_forecast.boards(results)
+    return pd.DataFrame(rows, columns=None if rows else step_forecast.BOARD_COLUMNS)

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.kernel import Work
 from kernel_dvfs.measurement.record import read_any
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import WHOLE
@@ -26,14 +28,78 @@ def per_kernel(results: Results) -> pd.DataFrame:
     energy_mj, power_w, core_mhz: at its clock of the step where it was measured so (is_paced), else as it runs alone;
     of the whole step energy_j, time_ms. alone_us, alone_core_mhz, power_cap_share: repeated alone; step_time_us,
     step_core_mhz: within the step, NaN where that is not known. is_power_modelled: of a forecast, nobody has measured
-    its power."""
+    its power. work: of one launch, as the capture counts it (gpu.kernel.Work), None where nothing is known;
+    tflop_per_s, j_per_pflop: of its matrix products, NaN where there are none."""
     import pandas as pd
 
     about, paced = results.workload["kernels"], paced_rows(results)
     rows = list(results.profile.query("study == 'kernel' and is_baseline").itertuples())
     found = pd.DataFrame([_cost(row, paced.get(row.target, row), about[row.target]) for row in rows])
+    known = works(results)
+    found["work"] = pd.Series([known.get(row.target) for row in rows], dtype=object)
+    flop = pd.Series([each.tensor_flop if each else 0.0 for each in found.work]).where(lambda each: each > 0)
+    found["tflop_per_s"] = 1e-6 * flop / found.time_us
+    found["j_per_pflop"] = 1e12 * found.energy_mj / flop
     found["power_cap_share"] = [cap_share(auto_records(results.folder, "kernel", row.target)) for row in rows]
     return found.sort_values("energy_j", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def works(results: Results) -> dict[str, Work]:
+    """{kernel: its work}, of those of which the setup, or the profile itself, says it."""
+    digest = results.workload.get("setup")
+    kernels = results.setup(digest).targets["kernel"] if digest else results.workload["kernels"]
+    return {name: Work(*about["work"]) for name, about in kernels.items() if about.get("work")}
+
+
+def spec_of(results: Results) -> dict[str, Any] | None:
+    """The spec of the simulated board that the step runs on, or that is of the type of the real one; None: there is
+    none."""
+    digest = results.workload.get("setup")
+    if digest and (own := results.setup(digest).gpu.get("spec")):
+        return {**own}
+    name = gpu_spec.of_board(results.gpu["name"])
+    return gpu_spec.resolve(name) if name else None
+
+
+def power_limit_w(results: Results) -> float | None:
+    """Of the board, as it was when the step was measured; None where nothing says it."""
+    digest = results.workload.get("setup")
+    gpu = results.setup(digest).gpu if digest else results.gpu
+    if limit_mw := gpu.get("power_limit_mw"):
+        return 1e-3 * float(limit_mw)
+    return float(gpu["spec"]["governor"]["cap_w"]) if "spec" in gpu else None
+
+
+def summed(results: Results, costs: pd.DataFrame) -> dict[str, float]:
+    """time_ms, energy_j and power_w of all kernels together. costs: per_kernel's.
+
+    What rests between its launches draws more than the power limit for a moment, which the board makes up for
+    elsewhere in the step; a total above the limit is none. So where the sum would be, kernels that were paced are
+    scaled to what their sections leave them, or the whole step where one of these was not measured:
+    residual_time_percent, residual_energy_percent say by how much.
+    """
+    time_ms, energy_j = float(costs.time_ms.sum()), float(costs.energy_j.sum())
+    limit_w = power_limit_w(results)
+    if not costs.is_paced.any() or limit_w is None or 1e3 * energy_j / time_ms <= limit_w:
+        return {"time_ms": time_ms, "energy_j": energy_j, "power_w": 1e3 * energy_j / time_ms}
+    profile = results.profile
+    points = profile[(profile.study != "kernel") & profile.is_baseline].set_index("target")
+    within = set(costs.section[costs.is_paced])
+    within = within if within <= set(points.index) else {WHOLE} & set(points.index)
+    paced, beside = costs[costs.is_paced], costs[~costs.is_paced]
+    if WHOLE not in within:
+        beside = beside[beside.section.isin(within)]
+    left_ms = 1e3 * points.time_s[[*within]].sum() - beside.time_ms.sum()
+    left_j = points.energy_j[[*within]].sum() - beside.energy_j.sum()
+    residual = {}
+    if left_ms > 0 and left_j > 0:
+        residual["residual_time_percent"] = 100 * (left_ms / paced.time_ms.sum() - 1)
+        residual["residual_energy_percent"] = 100 * (left_j / paced.energy_j.sum() - 1)
+        time_ms += left_ms - paced.time_ms.sum()
+        energy_j += left_j - paced.energy_j.sum()
+    # sections that add up to more than the step may still be above it
+    energy_j = min(energy_j, 1e-3 * limit_w * time_ms)
+    return {"time_ms": time_ms, "energy_j": energy_j, "power_w": 1e3 * energy_j / time_ms} | residual
 
 
 def paced_rows(results: Results) -> dict[str, Any]:
@@ -63,7 +129,8 @@ def _cost(alone: Any, own: Any, about: dict[str, Any]) -> dict[str, Any]:
         "power_w": own.energy_j / own.time_s,
         "core_mhz": own.reached_core_mhz,
         "step_core_mhz": math.nan if about.get("step_core_mhz") is None else about["step_core_mhz"],
-        "is_paced": own is not alone,
+        # the records of the step that ships are not kept: its profile says it
+        "is_paced": own is not alone or about.get("is_paced", False),
         "alone_us": 1e6 * alone.time_s,
         "alone_core_mhz": alone.reached_core_mhz,
         "step_time_us": math.nan if step_time_s is None else 1e6 * step_time_s,
@@ -111,7 +178,7 @@ def tail(results: Results) -> dict[str, Any] | None:
         power_w = costs.energy_j.sum() / costs.time_ms.sum() * 1e3
         if row is not None and (left_ms := 1e3 * row.time_s - own.time_ms.sum()) > 0:
             power_w = 1e3 * (row.energy_j - own.energy_j.sum()) / left_ms
-        power_w = min(max(power_w, costs.power_w.min()), costs.power_w.max())
+        power_w = min(max(power_w, costs.power_w.min()), costs.power_w.max(), power_limit_w(results) or math.inf)
         energy_j += 1e-3 * power_w * time_ms
     return {"kernels": len(rest), "time_ms": sum(each[3] for each in rest), "energy_j": energy_j}
 

@@ -113,9 +113,9 @@ class Captured:
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
         faith = opened.faith()
-        for line in (*faith.frozen, *faith.noticed):
-            warnings.warn(f"{self._name}: {line}", stacklevel=4)
         found = assembly.outline(living.nodes, living.functions, living.memory.segments, opened.calls, replays[1:])
+        for line in (*faith.frozen, *faith.noticed, *found.noticed):
+            warnings.warn(f"{self._name}: {line}", stacklevel=4)
         tried = [Tried(None, _turns(found, members), "untried", _UNTRIED, 0) for members in found.classes]
         return assembly.step(
             name=self._name,

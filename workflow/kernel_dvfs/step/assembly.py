@@ -20,6 +20,8 @@ from kernel_dvfs.workload.step import Device, Own, State, Step, Target, Whole
 
 # the section of what no trace speaks of
 UNMARKED = "unmarked"
+# kernels that only a call or only its graph runs are worth a word from this share of the step's time on, so many named
+_WORTH_A_WORD, _NAMED = 0.01, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Outline:
     overlap_us: float
     overlapped: frozenset[int]  # launches that ran beside another one
     segments: Sequence[tuple[int, int]]
+    call_us: float | None = None  # of all that a call outside the graph runs on the GPU; None: not traced
+    noticed: tuple[str, ...] = ()  # what the user should know of it, in words
 
 
 def outline(
@@ -51,18 +55,44 @@ def outline(
     joined: see grouping.launches.
     """
     launches = grouping.launches(found, functions, joined)
-    about = trace.matched(functions, trace.traced(calls[-1])) if calls else [None] * len(found)
+    called = trace.traced(calls[-1]) if calls else []
+    about = trace.matched(functions, called) if calls else [None] * len(found)
     sections = _sections(launches, about)
     times_us: list[float | None] = [None] * len(launches)
     overlap_us, beside = 0.0, frozenset[int]()
+    noticed: tuple[str, ...] = ()
     if replays:
         node_us = trace.mean_times_us(replays)
         times_us = [math.fsum(node_us[place] for place in launch.nodes) for launch in launches]
         overlap_us, places = trace.overlap(replays[-1])
         beside = frozenset(number for number, launch in enumerate(launches) if set(launch.nodes) & set(places))
+        if called:
+            noticed = _of_others(*trace.others(called, replays[-1]), math.fsum(node_us))
     classes = grouping.classes(found, launches, segments, sections, times_us)
     main = [about[launch.main] for launch in launches]
-    return Outline(found, functions, launches, classes, main, sections, times_us, overlap_us, beside, segments)
+    call_us = round(math.fsum(each.time_us for each in called), 3) if called else None
+    return Outline(
+        *(found, functions, launches, classes, main, sections, times_us, overlap_us, beside, segments),
+        call_us=call_us,
+        noticed=noticed,
+    )
+
+
+def _of_others(in_call: Sequence[trace.Other], in_graph: Sequence[trace.Other], step_us: float) -> tuple[str, ...]:
+    """In words that a graph runs other kernels than a call of the step; nothing where these are too short to matter."""
+    call_us, graph_us = (math.fsum(each.time_us for each in ran) for ran in (in_call, in_graph))
+    if max(call_us, graph_us) < _WORTH_A_WORD * step_us:
+        return ()
+
+    def told(ran: Sequence[trace.Other]) -> str:
+        text = ", ".join(f"{each.launches} x {names.short(each.name)}" for each in ran[:_NAMED])
+        return (text or "none") + (f" and {len(ran) - _NAMED} more" if len(ran) > _NAMED else "")
+
+    return (
+        f"its graph runs other kernels than a call of it: {told(in_graph)} ({1e-3 * graph_us:.2f} ms) where a call "
+        f"runs {told(in_call)} ({1e-3 * call_us:.2f} ms); some code asks whether it is being captured, as transformers "
+        "does before it leaves an attention mask out; compare what loop and graph take before you replay it",
+    )
 
 
 def _sections(launches: Sequence[Launch], about: Sequence[Traced | None]) -> list[str]:
@@ -124,12 +154,13 @@ def step(
             branches=nodes.most_unordered(found.nodes),
             overlap_us=max(0.0, round(found.overlap_us, 3)),
             overlapped=tuple(targets[place].id for place in beside),
+            call_us=found.call_us,
         ),
         state=state,
         by_difference=by_difference,
         not_repeated=not_repeated,
         frozen=faith.frozen,
-        noticed=faith.noticed,
+        noticed=(*faith.noticed, *found.noticed),
         items=dict(items),
     )
 

@@ -14,6 +14,8 @@ from kernel_dvfs.gpu.nvml.library import Library, NvmlError
 
 # runs are waited for about so often, and what they change is put back for at most this share of the time
 _BATCH_S, _REFRESH_SHARE = 0.1, 0.002
+# a capture that was just killed may still be giving the GPU back to the driver
+_ENDING_S, _ASK_EVERY_S = 10.0, 0.1
 # edges of the energy counter are looked for every so often, after one only near the next
 _LOOK_S, _STILL_SHARE = 0.002, 0.7
 
@@ -40,11 +42,16 @@ class Beside:
             self._before = {}
 
     def open(self, uuid: str, share: bool) -> None:
-        """This process has opened the GPU. share: although others compute on it. Raises InputError where they do."""
+        """This process has opened the GPU. share: although others compute on it. Raises InputError where they do, and
+        have not ended within a while."""
         if self._board or uuid not in self._before:
             return
         self._board = Board(self._nvml, uuid)
-        others = self._before[uuid]
+        others, end_s = self._before[uuid], time.monotonic() + _ENDING_S
+        while others and not share and time.monotonic() < end_s:
+            time.sleep(_ASK_EVERY_S)
+            now = self._board.compute_processes()
+            others = others if now is None else max(0, now - 1)  # this process is one of them
         if others and not share:
             raise InputError(
                 f"GPU {uuid}: {others} other process(es) compute on it, so no time of a kernel would be its own; wait "

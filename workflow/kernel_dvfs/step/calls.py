@@ -44,7 +44,7 @@ class Calls:
     def look(self) -> None:
         """After a call: what its optimisers hold. Numbers in the GPU's memory are the graph's own."""
         found = {}
-        for optimiser in _alive(self._torch.optim.Optimizer):
+        for optimiser in alive(self._torch.optim.Optimizer):
             for group, values in enumerate(optimiser.param_groups):
                 for name, value in values.items():
                     if isinstance(value, self._torch.Tensor) and value.numel() == 1 and not value.is_cuda:
@@ -58,7 +58,7 @@ class Calls:
         torch = self._torch
         self._parameters = [
             each
-            for each in _alive(torch.nn.Parameter)
+            for each in alive(torch.nn.Parameter)
             if each.requires_grad and each.is_floating_point() and each.device.type in ("cuda", "cpu")
         ]
         try:
@@ -134,13 +134,13 @@ class Kept:
         self._torch = torch
         storages: dict[int, Any] = {}
         # by their very class: a compiler's stand-ins for tensors have no memory
-        for each in (each for each in _alive(torch.Tensor) if type(each) in (torch.Tensor, torch.nn.Parameter)):
+        for each in (each for each in alive(torch.Tensor) if type(each) in (torch.Tensor, torch.nn.Parameter)):
             if each.layout == torch.strided and each.device.type in ("cuda", "cpu"):
                 storage = each.untyped_storage()
                 # what a call changes in the host's memory is a count, not a data set
                 if 0 < storage.nbytes() <= (_MOST_HOST_BYTE if each.device.type == "cpu" else storage.nbytes()):
                     storages.setdefault(storage.data_ptr(), storage)
-        self._gradients = [(each, each.grad) for each in _alive(torch.nn.Parameter) if each.is_leaf]
+        self._gradients = [(each, each.grad) for each in alive(torch.nn.Parameter) if each.is_leaf]
         self._kept = [(storage, storage.clone()) for storage in storages.values()]
 
     def restore(self) -> None:
@@ -152,8 +152,8 @@ class Kept:
                 parameter.grad = gradient
 
 
-def _alive(kind: type) -> list[Any]:
-    """All objects of a class; by their type, since asking an object for its class may run code of its own."""
+def alive(kind: type | tuple[type, ...]) -> list[Any]:
+    """All objects of a class, or of one of several; by their type, since asking one for its class may run its code."""
     return [each for each in gc.get_objects() if issubclass(type(each), kind)]
 
 

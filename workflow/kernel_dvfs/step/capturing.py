@@ -30,7 +30,7 @@ from kernel_dvfs.step.calls import Kept
 from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.living import elapsed_ms
 from kernel_dvfs.step.trial import Tried
-from kernel_dvfs.step.watchdog import Watchdog
+from kernel_dvfs.step.watchdog import Watchdog, end_with_reader
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import LEAST_SHARE, Step
 
@@ -160,6 +160,8 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     def tell(**line: Any) -> None:
         os.write(pipe, compact_json(line).encode() + b"\n")
 
+    # a parent that was killed: the GPU is to be free for the next one
+    end_with_reader(pipe)
     try:
         extension = load("graph", told["results"])
         beside = Beside()
@@ -260,7 +262,7 @@ class Capturing:
         if newcomers := self._beside.newcomers():
             shared = f"{newcomers} other process(es) began to compute on the GPU meanwhile: capture it again"
             faith = faith._replace(noticed=(*faith.noticed, shared))
-        for line in (*faith.frozen, *faith.noticed):
+        for line in (*faith.frozen, *faith.noticed, *outline.noticed):
             self._tell(say=f"{told['source']}: {line}")
         record = assembly.step(
             name=told["name"],

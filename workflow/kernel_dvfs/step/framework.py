@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.package import VERSION
 from kernel_dvfs.step import trace
-from kernel_dvfs.step.calls import COMPARED, Calls, Faith
+from kernel_dvfs.step.calls import COMPARED, Calls, Faith, alive
 from kernel_dvfs.step.living import LivingStep
 from kernel_dvfs.step.memory import Memory, Range, Room
 
@@ -44,6 +44,17 @@ _RANKS = (
     "{}: a step of several ranks is not taken, since one process is captured: make it with one rank "
     "(init_process_group('nccl', store=HashStore(), rank=0, world_size=1)), whose kernels are those of each rank; its "
     "collectives stay at auto and are named"
+)
+# what torchrun and its like set for each rank
+_WORLD_SIZE = "WORLD_SIZE"
+_LAUNCHED = (
+    "{}: {}={} is set, as torchrun does for each of its ranks, which would wait for one another; start it without "
+    "torchrun (env -u {}), with a step of one rank: "
+    "init_process_group('nccl', store=HashStore(), rank=0, world_size=1)"
+)
+_SHARDED = (
+    "{}: its parameters are sharded (FSDP), and gathered anew in each call by collectives of several ranks; capture "
+    "the plain model, or with DistributedDataParallel in a world of one: its other kernels are those of each rank"
 )
 
 # what a failed capture says, and what usually causes it; the first that fits
@@ -191,6 +202,9 @@ def open_source(
     is_traced: whether calls are traced before (operations, modules, sections). look: is given torch and the callable
     once that is warm, before anything is traced. Raises InputError.
     """
+    ranks = os.environ.get(_WORLD_SIZE, "1")
+    if ranks != "1":
+        raise InputError(_LAUNCHED.format(source, _WORLD_SIZE, ranks, _WORLD_SIZE))
     function = function_of(source)
     try:
         with _as_input_error(f"{source}: failed"):
@@ -222,6 +236,8 @@ def open_step(
     is_parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
     if is_parallel and torch.distributed.get_world_size() > 1:
         raise InputError(_RANKS.format(name))
+    if _is_sharded():
+        raise InputError(_SHARDED.format(name))
     compared = Calls(torch)
 
     def step() -> None:
@@ -239,6 +255,14 @@ def open_step(
     opened = _opened(torch, extension, _captured(torch, made, name), calls, name)
     items = {item: int(count) for word, item in _ITEMS.items() if (count := getattr(made, word, None))}
     return opened._replace(compared=compared, items=items)
+
+
+def _is_sharded() -> bool:
+    """Whether a module that is alive shards its parameters, by either of torch's ways."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    names = ("FullyShardedDataParallel", "FSDPModule")
+    kinds = tuple(kind for name in names if (kind := getattr(fsdp, name, None)))
+    return bool(kinds) and bool(alive(kinds))
 
 
 class _Handle:
@@ -381,7 +405,8 @@ def check_alike(calls: list[list[trace.Event]], name: str) -> None:
             if before[kernel] != after[kernel]:
                 raise InputError(
                     f"{name}: kernels change from call to call ({before[kernel]} of {_cut(kernel)}, then "
-                    f"{after[kernel]}); a graph holds those of one call: take out what depends on the call or on data"
+                    f"{after[kernel]}); a graph holds those of one call: take out what depends on the call or on data "
+                    "(a mixture of experts: compute all of them, as grouped or batched products)"
                 )
 
 

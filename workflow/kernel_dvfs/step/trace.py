@@ -13,7 +13,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_dvfs.workload.step import WHOLE
 
@@ -326,6 +326,36 @@ def matched(names: Sequence[str], found: Sequence[Traced]) -> list[Traced | None
         result.append(known[taken[name]] if known else None)
         taken[name] += 1
     return result
+
+
+class Other(NamedTuple):
+    """A kernel that one way of running a step runs more often than the other."""
+
+    name: str
+    launches: int  # more of them
+    time_us: float  # of these
+
+
+def others(call: Sequence[Traced], replay: Sequence[Traced]) -> tuple[list[Other], list[Other]]:
+    """What a call launches more of than a replay of its graph, and what the replay launches more of, the longest first.
+
+    Code that asks whether it is being captured takes another way then: a graph may hold kernels that no call runs.
+    """
+    ran = []
+    for found in (call, replay):
+        by_name: dict[str, list[Traced]] = defaultdict(list)
+        for each in found:
+            by_name[_key(each.name)].append(each)
+        ran.append(by_name)
+    more = []
+    for own, other in (ran, ran[::-1]):
+        found_more = [
+            Other(each[0].name, count, count * statistics.fmean(one.time_us for one in each))
+            for key, each in own.items()
+            if (count := len(each) - len(other.get(key, ()))) > 0
+        ]
+        more.append(sorted(found_more, key=lambda each: -each.time_us))
+    return more[0], more[1]
 
 
 def _key(name: str) -> str:

@@ -6,11 +6,27 @@ The clocks are then restored as after any death (gpu.guard).
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+_LOOK_EVERY_S = 0.1
+
+
+def end_with_reader(pipe: int) -> None:
+    """From now on, end this process once nobody reads `pipe` any more: whoever was to be told has gone."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(pipe, 0)  # an error is told all the same
+        while not any(event & select.POLLERR for _, event in poll.poll(0)):
+            time.sleep(_LOOK_EVERY_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Watchdog:

@@ -148,6 +148,8 @@ class Whole:
     loop_j: NotNegative | None = None
     graph_us: NotNegative | None = None
     graph_j: NotNegative | None = None
+    # sum of the times of all that one such call runs on the GPU, by its trace: the rest of its time the GPU waits
+    call_us: NotNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
         # which passes make up a step: none where one of its sections cannot be repeated
         "passes": list(step.sections) if all(name in passes for name in step.sections) else [],
     }
-    costs = {name: getattr(step.whole, name) for name in ("loop_us", "loop_j", "graph_us", "graph_j")}
+    costs = {name: getattr(step.whole, name) for name in ("loop_us", "loop_j", "graph_us", "graph_j", "call_us")}
     maybe = {
         # what could be measured and is not, for want of time: [id, name, section, ms a step]
         "tail": [

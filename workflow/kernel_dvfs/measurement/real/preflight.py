@@ -49,11 +49,15 @@ def check_board(board: Board, share: bool, say: Callable[[str], None], patience_
 
 
 def check_counter(
-    board: Board, now_s: Callable[[], float], sleep: Callable[[float], None], window_s: float
+    board: Board,
+    now_s: Callable[[], float],
+    sleep: Callable[[float], None],
+    window_s: float,
+    least_periods: int = LEAST_PERIODS,
 ) -> EnergyCounter:
     """The energy counter, with its period and the time of a read measured.
 
-    Raises InputError where there is none, or where it is too slow for windows of `window_s`.
+    Raises InputError where there is none, or where it is too slow for windows of `window_s` (check_window).
     """
     try:
         board.energy_mj()
@@ -64,13 +68,14 @@ def check_counter(
         ) from None
     counter = EnergyCounter(board.energy_mj, now_s, sleep, lambda: None)
     counter.calibrate()
-    check_window(board.uuid, counter.period_s, window_s)
+    check_window(board.uuid, counter.period_s, window_s, least_periods)
     return counter
 
 
-def check_window(uuid: str, period_s: float, window_s: float) -> None:
-    """Raise InputError unless a window holds LEAST_PERIODS periods of the energy counter."""
-    least_s = LEAST_PERIODS * period_s
+def check_window(uuid: str, period_s: float, window_s: float, least_periods: int = LEAST_PERIODS) -> None:
+    """Raise InputError unless a window holds so many periods of the energy counter. A look of some minutes asks for
+    fewer: both ends lie on edges, which are seen within some ms."""
+    least_s = least_periods * period_s
     if window_s < least_s * 0.98:
         raise InputError(
             f"GPU {uuid}: its energy counter moves every {1000 * period_s:.0f} ms, so window_s = {window_s:g} is too "

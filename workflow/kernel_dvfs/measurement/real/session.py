@@ -55,6 +55,12 @@ def identity(setup: Setup) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def _least_periods(settings: dict[str, Any]) -> int:
+    """Of the energy counter in a window."""
+    least: int = settings.get("least_periods", preflight.LEAST_PERIODS)
+    return least
+
+
 class Session:
     """with Session(setup, folder, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
 
@@ -95,7 +101,9 @@ class Session:
         loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"], setup.workload.get("step"))
         now = board.compute_processes()
         own = None if before is None or now is None else now - before
-        counter = preflight.check_counter(board, loads.now_s, loads.sleep, settings["window_s"])
+        counter = preflight.check_counter(
+            board, loads.now_s, loads.sleep, settings["window_s"], _least_periods(settings)
+        )
         # last, so that a refusal by any other check has changed nothing
         if settings["clocks"] == "lock":
             self._guard.announce("a probe of all clocks")
@@ -145,9 +153,9 @@ class Session:
 
         Returns (the point, further fields of the record's `run` group, further fields of its `kernel` group).
         """
-        preflight.check_window(
-            setup.gpu["uuid"], self.device["counter_period_ms"] / 1000, setup.measurement["window_s"]
-        )
+        settings = setup.measurement
+        period_s = self.device["counter_period_ms"] / 1000
+        preflight.check_window(setup.gpu["uuid"], period_s, settings["window_s"], _least_periods(settings))
         key = Key(campaign, setup.workload["name"], f"{target.study}/{target.name}", repeat)
         self.gpu.account.take()  # what passed since the last point is not this point's
         started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

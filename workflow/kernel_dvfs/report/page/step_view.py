@@ -5,13 +5,15 @@ Reads the step's own tables, as text, and what the setup says of kernels that st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs.report.page.tables import Rows, number, plain
 
 _MOST_PERCENT = 80.0
+_LITTLE_PERCENT = 5.0  # more time that a power limit may take to be named on a card
+_DEARER_PERCENT = 3.0  # more energy than the loop's that is worth a word: both are read from a counter
 _NAMED = 10  # kernels left at auto that are named, with what keeps them there
 
 
@@ -64,13 +66,16 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     ]
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
+    cards += _limit(tables.get("step_limits") or ())
     few = f"{row['kernels_of_80_percent']} of its {row['kernels']} kernels"
+    adds_up, differs = _sums(tables)
     sentence = [
         (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
         (few, True),
-        (" take 80 % of the energy.", False),
+        (f" take 80 % of the energy.{adds_up}", False),
     ]
-    return StepView(sentence, [*_ways(workload, tables), *cards], _sums(tables) + _notes(workload) + _tail(totals))
+    notes = differs + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
+    return StepView(sentence, [*_ways(workload, tables), *cards], notes)
 
 
 def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]:
@@ -85,6 +90,8 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
         _way("As a loop", *loop, "calls of the step as your program makes them, at auto clocks", workload),
         _way("As a graph", *graph, f"replays of it, at auto clocks: {_against(graph, loop)} the loop", workload),
     ]
+    if (call_us := whole.get("call_us")) is not None:
+        cards.append(_waits(call_us, loop, graph))
     chosen = next(iter(tables.get("headline") or ()), None)
     if chosen and graph[1] and (energy := number(chosen.get("fresh_energy_change_percent", ""))) is not None:
         time = number(chosen.get("fresh_time_change_percent", "")) or 0.0
@@ -94,11 +101,35 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
     return cards
 
 
+def _dearer(workload: Mapping[str, Any]) -> list[str]:
+    """That a graph takes more energy than the loop, where it does."""
+    whole = workload.get("whole") or {}
+    loop_j, graph_j = whole.get("loop_j"), whole.get("graph_j")
+    if not (loop_j and graph_j and graph_j > (1 + _DEARER_PERCENT / 100) * loop_j):
+        return []
+    return [
+        f"Its graph takes {100 * (graph_j / loop_j - 1):.0f} % more energy than the loop: do not replay it before you "
+        "know why. What is measured below are the graph's kernels."
+    ]
+
+
+def _waits(call_us: float, loop: tuple[float, float | None], graph: tuple[float, float | None]) -> Card:
+    """What of the loop's time is not the GPU's: it runs nothing and waits for the next launch."""
+    waits_us = max(0.0, loop[0] - call_us)
+    text = f"{100 * waits_us / loop[0]:.0f} % of the loop's time the GPU has nothing to run: it waits for the host"
+    if loop[1] and graph[1] and graph[0] < loop[0] and graph[1] < loop[1]:
+        text += f"; a replay saves {plain(loop[1] - graph[1])} J of it"
+    return Card("Not the GPU", f"{plain(1e-3 * waits_us)} ms", text)
+
+
 def _way(title: str, time_us: float, energy_j: float | None, text: str, workload: Mapping[str, Any]) -> Card:
     time = f"{plain(1e-3 * time_us)} ms"
     if energy_j is None:
         return Card(title, time, text)
-    per = [f"{plain(1e3 * energy_j / count)} mJ a {item}" for item, count in (workload.get("items") or {}).items()]
+    per = [
+        f"{plain(1e3 * energy_j / count)} mJ a {item}, {1e6 * count / time_us:,.0f} {item}s a second"
+        for item, count in (workload.get("items") or {}).items()
+    ]
     return Card(title, f"{plain(energy_j)} J", ", ".join([time, *per]) + f"; {text}")
 
 
@@ -110,16 +141,45 @@ def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) 
     return ", ".join(told) + " against"
 
 
-def _sums(tables: Mapping[str, Rows]) -> list[str]:
-    """Where kernels do not add up to the step, by how much."""
-    row = next((row for row in tables.get("step_check") or () if row["section"] == "step"), None)
-    if row is None or row["adds_up"] != "False":
+def _limit(rows: Iterable[Mapping[str, str]]) -> list[Card]:
+    """The power limit that saves most among those that make a step little longer; none where none saves."""
+    found = []
+    for row in rows:
+        energy, time = (number(row[f"{each}_change_percent"]) for each in ("energy", "time"))
+        if row["what"].startswith("power limit") and energy is not None and time is not None:
+            found.append((energy, time, row))
+    best = min((each for each in found if each[1] <= _LITTLE_PERCENT and each[0] < 0), default=None, key=lambda e: e[0])
+    if best is None:
         return []
+    energy, time, row = best
+    ends = " to ".join(f"{number(row[f'energy_change_{end}_percent']) or 0.0:+.1f}" for end in ("least", "most"))
+    return [Card(f"A {row['what']}", f"{energy:+.1f} %", f"energy ({ends} %), at {time:+.1f} % time: {row['known']}")]
+
+
+def _sums(tables: Mapping[str, Rows]) -> tuple[str, list[str]]:
+    """(whether the kernels add up to the step, for the answer; where they do not, by how much)."""
+    row = next((row for row in tables.get("step_check") or () if row["section"] == "step"), None)
+    if row is None or row["adds_up"] not in ("True", "False"):
+        return "", []
     first = "paced_" if number(row.get("paced_time_difference_percent", "")) is not None else ""
     time, energy = (number(row[f"{first}{each}_difference_percent"]) or 0.0 for each in ("time", "energy"))
-    return [
+    if row["adds_up"] == "True":
+        return f" Its kernels add up to it, within {abs(time):.1f} % of time and {abs(energy):.1f} % of energy.", []
+    return " Its kernels do not add up to it.", [
         f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
         f"{energy:+.1f} % energy. What is paid is the whole."
+    ]
+
+
+def _residual(totals: Rows) -> list[str]:
+    """By how much kernels that draw more than the limit for a moment were scaled in the sum."""
+    row = next((row for row in totals if row["step"] == "sum of its kernels"), {})
+    time, energy = (number(row.get(f"residual_{each}_percent", "")) for each in ("time", "energy"))
+    if time is None or energy is None:
+        return []
+    return [
+        "Kernels that were repeated with rests draw more than the power limit for a moment. In the sum they are scaled "
+        f"to what their sections leave them: {time:+.1f} % time, {energy:+.1f} % energy."
     ]
 
 
