@@ -462,7 +462,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "reproduce.md": {"answer": _answer, "headline": _headlines, "seeds": _seeds, "claims": _claims},
-    "defaults.md": {"ways": _ways, "scatter": _scatter},
+    "simulated-gpu.md": {"ways": _ways, "scatter": _scatter},
 }
 
 

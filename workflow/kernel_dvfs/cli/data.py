@@ -138,7 +138,7 @@ def _demo_of_step(options: Namespace, folder: Path) -> Path:
 
 def add_import_table(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs import measurements.csv -o profile.parquet"
-    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or a contribution (docs/contribute.md)")
+    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or a contribution (docs/tables.md)")
     parser.add_argument("--name", help="name of the GPU's results (default: the file's stem)")
     parser.add_argument("--settings", nargs="*", default=(), metavar="COLUMN", help="further setting columns")
     parser.add_argument("--reference", help="the baseline if no row is marked: CORE,MEM or highest")
@@ -222,7 +222,7 @@ def add_choose(parser: ArgumentParser) -> None:
         "the profile as it is)",
     )
     sequence = parser.add_argument_group(
-        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/switching.md"
+        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/deploy.md"
     )
     sequence.add_argument(
         "--sequence",

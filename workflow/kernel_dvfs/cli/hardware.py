@@ -119,7 +119,7 @@ def _of_study(estimate: Estimate) -> Iterator[str]:
 
 
 def _of_locking(locking: Advice) -> Iterator[str]:
-    yield "ways to lock clocks here (docs/clocks-without-root.md):"
+    yield "ways to lock clocks here (docs/cluster.md):"
     for way in locking.ways:
         limits = f"; {way.limits}" if way.limits else ""
         yield (
