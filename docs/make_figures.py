@@ -412,19 +412,21 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """All claims: the paper's value, ours, the verdict, and why where it does not hold."""
-    rows = []
-    for row in _rows("claims", "number").values():
-        cells = [row[name] for name in ("number", "claim", "paper", "ours", "verdict", "why")]
-        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in cells))
-    return _markdown(("", "claim", "the paper", "here, in brackets the rule", "verdict", "why"), *rows)
-
-
-def _seeds() -> str:
-    """In how many studies with other noise each claim holds, today's board beside the one of before."""
+    """All claims: the paper's value, ours, the verdict here and in studies with other noise, and the cause where one
+    differs. Which number breaks its rule is in the table of the study, and can be seen."""
     from experiments.calibration import claims
 
-    return claims.summary(claims.read(claims.RESULT))
+    drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
+    rows, told = [], {"": ""}  # cause -> how it is told again
+    for row in _rows("claims", "number").values():
+        cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
+        why = told.get(cause, cause)
+        told.setdefault(cause, f"as {row['number']}")
+        held = claims.counted([study[row["number"]] for study in drawn])
+        cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), row["ours"], row["verdict"]]
+        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in (*cells, held, why)))
+    head = ("", "claim", "the paper", "here, in brackets the rule", "verdict", f"holds, of {len(drawn)} draws", "why")
+    return _markdown(head, *rows)
 
 
 def _ways() -> str:
@@ -461,7 +463,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "reproduce.md": {"answer": _answer, "headline": _headlines, "seeds": _seeds, "claims": _claims},
+    "reproduce.md": {"answer": _answer, "headline": _headlines, "claims": _claims},
     "simulated-gpu.md": {"ways": _ways, "scatter": _scatter},
 }
 
