@@ -70,9 +70,9 @@ def configuration() -> str:
     shipped = yaml.safe_load(text)
     schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text("utf-8"))["properties"]
     parts = [
-        "# Configuration\n\nThe keys of `config.yaml` as shipped. Any can be given as `--config key=value` or in a file "
-        "(`--configfile mine.yaml`) that names only what differs. An unknown key or an impossible value is refused in "
-        "one line that says what is allowed. A key with a dot belongs to the group above it.\n"
+        "# Configuration\n\nThe keys of `config.yaml` as shipped. Any can be given as `--config key=value` or in a "
+        "file (`--configfile mine.yaml`) that names only what differs. An unknown key or impossible value is refused "
+        "in one line that says what is allowed. A key with a dot belongs to the group above it.\n"
     ]
     for title, groups in _sections(text):
         parts.append(f"\n## {title}\n\n")
@@ -162,14 +162,13 @@ def commands() -> str:
             parts.append(f"\n## {name}\n\n{_cell(help_ if help_.endswith('?') else help_ + '.')}")
             parts.append(f" {_epilog(epilog)}\n" if epilog else "\n")
             parts.append(_list([row for row in rows[name] if row not in shared]))
-            also = ", ".join(
-                f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in shared if row in rows[name]
-            )
-            parts.append(f"\n[Shared]({_anchor(title)}): {also}.\n" if also else "")
+            own = [row for row in shared if row in rows[name]]
+            also = ", ".join(f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in own)
+            which = f"All [shared]({_anchor(title)})" if own == shared else f"[Shared]({_anchor(title)}): {also}"
+            parts.append(f"\n{which}.\n" if own else "")
         parts.append(f"\n## {title}\n{_list(shared)}" if shared else "")
-    parts.append("\n## Called by rules\n\n")
-    rules = [(f"`{name}`", command.help) for name, command in every.items() if name not in found]
-    parts.append(_table(("command", "what it does"), rules))
+    rules = ", ".join(f"`{name}`" for name in every if name not in found)
+    parts.append(f"\n## Called by rules\n\n`--help` says what they do: {rules}.\n")
     return "".join(parts)
 
 

@@ -413,7 +413,7 @@ def _headlines() -> str:
 
 def _claims() -> str:
     """All claims: the paper's value, ours, the verdict here and in studies with other noise, and the cause where one
-    differs. Which number breaks its rule is in the table of the study, and can be seen."""
+    differs. Numbers without a rule, and which breaks its rule, are in the study's table."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
@@ -423,7 +423,8 @@ def _claims() -> str:
         why = told.get(cause, cause)
         told.setdefault(cause, f"as {row['number']}")
         held = claims.counted([study[row["number"]] for study in drawn])
-        cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), row["ours"], row["verdict"]]
+        ours = "; ".join(part for part in row["ours"].split("; ") if part.endswith(")")) or row["ours"]
+        cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), ours, row["verdict"]]
         rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in (*cells, held, why)))
     head = ("", "claim", "the paper", "here, in brackets the rule", "verdict", f"holds, of {len(drawn)} draws", "why")
     return _markdown(head, *rows)
@@ -444,19 +445,6 @@ def _ways() -> str:
     return _markdown(head, *((name, *cells) for name, cells in lines.items()))
 
 
-def _scatter() -> str:
-    """The same over the scatter of a point."""
-    rows = [row for row in _read(RESULTS / "board_ways.csv") if row["hunting_mhz"] == "60"]
-    scatters = sorted({(row["governed"], row["locked"]) for row in rows}, key=lambda each: (float(each[1]), each[0]))
-    lines = []
-    for pj in ("0.75", "0.9"):
-        of = {(row["governed"], row["locked"]): row for row in rows if float(row["tensor_pj"]) == float(pj)}
-        lines.append(
-            (f"{pj} pJ", *(f"{_percent(of[each]['true'])} at {_percent(of[each]['time'])}" for each in scatters))
-        )
-    return _markdown(("tensor energy", *(f"{one} / {other} %" for one, other in scatters)), *lines)
-
-
 def _read(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -464,7 +452,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "reproduce.md": {"answer": _answer, "headline": _headlines, "claims": _claims},
-    "simulated-gpu.md": {"ways": _ways, "scatter": _scatter},
+    "simulated-gpu.md": {"ways": _ways},
 }
 
 
