@@ -220,7 +220,7 @@ def records() -> str:
     parts = [
         "\n## Records\n\nOne JSON file a measurement, in raw units: us, mJ, mW, MHz, s, C. A file that breaks one of "
         "these rules, or belongs to another setup, is refused with its name. A field with `?` may be missing; one "
-        "without words is a text.\n"
+        "without words is a text; those with > or >= are numbers.\n"
     ]
     kinds = (
         (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
@@ -236,11 +236,17 @@ def records() -> str:
     return "".join(parts)
 
 
+# what a number must be, in fewer words
+_NUMBERS = {"a positive number": "> 0", "a whole number": "whole", "a number >= 0": ">= 0"}
+
+
 def _groups(kind: object) -> list[tuple[str, str]]:
     """A row a group of fields: (its path, its fields with what each must be). The points of a comparison are points."""
     rows: dict[str, list[str]] = {}
     for path, must in _fields(kind):
         group, _, name = path.rpartition(".")
+        for long, short in _NUMBERS.items():
+            must = must.replace(long, short)
         if not group.startswith("comparisons[].points[]"):
             rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must not in ("a text", "") else ""))
     return [(f"`{group}`" if group else "", ", ".join(fields).replace(") (", ", ")) for group, fields in rows.items()]

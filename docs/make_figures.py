@@ -413,7 +413,7 @@ def _headlines() -> str:
 
 def _claims() -> str:
     """All claims: the paper's value, ours, the verdict here and in studies with other noise, and the cause where one
-    differs. Numbers without a rule, and which breaks its rule, are in the study's table."""
+    differs. Of what holds the first number will do; all, and which breaks its rule, are in the study's table."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
@@ -423,7 +423,8 @@ def _claims() -> str:
         why = told.get(cause, cause)
         told.setdefault(cause, f"as {row['number']}")
         held = claims.counted([study[row["number"]] for study in drawn])
-        ours = "; ".join(part for part in row["ours"].split("; ") if part.endswith(")")) or row["ours"]
+        judged = [part for part in row["ours"].split("; ") if part.endswith(")")] or [row["ours"]]
+        ours = "; ".join(judged[:1] if row["verdict"] == "holds" else judged)
         cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), ours, row["verdict"]]
         rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in (*cells, held, why)))
     head = ("", "claim", "the paper", "here, in brackets the rule", "verdict", f"holds, of {len(drawn)} draws", "why")
