@@ -197,12 +197,12 @@ def add_choose(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="default: waste")
     parser.add_argument(
-        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
+        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown, of waste only (default: 0)"
     )
     parser.add_argument(
         "--frontier",
         action="store_true",
-        help="instead of a schedule: least energy at every tolerated slowdown, kernel level, scopes local and global",
+        help="instead: least energy at every tolerated slowdown, kernel level",
     )
     parser.add_argument(
         "--weights",
@@ -218,8 +218,7 @@ def add_choose(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--walk",
         metavar="SEARCH.json",
-        help="global waste: the schedule that this search's walk has shown to keep the limit (default: the optimum of "
-        "the profile as it is)",
+        help="the schedule that this walk has shown to keep the limit (default: the profile's optimum)",
     )
     sequence = parser.add_argument_group(
         "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/deploy.md"
@@ -227,19 +226,19 @@ def add_choose(parser: ArgumentParser) -> None:
     sequence.add_argument(
         "--sequence",
         metavar="ORDER",
-        help="order of the launches: `profile`, or a JSON file with a list of kernel ids; makes an iteration schedule",
+        help="an iteration schedule: order of launches, `profile` or a JSON list of kernel ids",
     )
     sequence.add_argument(
         "--switch-latency",
         type=_seconds_or_file,
         metavar="S",
-        help="seconds from a request to its effect; or a file of kernel-dvfs latency, which has jitter and stalls too",
+        help="from a request to its effect; or a file of kernel-dvfs latency, with jitter and stalls",
     )
     sequence.add_argument(
         "--switch-jitter",
         type=SHARE,
         metavar="SHARE",
-        help="share of the latency by which a change may take effect early or late (default: 0)",
+        help="of the latency, early or late (default: 0)",
     )
     sequence.add_argument(
         "--switch-behaviour", **one_of(("lag", "ahead")), help="what launches do meanwhile (default: ahead)"
