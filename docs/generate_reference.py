@@ -56,69 +56,74 @@ def _code(text: str) -> str:
     return f"<code>{inner}</code>"
 
 
-def _value(value) -> str:
-    return f"`{yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix('...' + chr(10)).strip()}`"
+def _flow(value) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------
 
 
 def configuration() -> str:
-    """Every key with its shipped value and the comment of config.yaml; where it has none, with what is allowed."""
+    """Every key with its shipped value, the keys that one comment of config.yaml explains in one row; what is allowed
+    where there is no comment."""
     text = (ROOT / "config.yaml").read_text("utf-8")
     shipped = yaml.safe_load(text)
-    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text("utf-8"))
+    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text("utf-8"))["properties"]
     parts = [
-        "# Configuration\n\nThe keys of `config.yaml`. Any can be given as `--config key=value` or in a file "
-        "(`--configfile mine.yaml`) that names only what differs. An unknown key or an impossible value is refused in "
-        "one line that says what is allowed. A comment often speaks of the keys below it as well.\n"
+        "# Configuration\n\nThe keys of `config.yaml` as shipped. Any can be given as `--config key=value` or in a "
+        "file (`--configfile mine.yaml`) that names only what differs. An unknown key or impossible value is refused "
+        "in one line that says what is allowed. A key with a dot belongs to the group above it.\n"
     ]
-    for title, keys in _sections(text):
+    for title, groups in _sections(text):
         parts.append(f"\n## {title}\n\n")
         rows = []
-        for key, comment in keys:
-            own = schema["properties"][key]
-            inner = own.get("properties")
-            rows.append((f"`{key}`", "" if inner else _value(shipped[key]), comment or _allowed(own)))
-            for name, child in (inner or {}).items():
-                # an inner key is told of where it is named in the comment of its group
-                said = _inner(text, key, name) or ("" if name in comment else _allowed(child))
-                rows.append((f"`.{name}`", _value(shipped[key][name]), said))
-        parts.append(_table(("key", "shipped", "meaning"), rows))
+        for keys, comment in groups:
+            rows.append((", ".join(_shipped(key, shipped) for key in keys), comment or _allowed(schema[keys[0]])))
+            if len(keys) == 1 and (inner := _inner(text, keys[0])):
+                own, values = schema[keys[0]]["properties"], shipped[keys[0]]
+                rows[-1] = (f"`{keys[0]}`", comment)
+                for names, said in inner:
+                    cell = ", ".join(f"`.{name}: {_flow(values[name])}`" for name in names)
+                    rows.append((cell, said or _allowed(own[names[0]])))
+        parts.append(_table(("key", "meaning"), rows))
     return "".join(parts)
 
 
+def _shipped(key: str, shipped: dict) -> str:
+    return f"`{key}: {_flow(shipped[key])}`"
+
+
 def _sections(text: str) -> list:
-    """[(title, [(key, comment)])] of config.yaml, by its ruled comments."""
-    found, comment = [], []
-    for line in text.splitlines():
-        rule = re.fullmatch(r"# --- (.+?) -+", line)
-        key = re.match(r"(\w+):", line)
-        if rule:
-            found.append((rule[1], []))
-            comment = []
-        elif line.startswith("#"):
-            comment.append(line.removeprefix("#").strip())
-        elif key:
-            found[-1][1].append((key[1], " ".join(comment)))
-            comment = []
-        elif not line:
-            comment = []
+    """[(title, [(keys, comment)])] of config.yaml, by its ruled comments: the keys that follow one comment."""
+    found: list = []
+    for block in re.split(r"^(?=# --- )", text, flags=re.M)[1:]:
+        title = re.match(r"# --- (.+?) -+\n", block)
+        found.append((title[1], _explained(block[title.end() :], "")))
     return found
 
 
-def _inner(text: str, key: str, name: str) -> str:
-    """The comment above an indented key."""
-    block = re.search(rf"^{key}:[ ]*(?:#.*)?\n((?:[ ]+.*\n|\n)*)", text, re.M)
-    comment = []
-    for line in block[1].splitlines() if block else ():
-        if re.match(rf"  {name}:", line):
-            return " ".join(comment)
-        if line.startswith("  #"):
-            comment.append(line.strip().removeprefix("#").strip())
-        else:
-            comment = []
-    return ""
+def _explained(text: str, indent: str) -> list:
+    """[(keys, the comment above them)] of the lines with that indent; a blank line ends what a comment is about."""
+    found, comment, keys = [], [], None
+    for line in text.splitlines():
+        key = re.match(rf"{indent}(\w+):", line)
+        if line.startswith(f"{indent}#"):
+            comment = [*comment, line.strip().removeprefix("#").strip()] if keys is None else [line.strip("# ")]
+            keys = None
+        elif key and keys is not None:
+            keys.append(key[1])
+        elif key:
+            keys = [key[1]]
+            found.append((keys, " ".join(comment)))
+        elif not line:
+            comment, keys = [], None
+    return found
+
+
+def _inner(text: str, key: str) -> list:
+    """The same of the keys that stand below one, each on a line of its own and one of them with a comment."""
+    block = re.search(rf"^{key}:\n((?: +.*\n|\n)*)", text, re.M)
+    return _explained(block[1], "  ") if block and re.search(r"^  #", block[1], re.M) else []
 
 
 def _allowed(schema: dict) -> str:
@@ -157,14 +162,13 @@ def commands() -> str:
             parts.append(f"\n## {name}\n\n{_cell(help_ if help_.endswith('?') else help_ + '.')}")
             parts.append(f" {_epilog(epilog)}\n" if epilog else "\n")
             parts.append(_list([row for row in rows[name] if row not in shared]))
-            also = ", ".join(
-                f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in shared if row in rows[name]
-            )
-            parts.append(f"\n[Shared]({_anchor(title)}): {also}.\n" if also else "")
+            own = [row for row in shared if row in rows[name]]
+            also = ", ".join(f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in own)
+            which = f"All [shared]({_anchor(title)})" if own == shared else f"[Shared]({_anchor(title)}): {also}"
+            parts.append(f"\n{which}.\n" if own else "")
         parts.append(f"\n## {title}\n{_list(shared)}" if shared else "")
-    parts.append("\n## Called by rules\n\n")
-    rules = [(f"`{name}`", command.help) for name, command in every.items() if name not in found]
-    parts.append(_table(("command", "what it does"), rules))
+    rules = ", ".join(f"`{name}`" for name in every if name not in found)
+    parts.append(f"\n## Called by rules\n\n`--help` says what they do: {rules}.\n")
     return "".join(parts)
 
 
@@ -216,7 +220,7 @@ def records() -> str:
     parts = [
         "\n## Records\n\nOne JSON file a measurement, in raw units: us, mJ, mW, MHz, s, C. A file that breaks one of "
         "these rules, or belongs to another setup, is refused with its name. A field with `?` may be missing; one "
-        "without words is a text.\n"
+        "without words is a text; those with > or >= are numbers.\n"
     ]
     kinds = (
         (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
@@ -232,11 +236,17 @@ def records() -> str:
     return "".join(parts)
 
 
+# what a number must be, in fewer words
+_NUMBERS = {"a positive number": "> 0", "a whole number": "whole", "a number >= 0": ">= 0"}
+
+
 def _groups(kind: object) -> list[tuple[str, str]]:
     """A row a group of fields: (its path, its fields with what each must be). The points of a comparison are points."""
     rows: dict[str, list[str]] = {}
     for path, must in _fields(kind):
         group, _, name = path.rpartition(".")
+        for long, short in _NUMBERS.items():
+            must = must.replace(long, short)
         if not group.startswith("comparisons[].points[]"):
             rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must not in ("a text", "") else ""))
     return [(f"`{group}`" if group else "", ", ".join(fields).replace(") (", ", ")) for group, fields in rows.items()]

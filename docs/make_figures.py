@@ -412,19 +412,23 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """All claims: the paper's value, ours, the verdict, and why where it does not hold."""
-    rows = []
-    for row in _rows("claims", "number").values():
-        cells = [row[name] for name in ("number", "claim", "paper", "ours", "verdict", "why")]
-        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in cells))
-    return _markdown(("", "claim", "the paper", "here, in brackets the rule", "verdict", "why"), *rows)
-
-
-def _seeds() -> str:
-    """In how many studies with other noise each claim holds, today's board beside the one of before."""
+    """All claims: the paper's value, ours, the verdict here and in studies with other noise, and the cause where one
+    differs. Of what holds the first number will do; all, and which breaks its rule, are in the study's table."""
     from experiments.calibration import claims
 
-    return claims.summary(claims.read(claims.RESULT))
+    drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
+    rows, told = [], {"": ""}  # cause -> how it is told again
+    for row in _rows("claims", "number").values():
+        cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
+        why = told.get(cause, cause)
+        told.setdefault(cause, f"as {row['number']}")
+        held = claims.counted([study[row["number"]] for study in drawn])
+        judged = [part for part in row["ours"].split("; ") if part.endswith(")")] or [row["ours"]]
+        ours = "; ".join(judged[:1] if row["verdict"] == "holds" else judged)
+        cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), ours, row["verdict"]]
+        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in (*cells, held, why)))
+    head = ("", "claim", "the paper", "here, in brackets the rule", "verdict", f"holds, of {len(drawn)} draws", "why")
+    return _markdown(head, *rows)
 
 
 def _ways() -> str:
@@ -442,27 +446,14 @@ def _ways() -> str:
     return _markdown(head, *((name, *cells) for name, cells in lines.items()))
 
 
-def _scatter() -> str:
-    """The same over the scatter of a point."""
-    rows = [row for row in _read(RESULTS / "board_ways.csv") if row["hunting_mhz"] == "60"]
-    scatters = sorted({(row["governed"], row["locked"]) for row in rows}, key=lambda each: (float(each[1]), each[0]))
-    lines = []
-    for pj in ("0.75", "0.9"):
-        of = {(row["governed"], row["locked"]): row for row in rows if float(row["tensor_pj"]) == float(pj)}
-        lines.append(
-            (f"{pj} pJ", *(f"{_percent(of[each]['true'])} at {_percent(of[each]['time'])}" for each in scatters))
-        )
-    return _markdown(("tensor energy", *(f"{one} / {other} %" for one, other in scatters)), *lines)
-
-
 def _read(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "reproduce.md": {"answer": _answer, "headline": _headlines, "seeds": _seeds, "claims": _claims},
-    "defaults.md": {"ways": _ways, "scatter": _scatter},
+    "reproduce.md": {"answer": _answer, "headline": _headlines, "claims": _claims},
+    "simulated-gpu.md": {"ways": _ways},
 }
 
 

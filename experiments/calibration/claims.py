@@ -112,7 +112,7 @@ def summary(rows: list[dict[str, str]]) -> str:
     lines.append("|---" * (1 + len(of)) + "|")
     for number in CLAIMS:
         letters = [[row[number] for row in own] for own in of.values()]
-        cells = [_counted(each) for each in letters]
+        cells = [counted(each) for each in letters]
         lines.append(f"| {number} | {' | '.join(cells)} |")
     held = [[sum(row[number] == "h" for number in CLAIMS) for row in own] for own in of.values()]
     lines.append(f"| **hold, mean (least to most)** | {' | '.join(map(_spread, held))} |")
@@ -122,7 +122,8 @@ def summary(rows: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _counted(letters: list[str]) -> str:
+def counted(letters: list[str]) -> str:
+    """How often a claim holds, of the letters of its verdicts."""
     if set(letters) == {"n"}:
         return "not testable"
     held = letters.count("h")

@@ -416,7 +416,7 @@ def main() -> None:
     )
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"{path}: {LICENCE}, anonymised; look into it, then send it as docs/contribute.md says", file=sys.stderr)
+    print(f"{path}: {LICENCE}, anonymised; look into it, then send it as docs/tables.md says", file=sys.stderr)
 
 
 if __name__ == "__main__":

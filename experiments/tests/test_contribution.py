@@ -312,7 +312,7 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
     for message, texts in cases.items():
         with pytest.raises(InputError, match=message) as refused:
             read(packed(tmp_path / "bad.tar.gz", texts))
-        assert "docs/contribute.md" in str(refused.value) and "\n" not in str(refused.value)
+        assert "docs/tables.md" in str(refused.value) and "\n" not in str(refused.value)
     for names in ({"profile.csv": "../../profile.csv"}, {"profile.csv": "x/evil.sh"}):
         with pytest.raises(InputError, match=r"expected contribution\.json, profile\.csv, latency\.json alone"):
             read(packed(tmp_path / "bad.tar.gz", good, names))

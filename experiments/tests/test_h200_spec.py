@@ -102,7 +102,7 @@ def test_two_probes_of_memory_halve_the_error_of_energy_on_another_board(root):
     assert gpu_prediction.mape(own.energy) < 0.55 * gpu_prediction.mape(plain.energy)
     assert gpu_prediction.mape(own.time) < gpu_prediction.mape(plain.time)
     said = ", ".join(f"{name} {gpu_prediction.mape(off):.1f} %" for name, off in own._asdict().items())
-    page = (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
+    page = (root / "docs/gpu-model.md").read_text(encoding="utf-8")
     assert said in page and f"{found['energy_pj']['dram_byte']:g} pJ" in page
 
 
@@ -121,12 +121,12 @@ def test_the_figure_of_predictions_shows_every_kernels_error_by_family(cut_off):
 
 
 def test_the_documented_errors_by_family_are_those_of_the_result_files(root):
-    assert gpu_prediction.comparison() in (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
+    assert gpu_prediction.comparison() in (root / "docs/gpu-model.md").read_text(encoding="utf-8")
 
 
 @BOARDS
 def test_the_documented_summary_is_that_of_the_result_files(root, board):
-    page = (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
+    page = (root / "docs/gpu-model.md").read_text(encoding="utf-8")
     for name, values in gpu_prediction.errors(gpu_prediction.read(gpu_prediction.result(board)))._asdict().items():
         assert f"{name} {gpu_prediction.mape(values):.1f} % (goal {gpu_prediction.GOALS[board][name]:g} %" in page
 

@@ -1,4 +1,4 @@
-"""The worked example of docs/own-kernel.md: its patch applies, its page shows it, and the study has one kernel more."""
+"""The worked example of docs/extend.md: its patch applies, its page shows it, and the study has one kernel more."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 from shell_commands import ROOT
 
 PATCH = ROOT / "docs/examples/dropout.patch"
-PAGE = ROOT / "docs/own-kernel.md"
+PAGE = ROOT / "docs/extend.md"
 # in the patched library: the setup, a sweep of three pairs in one process, a choice
 STUDY = """
 import json

@@ -66,7 +66,7 @@ def test_devices_says_what_works_here_and_what_to_ask_for(lab, kind):
 
 
 def test_the_lines_for_sudoers_in_the_docs_are_those_that_it_prints(root):
-    block = re.search(r"```sudoers\n(.*?)```", (root / "docs/clocks-without-root.md").read_text(), re.S)[1]
+    block = re.search(r"```sudoers\n(.*?)```", (root / "docs/cluster.md").read_text(), re.S)[1]
     said = (FOLDER / "dcgm-host.txt").read_text()
     assert all(line in said for line in block.splitlines())
 

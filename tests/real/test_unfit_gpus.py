@@ -16,7 +16,7 @@ def test_permission_denied_names_call_gpu_user_and_every_remedy(lab):
     made = lab(deny=1)
     made.refused(
         *("nvmlDeviceSetMemoryLockedClocks", made.boards.uuid, f"user {os.geteuid()}", "--cap-add=SYS_ADMIN"),
-        *("root", "Slurm", "clocks: external", "clocks: auto-only", "docs/clocks-without-root.md"),
+        *("root", "Slurm", "clocks: external", "clocks: auto-only", "docs/cluster.md"),
     )
     assert untouched(made) and made.boards.get("sets") == "0"
 

@@ -138,7 +138,7 @@ def _demo_of_step(options: Namespace, folder: Path) -> Path:
 
 def add_import_table(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs import measurements.csv -o profile.parquet"
-    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or a contribution (docs/contribute.md)")
+    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or a contribution (docs/tables.md)")
     parser.add_argument("--name", help="name of the GPU's results (default: the file's stem)")
     parser.add_argument("--settings", nargs="*", default=(), metavar="COLUMN", help="further setting columns")
     parser.add_argument("--reference", help="the baseline if no row is marked: CORE,MEM or highest")
@@ -197,12 +197,12 @@ def add_choose(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="default: waste")
     parser.add_argument(
-        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
+        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown, of waste only (default: 0)"
     )
     parser.add_argument(
         "--frontier",
         action="store_true",
-        help="instead of a schedule: least energy at every tolerated slowdown, kernel level, scopes local and global",
+        help="instead: least energy at every tolerated slowdown, kernel level",
     )
     parser.add_argument(
         "--weights",
@@ -218,28 +218,27 @@ def add_choose(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--walk",
         metavar="SEARCH.json",
-        help="global waste: the schedule that this search's walk has shown to keep the limit (default: the optimum of "
-        "the profile as it is)",
+        help="the schedule that this walk has shown to keep the limit (default: the profile's optimum)",
     )
     sequence = parser.add_argument_group(
-        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/switching.md"
+        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/deploy.md"
     )
     sequence.add_argument(
         "--sequence",
         metavar="ORDER",
-        help="order of the launches: `profile`, or a JSON file with a list of kernel ids; makes an iteration schedule",
+        help="an iteration schedule: order of launches, `profile` or a JSON list of kernel ids",
     )
     sequence.add_argument(
         "--switch-latency",
         type=_seconds_or_file,
         metavar="S",
-        help="seconds from a request to its effect; or a file of kernel-dvfs latency, which has jitter and stalls too",
+        help="from a request to its effect; or a file of kernel-dvfs latency, with jitter and stalls",
     )
     sequence.add_argument(
         "--switch-jitter",
         type=SHARE,
         metavar="SHARE",
-        help="share of the latency by which a change may take effect early or late (default: 0)",
+        help="of the latency, early or late (default: 0)",
     )
     sequence.add_argument(
         "--switch-behaviour", **one_of(("lag", "ahead")), help="what launches do meanwhile (default: ahead)"

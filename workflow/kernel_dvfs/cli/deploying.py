@@ -41,7 +41,7 @@ def add_apply(parser: ArgumentParser) -> None:
         help="a schedule of kernel-dvfs choose: one pair for all, or with --pass-level one for each pass",
     )
     parser.add_argument(
-        "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/playing.md)"
+        "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/deploy.md)"
     )
     parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
     parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")

@@ -119,7 +119,7 @@ def _of_study(estimate: Estimate) -> Iterator[str]:
 
 
 def _of_locking(locking: Advice) -> Iterator[str]:
-    yield "ways to lock clocks here (docs/clocks-without-root.md):"
+    yield "ways to lock clocks here (docs/cluster.md):"
     for way in locking.ways:
         limits = f"; {way.limits}" if way.limits else ""
         yield (
@@ -272,20 +272,18 @@ def add_reset(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
     which.add_argument("--all", action="store_true", help="every GPU")
-    parser.add_argument(
-        "--stale", action="store_true", help="only GPUs on which a killed run has left a lease (default: of all GPUs)"
-    )
+    parser.add_argument("--stale", action="store_true", help="only GPUs on which a killed run has left a lease")
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="with --stale: look again every second; start it outside of the jobs that it watches",
+        help="with --stale: look again every second, outside of the jobs",
     )
     parser.add_argument("--force", action="store_true", help="even if another run holds the GPU")
     parser.add_argument(
         "--after-job",
         action="store_true",
-        help="with --all, when a job is over: each GPU that Slurm gave it ($SLURM_JOB_GPUS; all where Slurm runs no "
-        "job here), whatever the job has left in the place of its leases",
+        help="with --all, when a job is over: each GPU that Slurm gave it ($SLURM_JOB_GPUS; all without Slurm), "
+        "whatever leases are left",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(

@@ -150,7 +150,7 @@ def _check_roots_own(path: str) -> None:
     if not is_roots_own(path):
         raise InputError(
             f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
-            "root may write (docs/clocks-without-root.md says how)"
+            "root may write (docs/cluster.md says how)"
         )
 
 

@@ -41,7 +41,7 @@ SCHEMA = "kernel-dvfs/contribution/1"
 LICENCE = "CC-BY-4.0"
 ABOUT, PROFILE, LATENCY = "contribution.json", "profile.csv", "latency.json"
 MEMBERS = (ABOUT, PROFILE, LATENCY)
-_REMEDY = "get it again, or ask who made it (docs/contribute.md says how)"
+_REMEDY = "get it again, or ask who made it (docs/tables.md says how)"
 ENDINGS = (".tar.gz", ".tgz")
 _LARGEST_BYTE = 256 << 20  # of an archive, unpacked
 
@@ -113,7 +113,7 @@ def read(path: AnyPath) -> Contribution:
     try:
         about = parse_json(texts[ABOUT])
     except KeyError:
-        raise InputError(f"{path}: no {ABOUT} in it; docs/contribute.md says how such an archive is made") from None
+        raise InputError(f"{path}: no {ABOUT} in it; docs/tables.md says how such an archive is made") from None
     except ValueError as error:
         raise InputError(f"{path}: {ABOUT}: {error}; {_REMEDY}") from None
     fault = about_fault(about) or _files_fault(about["files"], texts)

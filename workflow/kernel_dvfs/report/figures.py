@@ -582,7 +582,7 @@ def headline_map(results: Results) -> p9.ggplot:
             fill="change of energy, %\n(negative: saved)",
             caption=f"Strict: no time lost. Contours: every {_CONTOUR_PERCENT:g} points; the paper's "
             f"{PAPER_PERCENT:g} %: {reached}.\nThe default is where readings of other boards put it, and not the "
-            "paper's saving (docs/defaults.md).\nTruth of the model without noise, exact choice.",
+            "paper's saving (docs/simulated-gpu.md).\nTruth of the model without noise, exact choice.",
         )
         + style.theme(2.9, style.WIDE)
         + p9.theme(legend_key_width=110, legend_key_height=7)

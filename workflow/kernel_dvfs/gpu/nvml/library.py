@@ -24,7 +24,7 @@ _LONGEST = 300  # characters of what another program said
 
 PERMISSION_REMEDY = (
     "run as root, or in a container started with --cap-add=SYS_ADMIN; or ask your administrator for another way to set "
-    "them (kernel-dvfs devices says which and what to ask; docs/clocks-without-root.md); or have Slurm set them with "
+    "them (kernel-dvfs devices says which and what to ask; docs/cluster.md); or have Slurm set them with "
     "clocks: external; or measure at auto alone with clocks: auto-only"
 )
 NO_DRIVER_REMEDY = (
