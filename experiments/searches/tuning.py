@@ -17,6 +17,10 @@ truth, and spends all minutes on showing the one pair with the highest saving ti
 simulated.
 
     python experiments/searches/tuning.py --seeds 50 -o tuning.json
+
+With --third the table says, instead, what a power limit could add to a clock pair at best: by the simulated truth, the
+least energy of all pairs, of all power limits alone, and of each pair under each power limit that binds it, in steps of
+5 W. No way that has to measure can gain more.
 """
 
 from __future__ import annotations
@@ -250,6 +254,34 @@ def study(
     return row
 
 
+_LIMIT_STEP_W = 5
+
+
+def third(loads: list[Load], slack: float) -> dict[str, Any]:
+    """What a power limit could add to a clock pair, in points of auto's energy; of all loads, by their truths."""
+    spec = loads[0].spec
+    cap_w = int(spec["governor"]["cap_w"])
+    limits_w = range(cap_w, cap_w // 2, -_LIMIT_STEP_W)
+    gains, alone = [], []
+    for load in loads:
+        pairs = [BASELINE, *Candidates(spec["clocks"], spec, load.auto_core_mhz).pairs]
+
+        def least(settings: list[Setting], load: Load = load) -> float:
+            return min(energy for time, energy in map(load.change, settings) if time <= slack / 100 + _OVER_TOLERANCE)
+
+        by_pair = [Setting(pair) for pair in pairs]
+        bound = [Setting(pair, cap) for pair in pairs for cap in limits_w if cap < load.truth(Setting(pair))[1]]
+        best = least(by_pair)
+        alone.append(100 * (best - least([Setting(BASELINE), *(each for each in bound if each.pair == BASELINE)])))
+        gains.append(100 * (best - least([*by_pair, *bound])))
+    return {
+        "slack_percent": slack,
+        "seeds": len(loads),
+        "pair_and_limit_over_pair_points": {"mean": statistics.mean(gains), "most": max(gains)},
+        "limit_alone_over_pair_points": {"mean": statistics.mean(alone), "most": max(alone)},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="h200_sxm")
@@ -258,13 +290,24 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--scatter", type=float, nargs="+", default=[1.0, 10.0], help="of a step, percent")
     parser.add_argument("--slack", type=float, nargs="+", default=[0.0, 1.0, 3.0], help="limits, percent")
+    parser.add_argument("--third", action="store_true", help="what a power limit could add, by the truth")
     parser.add_argument("--say", action="store_true", help="print what tune says, too")
     parser.add_argument("-o", "--output", metavar="T.json")
     options = parser.parse_args()
     spec = gpu_spec.resolve(options.gpu)
     loads = [Load(spec, options.first_seed + seed) for seed in range(options.seeds)]
-    rows = []
-    for scatter in options.scatter:
+    rows: list[dict[str, Any]] = []
+    if options.third:
+        for slack in options.slack:
+            rows.append(row := third(loads, slack))
+            both, alone = row["pair_and_limit_over_pair_points"], row["limit_alone_over_pair_points"]
+            print(
+                f"simulated {options.gpu}, limit {slack:g} %: the best pair under the best power limit saves "
+                f"{both['mean']:.3f} points more than the best pair (at most {both['most']:.3f}), the best power limit "
+                f"alone {alone['mean']:+.2f} ({alone['most']:+.2f})",
+                flush=True,
+            )
+    for scatter in [] if options.third else options.scatter:
         for slack in options.slack:
             rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
             told = "; ".join(
