@@ -20,7 +20,8 @@ simulated.
 
 With --third the table says, instead, what a power limit could add to a clock pair at best: by the simulated truth, the
 least energy of all pairs, of all power limits alone, and of each pair under each power limit that binds it, in steps of
-5 W. No way that has to measure can gain more.
+5 W. No way that has to measure can gain more. Below each line, what tune's own procedure keeps within the minutes,
+from clock pairs alone and from clock pairs and power limits.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from typing import Any, NamedTuple, cast
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices
 
+import numpy as np
+
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.tune import Ended, Session, Steps
-from kernel_dvfs.deploy.tuning import OVER, Block, Candidates
+from kernel_dvfs.deploy.tuning import OVER, Block, Candidates, Procedure
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, parse
@@ -255,6 +258,68 @@ def study(
 
 
 _LIMIT_STEP_W = 5
+_LIMIT_SD = 0.005  # of time, and of energy, that the clock which stands for a power limit leaves open
+
+
+class WithLimits:
+    """What a procedure chooses from: clock pairs, and power limits at which a board that hunts under its limit runs.
+
+    Before anything is measured a limit is taken for the core clock that would draw it, if half of the power goes with
+    V^2 f as `Candidates` has it.
+    """
+
+    def __init__(self, spec: dict[str, Any], load: Load) -> None:
+        pairs = Candidates(spec["clocks"], spec, load.auto_core_mhz)
+        alone = [at for at, pair in enumerate(pairs.pairs) if pair[1] == BASELINE[1]][::-1]
+        core = np.array([float(pairs.pairs[at][0]) / load.auto_core_mhz for at in alone])
+        rise = spec["core"]["v_over_v0"]
+        volt = np.interp(core * load.auto_core_mhz, [mhz for mhz, _ in rise], [each for _, each in rise])
+        power = 1 + 0.5 * ((volt / volt[-1]) ** 2 * core - 1)
+        auto_w = load.truth(Setting(BASELINE))[1]  # seen at auto, before anything is tried
+        limits_w = [w for w in range(int(auto_w) - 1, int(0.8 * auto_w), -_LIMIT_STEP_W) if w > power[0] * auto_w]
+        stands = np.zeros((len(limits_w), len(pairs.pairs)))
+        for row, watts in enumerate(limits_w):
+            above = min(int(np.searchsorted(power, watts / auto_w)), len(alone) - 1)
+            share = np.clip((watts / auto_w - power[above - 1]) / (power[above] - power[above - 1]), 0, 1)
+            stands[row, alone[above - 1]], stands[row, alone[above]] = 1 - share, share
+        self.pairs: list[Any] = [*pairs.pairs, *(Setting(BASELINE, watts) for watts in limits_w)]
+        self.place = {setting: at for at, setting in enumerate(self.pairs)}
+        all_of = np.vstack([np.eye(len(pairs.pairs)), stands])
+        apart = np.subtract.outer(np.log(limits_w), np.log(limits_w)) / 0.05
+        rest = np.zeros((len(self.pairs),) * 2)
+        rest[len(pairs.pairs) :, len(pairs.pairs) :] = _LIMIT_SD**2 * np.exp(-0.5 * apart**2)
+        self.time_mean, self.energy_mean = all_of @ pairs.time_mean, all_of @ pairs.energy_mean
+        self.time_cov = all_of @ pairs.time_cov @ all_of.T + rest
+        self.energy_cov = all_of @ pairs.energy_cov @ all_of.T + rest
+
+
+def followed(training: Training, board: Any, slack: float, seed: int, minutes: float) -> Setting:
+    """What tune's procedure keeps, of whatever board offers."""
+    procedure, used_s = Procedure(board, slack, seed), 0.0
+    while procedure.phase != "keep":
+        own = procedure.pair
+        block = training.window(own if isinstance(own, Setting) else Setting(own), BLOCK_S)
+        used_s += block.time_s + LOST_S
+        procedure.add(block, used_s / (60 * minutes))
+    return procedure.kept if isinstance(procedure.kept, Setting) else Setting(procedure.kept)
+
+
+def tried(loads: list[Load], scatter: float, slack: float, minutes: float) -> dict[str, Any]:
+    """What tune's procedure keeps of clock pairs, and of pairs and power limits: points saved, over the limit."""
+    row: dict[str, Any] = {"scatter_percent": 100 * scatter, "slack_percent": slack, "seeds": len(loads)}
+    spec = loads[0].spec
+    for name in ("pairs", "pairs and limits"):
+        found = []
+        for load in loads:
+            alone = Candidates(spec["clocks"], spec, load.auto_core_mhz)
+            board = alone if name == "pairs" else WithLimits(spec, load)
+            found.append(load.change(followed(Training(load, scatter, minutes), board, slack, load.seed, minutes)))
+        over = [time > slack / 100 + _OVER_TOLERANCE for time, _ in found]
+        row[name] = {
+            "saved_points": -100 * statistics.mean(energy for _, energy in found),
+            "over_limit": statistics.mean(over),
+        }
+    return row
 
 
 def third(loads: list[Load], slack: float) -> dict[str, Any]:
@@ -307,6 +372,13 @@ def main() -> None:
                 f"alone {alone['mean']:+.2f} ({alone['most']:+.2f})",
                 flush=True,
             )
+            for scatter in options.scatter:
+                rows.append(row := tried(loads, scatter / 100, slack, options.minutes))
+                told = "; ".join(
+                    f"{name}: {row[name]['saved_points']:.2f} points, over in {100 * row[name]['over_limit']:.0f} %"
+                    for name in ("pairs", "pairs and limits")
+                )
+                print(f"  tune's procedure, scatter {scatter:g} %: {told}", flush=True)
     for scatter in [] if options.third else options.scatter:
         for slack in options.slack:
             rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
