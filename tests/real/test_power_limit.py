@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernel_dvfs.gpu import broker
+from tests.real.test_broker import kill_all_of
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
 DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
@@ -179,3 +180,14 @@ def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_with
     for mw in (400_000, True, "400000", None):
         broker._do(client, guard, {"do": "limit", "domain": "power", "mw": mw}, "GPU-1", True)
     assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == [2, 2, 2]
+
+
+def test_a_broker_killed_with_its_children_brings_it_back_when_it_starts_again(limited):
+    made = limited("broker", "--allow-power", str(os.getuid()))
+    process, _ = started(made, "time.sleep(60)", "broker")
+    kill_all_of(made, made.daemons[0])
+    process.kill()
+    process.communicate(timeout=30)
+    assert limit_mw(made) == 423_000
+    made.offer("broker")
+    assert made.comes_to(lambda: limit_mw(made) == ADMINS_MW and made.boards.locks == ("none", "none"))
