@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from test_broker import kill_all_of
 
 from kernel_dvfs.gpu import broker
-from tests.real.test_broker import kill_all_of
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
 DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
