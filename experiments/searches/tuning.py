@@ -17,6 +17,12 @@ truth, and spends all minutes on showing the one pair with the highest saving ti
 simulated.
 
     python experiments/searches/tuning.py --seeds 50 -o tuning.json
+
+With --third the table says, instead, what a power limit could add to a clock pair at best: by the simulated truth, the
+least energy of all pairs, of all power limits alone, and of each pair under each power limit that binds it, in steps of
+5 W. No way that has to measure can gain more. Below each line, what tune's own procedure keeps within the minutes,
+from clock pairs alone and from clock pairs and power limits. With --by-model: what tune would keep if it did not show
+its pair in fresh rounds, and believed the physics and smoothness that lead its race instead.
 """
 
 from __future__ import annotations
@@ -34,9 +40,11 @@ from typing import Any, NamedTuple, cast
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices
 
+import numpy as np
+
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.tune import Ended, Session, Steps
-from kernel_dvfs.deploy.tuning import OVER, Block, Candidates
+from kernel_dvfs.deploy.tuning import OVER, Block, Candidates, Procedure
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, parse
@@ -250,6 +258,135 @@ def study(
     return row
 
 
+_LIMIT_STEP_W = 5
+_LIMIT_SD = 0.005  # of time, and of energy, that the clock which stands for a power limit leaves open
+
+
+class WithLimits:
+    """What a procedure chooses from: clock pairs, and power limits at which a board that hunts under its limit runs.
+
+    Before anything is measured a limit is taken for the core clock that would draw it, if half of the power goes with
+    V^2 f as `Candidates` has it.
+    """
+
+    def __init__(self, spec: dict[str, Any], load: Load) -> None:
+        pairs = Candidates(spec["clocks"], spec, load.auto_core_mhz)
+        alone = [at for at, pair in enumerate(pairs.pairs) if pair[1] == BASELINE[1]][::-1]
+        core = np.array([float(pairs.pairs[at][0]) / load.auto_core_mhz for at in alone])
+        rise = spec["core"]["v_over_v0"]
+        volt = np.interp(core * load.auto_core_mhz, [mhz for mhz, _ in rise], [each for _, each in rise])
+        power = 1 + 0.5 * ((volt / volt[-1]) ** 2 * core - 1)
+        auto_w = load.truth(Setting(BASELINE))[1]  # seen at auto, before anything is tried
+        limits_w = [w for w in range(int(auto_w) - 1, int(0.8 * auto_w), -_LIMIT_STEP_W) if w > power[0] * auto_w]
+        stands = np.zeros((len(limits_w), len(pairs.pairs)))
+        for row, watts in enumerate(limits_w):
+            above = min(int(np.searchsorted(power, watts / auto_w)), len(alone) - 1)
+            share = np.clip((watts / auto_w - power[above - 1]) / (power[above] - power[above - 1]), 0, 1)
+            stands[row, alone[above - 1]], stands[row, alone[above]] = 1 - share, share
+        self.pairs: list[Any] = [*pairs.pairs, *(Setting(BASELINE, watts) for watts in limits_w)]
+        self.place = {setting: at for at, setting in enumerate(self.pairs)}
+        all_of = np.vstack([np.eye(len(pairs.pairs)), stands])
+        apart = np.subtract.outer(np.log(limits_w), np.log(limits_w)) / 0.05
+        rest = np.zeros((len(self.pairs),) * 2)
+        rest[len(pairs.pairs) :, len(pairs.pairs) :] = _LIMIT_SD**2 * np.exp(-0.5 * apart**2)
+        self.time_mean, self.energy_mean = all_of @ pairs.time_mean, all_of @ pairs.energy_mean
+        self.time_cov = all_of @ pairs.time_cov @ all_of.T + rest
+        self.energy_cov = all_of @ pairs.energy_cov @ all_of.T + rest
+
+
+def followed(training: Training, board: Any, slack: float, seed: int, minutes: float) -> Setting:
+    """What tune's procedure keeps, of whatever board offers."""
+    procedure, used_s = Procedure(board, slack, seed), 0.0
+    while procedure.phase != "keep":
+        own = procedure.pair
+        block = training.window(own if isinstance(own, Setting) else Setting(own), BLOCK_S)
+        used_s += block.time_s + LOST_S
+        procedure.add(block, used_s / (60 * minutes))
+    return procedure.kept if isinstance(procedure.kept, Setting) else Setting(procedure.kept)
+
+
+def by_model(training: Training, board: Candidates, slack: float, seed: int, minutes: float) -> Setting:
+    """What tune would keep if it raced all the minutes and believed its model: the pair of least expected energy whose
+    time and energy keep the limit, and save, with OVER by what the model knows then."""
+    procedure, used_s = Procedure(board, slack, seed), 0.0
+    while used_s < 60 * minutes:
+        block = training.window(Setting(procedure.pair), BLOCK_S)
+        used_s += block.time_s + LOST_S
+        procedure.add(block, 0.0)  # the race goes on
+    time, energy, time_cov, energy_cov = procedure.known()
+    sure = statistics.NormalDist().inv_cdf(1 - OVER)
+    longest, most = (
+        mean + sure * np.sqrt(np.maximum(np.diag(cov), 0)) for mean, cov in ((time, time_cov), (energy, energy_cov))
+    )
+    kept = np.where((longest <= slack / 100) & (most < 0), energy, 0.0)
+    at = int(np.argmin(kept))
+    return Setting(board.pairs[at] if kept[at] < 0 else BASELINE)
+
+
+def believed(loads: list[Load], scatter: float, slack: float, minutes: float) -> str:
+    """tune's procedure beside `by_model`, in words."""
+    spec = loads[0].spec
+    told = []
+    for name, way in (("shown in fresh rounds", followed), ("believed by the model", by_model)):
+        regrets, over = [], []
+        for load in loads:
+            board = Candidates(spec["clocks"], spec, load.auto_core_mhz)
+            truths = map(load.change, [Setting(BASELINE), *map(Setting, board.pairs)])
+            best = min(energy for time, energy in truths if time <= slack / 100 + _OVER_TOLERANCE)
+            time, energy = load.change(way(Training(load, scatter, minutes), board, slack, load.seed, minutes))
+            regrets.append(100 * (energy - best))
+            over.append(time > slack / 100 + _OVER_TOLERANCE)
+        near = statistics.mean(each <= 0.3 and not is_over for each, is_over in zip(regrets, over))
+        told.append(
+            f"{name}: {statistics.mean(regrets):+.2f} points from the best pair, within 0.3 in {100 * near:.0f} %, "
+            f"over in {100 * statistics.mean(over):.0f} %"
+        )
+    return "; ".join(told)
+
+
+def tried(loads: list[Load], scatter: float, slack: float, minutes: float) -> dict[str, Any]:
+    """What tune's procedure keeps of clock pairs, and of pairs and power limits: points saved, over the limit."""
+    row: dict[str, Any] = {"scatter_percent": 100 * scatter, "slack_percent": slack, "seeds": len(loads)}
+    spec = loads[0].spec
+    for name in ("pairs", "pairs and limits"):
+        found = []
+        for load in loads:
+            alone = Candidates(spec["clocks"], spec, load.auto_core_mhz)
+            board = alone if name == "pairs" else WithLimits(spec, load)
+            found.append(load.change(followed(Training(load, scatter, minutes), board, slack, load.seed, minutes)))
+        over = [time > slack / 100 + _OVER_TOLERANCE for time, _ in found]
+        row[name] = {
+            "saved_points": -100 * statistics.mean(energy for _, energy in found),
+            "over_limit": statistics.mean(over),
+        }
+    return row
+
+
+def third(loads: list[Load], slack: float) -> dict[str, Any]:
+    """What a power limit could add to a clock pair, in points of auto's energy; of all loads, by their truths."""
+    spec = loads[0].spec
+    cap_w = int(spec["governor"]["cap_w"])
+    limits_w = range(cap_w, cap_w // 2, -_LIMIT_STEP_W)
+    gains, alone = [], []
+    for load in loads:
+        pairs = [BASELINE, *Candidates(spec["clocks"], spec, load.auto_core_mhz).pairs]
+
+        def least(settings: list[Setting], load: Load = load) -> float:
+            return min(energy for time, energy in map(load.change, settings) if time <= slack / 100 + _OVER_TOLERANCE)
+
+        by_pair = [Setting(pair) for pair in pairs]
+        bound = [Setting(pair, cap) for pair in pairs for cap in limits_w if cap < load.truth(Setting(pair))[1]]
+        best = least(by_pair)
+        alone.append(100 * (best - least([Setting(BASELINE), *(each for each in bound if each.pair == BASELINE)])))
+        gains.append(100 * (best - least([*by_pair, *bound])))
+    return {
+        "slack_percent": slack,
+        "seeds": len(loads),
+        "pair_and_limit_over_pair_points": {"mean": statistics.mean(gains), "most": max(gains)},
+        "limit_alone_over_pair_points": {"mean": statistics.mean(alone), "most": max(alone)},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="h200_sxm")
@@ -258,13 +395,36 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--scatter", type=float, nargs="+", default=[1.0, 10.0], help="of a step, percent")
     parser.add_argument("--slack", type=float, nargs="+", default=[0.0, 1.0, 3.0], help="limits, percent")
+    parser.add_argument("--third", action="store_true", help="what a power limit could add, by the truth")
+    parser.add_argument("--by-model", action="store_true", help="what tune would keep if it believed its model")
     parser.add_argument("--say", action="store_true", help="print what tune says, too")
     parser.add_argument("-o", "--output", metavar="T.json")
     options = parser.parse_args()
     spec = gpu_spec.resolve(options.gpu)
     loads = [Load(spec, options.first_seed + seed) for seed in range(options.seeds)]
-    rows = []
-    for scatter in options.scatter:
+    rows: list[dict[str, Any]] = []
+    if options.third:
+        for slack in options.slack:
+            rows.append(row := third(loads, slack))
+            both, alone = row["pair_and_limit_over_pair_points"], row["limit_alone_over_pair_points"]
+            print(
+                f"simulated {options.gpu}, limit {slack:g} %: the best pair under the best power limit saves "
+                f"{both['mean']:.3f} points more than the best pair (at most {both['most']:.3f}), the best power limit "
+                f"alone {alone['mean']:+.2f} ({alone['most']:+.2f})",
+                flush=True,
+            )
+            for scatter in options.scatter:
+                rows.append(row := tried(loads, scatter / 100, slack, options.minutes))
+                told = "; ".join(
+                    f"{name}: {row[name]['saved_points']:.2f} points, over in {100 * row[name]['over_limit']:.0f} %"
+                    for name in ("pairs", "pairs and limits")
+                )
+                print(f"  tune's procedure, scatter {scatter:g} %: {told}", flush=True)
+    for scatter in options.scatter if options.by_model else []:
+        for slack in options.slack:
+            told = believed(loads, scatter / 100, slack, options.minutes)
+            print(f"simulated {options.gpu}, scatter {scatter:g} %, limit {slack:g} %: {told}", flush=True)
+    for scatter in [] if options.third or options.by_model else options.scatter:
         for slack in options.slack:
             rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
             told = "; ".join(

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,9 @@ from pathlib import Path
 import pytest
 
 from kernel_dvfs.deploy.progress import Counter, pattern_of
-from kernel_dvfs.deploy.tune import Ended, Paused, Silent, Steps
+from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
 DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
@@ -234,6 +236,32 @@ def test_a_way_that_cannot_lock_one_clock_alone_is_refused_before_the_command_ru
     assert process.returncode == 2 and not out and said.count("error: ") == 1 and "dcgm" in said
 
 
+# as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
+WITHOUT_RIGHT = """
+import sys
+from kernel_dvfs.gpu.setters import choice
+choice.may_set_clocks = lambda: (False, "user 1000 lacks CAP_SYS_ADMIN")
+from kernel_dvfs.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_where_only_slurm_sets_clocks_it_says_that_none_change_within_a_job_step(lab, dry_run):
+    made = lab()
+    made.offer("slurm")
+    made.more |= {"SLURM_JOB_ID": "42"}
+    words = ["tune", "--block", "1", *COUNT, *(["--dry-run"] if dry_run else []), "--"]
+    process = started(made, sys.executable, "-c", WITHOUT_RIGHT, *words, sys.executable, "-c", training(made, 3))
+    out, said = process.communicate(timeout=60)
+    if dry_run:
+        assert process.returncode == 0 and out.endswith("done\n"), said
+        return
+    assert process.returncode == 2 and not out and said.count("error: ") == 1, said
+    assert "srun --gpu-freq=CORE,memory=MEM" in said and "not within one" in said and "--dry-run" in said
+    assert made.boards.get("sets") == "0" and made.restored()
+
+
 def test_all_gpus_of_a_node_run_at_one_pair_and_the_step_is_the_slowest_ranks(lab):
     made = lab("h200,h200")
     made.boards.set(board=1, time="real", utilisation=0.5)
@@ -325,6 +353,58 @@ def test_numbers_that_are_printed_become_steps(told, counted):
 def test_what_finds_no_number_is_refused(progress):
     with pytest.raises(InputError, match="--progress"):
         pattern_of(progress)
+
+
+def kept_objects(does, times=1_000_000):
+    """How many more objects there are after so many calls than after a tenth of them."""
+    for number in range(times // 10):
+        does(number)
+    before = sys.getallocatedblocks()
+    for number in range(times // 10, times):
+        does(number)
+    return sys.getallocatedblocks() - before
+
+
+class _Counter:
+    """A GPU whose counter is gone, or moves once and no more."""
+
+    reads_only, pair, about = False, BASELINE, {"name": "a GPU"}
+
+    def __init__(self):
+        self.board = self
+
+    def energy_mj(self):
+        raise InputError("the GPU is lost")
+
+    def to_auto(self):
+        pass
+
+
+@pytest.mark.parametrize("state", ["asleep", "given up"])
+def test_a_million_steps_and_marks_leave_nothing_in_memory(state):
+    steps, said = Steps(), []
+    session = Session([_Counter()], steps, 1.0, 30, said.append)
+    thread = threading.Thread(target=session.run if state == "given up" else lambda: _asleep(steps), daemon=True)
+    thread.start()
+    while state == "given up" and thread.is_alive():
+        steps.step()
+        time.sleep(0.01)
+    assert state == "asleep" or "the GPU is lost" in said[0]
+
+    def one(number):
+        steps.step()
+        session.clocks.mark(("forward", "backward", f"step {number}")[number % 3])
+
+    told = steps.count
+    assert kept_objects(one) < 1000
+    assert steps.count == told + 1_000_000
+    steps.end()
+    thread.join()
+
+
+def _asleep(steps):
+    with suppress(Ended):
+        steps.sleep(3600)
 
 
 def test_steps_of_a_block_span_what_is_asked_for():

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.searches.tuning import Load, Setting, Training
+from experiments.searches.tuning import Load, Setting, Training, WithLimits, followed
 from kernel_dvfs.deploy.passes import Clocks
 from kernel_dvfs.deploy.tune import Ended, Session, Silent
 from kernel_dvfs.deploy.tuning import (
@@ -381,3 +381,20 @@ def test_where_no_step_is_told_tuning_ends_and_says_what_to_look_at():
     session.run()
     assert len(lines) == 1 and "no step was told for 1200 s; look at --progress" in lines[0]
     assert session.last_line() == "no steps were told: nothing was measured and nothing set"
+
+
+def test_power_limits_stand_between_clocks_and_the_procedure_keeps_one_within_the_limit():
+    spec = gpu_spec.resolve("h200_sxm")
+    load = Load(spec, 101)
+    board = WithLimits(spec, load)
+    limits = [setting for setting in board.pairs if isinstance(setting, Setting)]
+    assert limits and all(setting.cap_w < load.truth(Setting(BASELINE))[1] for setting in limits)
+    assert sorted(setting.cap_w for setting in limits)[::-1] == [setting.cap_w for setting in limits]
+    # a lower limit is expected to be slower, and to be about as slow as it is in truth
+    expected = [board.time_mean[board.place[setting]] for setting in limits]
+    assert expected == sorted(expected) and expected[0] > -0.005
+    assert expected[-1] == pytest.approx(load.change(limits[-1])[0], rel=0.6)
+    assert np.linalg.eigvalsh(board.time_cov).min() > -1e-9
+    kept = followed(Training(load, 0.01, 30), board, 3, 1, 30)
+    time, energy = load.change(kept)
+    assert time <= 0.03 and energy < -0.01

@@ -339,6 +339,7 @@ void request(Device *device, Domain *domain, Lock lock, const Delay *delay) {
 void unload_driver(Device *device) {
   const Domain none = {{0, 0}, {0, 0}, 0, 0, 0};
   device->core = device->mem = none;
+  device->limit_mw = device->profile.default_limit_mw;
   device->offset_mj = device->energy_mj;
   device->shown_mj = 0;
 }

@@ -172,6 +172,8 @@ int fakenvml_get(const char *path, unsigned index, const char *key, char *text, 
                (long long)(c->at_ns - c->asked_ns), (long long)c->stall_ns, (long long)c->ramp_ns);
     } else if (!strcmp(key, "changes"))
       snprintf(text, size, "%llu", (unsigned long long)d->change_count);
+    else if (!strcmp(key, "limit_mw"))
+      snprintf(text, size, "%u", d->limit_mw);
     else if (!strcmp(key, "sets"))
       snprintf(text, size, "%llu", (unsigned long long)d->sets);
     else if (!strcmp(key, "calls"))

@@ -21,6 +21,7 @@ enum {
   NO_DRIVER = 9,
 };
 enum { HANGS = -1 };  // a fault's code: the call never comes back
+enum { LOWEST_LIMIT_MW = 100000 };
 enum { GRAPHICS = 0, SM = 1, MEM = 2, VIDEO = 3 };
 
 static int initialised;
@@ -470,6 +471,20 @@ int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned *mw) {
   RETURN(OK);
 }
 
+// a real driver forgets it when it is unloaded, and takes nothing beyond its constraints
+int nvmlDeviceSetPowerManagementLimit(void *handle, unsigned mw) {
+  BEGIN(handle)
+  if (denied(device)) {
+    RETURN(NO_PERMISSION);
+  }
+  if (mw < LOWEST_LIMIT_MW || mw > device->profile.default_limit_mw) {
+    RETURN(INVALID);
+  }
+  device->limit_mw = mw;
+  spend(device, device->set_ns);
+  RETURN(OK);
+}
+
 int nvmlDeviceGetPowerManagementDefaultLimit(void *handle, unsigned *mw) {
   BEGIN(handle)
   *mw = device->profile.default_limit_mw;
@@ -478,7 +493,7 @@ int nvmlDeviceGetPowerManagementDefaultLimit(void *handle, unsigned *mw) {
 
 int nvmlDeviceGetPowerManagementLimitConstraints(void *handle, unsigned *low_mw, unsigned *high_mw) {
   BEGIN(handle)
-  *low_mw = 100000;
+  *low_mw = LOWEST_LIMIT_MW;
   *high_mw = device->profile.default_limit_mw;
   RETURN(OK);
 }

@@ -43,6 +43,12 @@ def add_apply(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/deploy.md)"
     )
+    parser.add_argument(
+        "--power-limit",
+        type=number(1, 10_000, "W"),
+        metavar="W",
+        help="a power limit, too, while the command runs; the one that was there comes back (root or the broker)",
+    )
     parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
     parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
     parser.add_argument(
@@ -96,10 +102,11 @@ def run_apply(options: Namespace) -> int:
     mode = "dry-run" if options.dry_run else "lock"
     with Guard(about["uuid"], after, mode, _apply_say, options.through) as guard:
         control = Control(guard, about, options.lock == EXACT, options.dry_run)
+        limit = "" if options.power_limit is None else f" under {options.power_limit:g} W"
         for name, own in wanted.items():
             control.check(own, options.schedule or f"--pair {' '.join(options.pair)}")
             if options.dry_run:
-                _apply_say(f"dry run: {name} would be asked for {label(own)}; nothing is set")
+                _apply_say(f"dry run: {name} would be asked for {label(own)}{limit}; nothing is set")
         check_board(guard.board, options.share, _apply_say)
         control.announce("a command at " + ", ".join(sorted({label(own) for own in wanted.values()})))
         locked = [own for own in wanted.values() if own != BASELINE]
@@ -107,9 +114,13 @@ def run_apply(options: Namespace) -> int:
             # the first set is the probe: where there is no permission, nothing is run at all
             control.ask(locked[0])
             control.to_auto()
+        limit_mw = None if options.power_limit is None else round(1000 * options.power_limit)
+        if limit_mw is not None and not options.dry_run:
+            guard.limit_power(limit_mw)
+            guard.limit_power(None)
         if not options.share:
             report["probe"] = _probed(about, after, options.dry_run)
-        code = _run_in_turn(options, guard, control, wanted, report)
+        code = _run_in_turn(options, guard, control, wanted, report, None if options.dry_run else limit_mw)
     if options.report:
         write_json(options.report, report)
     return code
@@ -151,7 +162,12 @@ def _probed(about: dict[str, Any], after: dict[str, list[int] | None], is_dry: b
 
 
 def _run_in_turn(
-    options: Namespace, guard: Guard, control: Control, wanted: Mapping[str, Pair], report: dict[str, Any]
+    options: Namespace,
+    guard: Guard,
+    control: Control,
+    wanted: Mapping[str, Pair],
+    report: dict[str, Any],
+    limit_mw: int | None,
 ) -> int:
     """Run the command at auto where that is asked for, then at its clocks. Returns its exit code; fills the report."""
     from dataclasses import asdict
@@ -166,6 +182,9 @@ def _run_in_turn(
         if base.code:
             _apply_say(f"the command failed at auto (exit code {base.code}); not run again")
             return base.code
+    if limit_mw is not None:
+        guard.limit_power(limit_mw)
+        report["power_limit_w"] = limit_mw / 1000
     if options.pass_level:
         name, ran = "by pass", _run_by_pass(options, guard, control, wanted, report)
     else:

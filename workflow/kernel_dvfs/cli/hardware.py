@@ -448,15 +448,17 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
 
 
 def _given_back(board: Board, setter: Setter, after: dict[str, list[int] | None]) -> str:
-    from kernel_dvfs.gpu.setters.setter import leave_as_configured
+    from kernel_dvfs.gpu.power import PowerLimit
 
-    was = board.sm_mhz(), board.mem_mhz()
-    leave_as_configured(setter, after)
+    was, was_mw = (board.sm_mhz(), board.mem_mhz()), board.power_management_limit_mw()
+    PowerLimit(board.uuid).leave(setter, after, board)
+    limit_mw = board.power_management_limit_mw()
     now = board.sm_mhz(), board.mem_mhz()
     left = " and ".join(f"{domain} locked to {mhz[0]} to {mhz[1]} MHz" for domain, mhz in after.items() if mhz)
+    power = "" if limit_mw is None or limit_mw == was_mw else f", power limit {limit_mw / 1000:g} W again"
     return (
-        f"GPU {board.uuid} ({board.name()}): both locks reset{f', then {left}' if left else ''}; core {was[0]} -> "
-        f"{now[0]} MHz, memory {was[1]} -> {now[1]} MHz now"
+        f"GPU {board.uuid} ({board.name()}): both locks reset{power}{f', then {left}' if left else ''}; core "
+        f"{was[0]} -> {now[0]} MHz, memory {was[1]} -> {now[1]} MHz now"
     )
 
 
@@ -482,6 +484,12 @@ def add_broker(parser: ArgumentParser) -> None:
         metavar="H",
         help="the longest that a client may have a GPU (168)",
     )
+    parser.add_argument(
+        "--allow-power",
+        default="",
+        metavar="USER,...",
+        help="of the users, those who may set a power limit, too (root)",
+    )
     parser.add_argument("--unit", action="store_true", help="print a systemd unit for these options instead")
 
 
@@ -498,10 +506,11 @@ def run_broker(options: Namespace) -> None:
         print(f"GPU {options.evict}: taken from {evict(options.evict)}; its clocks are free")
         return
     allow, after = broker.users(options.allow), parse_after(options.after)
+    power = broker.users(options.allow_power, "--allow-power")
     if options.unit:
-        print(broker.unit(options.allow, options.after, options.hours))
+        print(broker.unit(options.allow, options.after, options.hours, options.allow_power))
         return
-    broker.serve(allow, after, 3600 * options.hours)
+    broker.serve(allow, after, 3600 * options.hours, power)
 
 
 # --- build ----------------------------------------------------------------------------------------------------------

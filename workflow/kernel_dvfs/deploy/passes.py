@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.deploy.tuning import Setting
 
 LEAST_CHANGES = 10.0  # a pass takes so many times what a change of clocks does, or has no pair of its own
+_MOST_NAMES = 100  # a training that gives each step's passes new names must not fill the memory
 
 
 class Clocks:
@@ -50,8 +51,10 @@ class Clocks:
         now_s = self._now_s()
         with self._lock:
             if self._last:
-                in_all_s, times = self._took.get(self._last[0], (0.0, 0))
-                self._took[self._last[0]] = in_all_s + now_s - self._last[1], times + 1
+                last, since_s = self._last
+                if last in self._took or len(self._took) < _MOST_NAMES:
+                    in_all_s, times = self._took.get(last, (0.0, 0))
+                    self._took[last] = in_all_s + now_s - since_s, times + 1
             self._last = name, now_s
             is_first = name == self._first
             self._first = self._first or name

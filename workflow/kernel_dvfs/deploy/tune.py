@@ -28,6 +28,7 @@ from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.guard import ENDING_SIGNALS
+from kernel_dvfs.gpu.setters import choice
 from kernel_dvfs.gpu.setters.choice import AUTO
 
 if TYPE_CHECKING:
@@ -116,6 +117,12 @@ class Steps:
                     raise Paused if self._count else Silent
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
 
+    def forget(self) -> None:
+        """Nobody asks for steps any more: from here on they are counted only."""
+        with self._condition:
+            self._asleep = True
+            self._stamps.clear()
+
     def sleep(self, seconds: float) -> None:
         """Let the training run; steps are forgotten meanwhile. Raises Ended."""
         end_s = self.now_s() + seconds
@@ -178,6 +185,7 @@ class Session:
             self.surprise = "; ".join(lines(error)) or type(error).__name__
             self._say(f"clocks go back to auto: {self.surprise}; the training goes on")
         finally:
+            self._steps.forget()
             with suppress(InputError):  # a counter that is gone has ended all this
                 self._count(self._kept_gain)
             try:
@@ -571,6 +579,8 @@ def _run(
 def _held(gpus: str, through: str, dry_run: bool, say: Callable[[str], object]) -> Iterator[list[Holder]]:
     """The clocks of all GPUs, held, and shown to be ours to set."""
     found = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
+    if not dry_run and through == AUTO and (why := choice.only_slurm([about["uuid"] for about in found])):
+        raise InputError(why)
     names = sorted({about["name"] for about in found})
     if len(names) > 1:
         raise InputError(f"{', '.join(names)}: one pair for all ranks needs GPUs of one type; give --gpus of one")

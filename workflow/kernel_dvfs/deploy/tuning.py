@@ -187,7 +187,7 @@ class Procedure:
     def more_percent(self, rounds: float) -> float:
         """What so many more rounds are expected to save at most, in points of auto's energy: by trying, as far as what
         is known leaves open which setting is best, and by showing one that is nearer to the limit."""
-        time, energy, time_cov, energy_cov = self._known()
+        time, energy, time_cov, energy_cov = self.known()
         limit = math.expm1(self.limit)
         draw = np.random.default_rng(0)  # not the race's own
         choice = np.where(time <= limit, energy, 0.0)
@@ -227,7 +227,7 @@ class Procedure:
         else:
             self._now = Round(tuple(self.path) if self.phase == "walk" else (self._draw(),))
 
-    def _known(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def known(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Means of time and energy (P,), changes as shares, and their covariances (P, P)."""
         board = self.board
         seen, times, energies = [], [], []
@@ -244,7 +244,7 @@ class Procedure:
 
     def _draw(self) -> Setting:
         """The pair that one draw of what is known would choose."""
-        time, energy, time_cov, energy_cov = self._known()
+        time, energy, time_cov, energy_cov = self.known()
         limit = math.expm1(self.limit)
         drawn_time = time + _root(time_cov) @ self._random.standard_normal(len(time))
         drawn_energy = energy + _root(energy_cov) @ self._random.standard_normal(len(time))
@@ -256,7 +256,7 @@ class Procedure:
     def _path(self, blocks: float) -> list[Setting]:
         """What the walk of so many blocks tries, in this order: one or two settings, whichever is expected to save
         most; where something is held, that first and one other."""
-        time, energy, time_cov, _ = self._known()
+        time, energy, time_cov, _ = self.known()
         block_var, _ = scatter(self.rounds)
         sd = np.sqrt(np.maximum(np.diag(time_cov), 0))
 

@@ -64,7 +64,7 @@ _KEPT_FROM_IT = (
 )
 
 
-def users(text: str) -> frozenset[int]:
+def users(text: str, option: str = "--allow") -> frozenset[int]:
     """The user ids of `alice,1001,%students`: names, numbers, and groups with all their members; root always.
 
     Raises InputError for one that this machine does not know.
@@ -79,11 +79,11 @@ def users(text: str) -> frozenset[int]:
             else:
                 found.add(int(word) if word.isdecimal() and len(word) <= 10 else pwd.getpwnam(word).pw_uid)
         except KeyError:
-            raise InputError(f"--allow {word}: no such user or group here") from None
+            raise InputError(f"{option} {word}: no such user or group here") from None
     return frozenset(found)
 
 
-def unit(allow: str, after: str, hours: float) -> str:
+def unit(allow: str, after: str, hours: float, power: str = "") -> str:
     """The systemd unit of a broker with these options, started by this Python from where this library lies now.
 
     Raises InputError where others than root could change that.
@@ -92,6 +92,7 @@ def unit(allow: str, after: str, hours: float) -> str:
     # -P: nothing is run from the folder that it happens to start in
     words = [sys.executable, "-P", "-m", "kernel_dvfs", "broker", "--allow", allow, "--hours", f"{hours:g}"]
     words += ["--after", after] if after else []
+    words += ["--allow-power", power] if power else []
     return "\n".join(
         [
             "[Unit]",
@@ -175,10 +176,11 @@ def _imported() -> Iterator[str]:
 
 class Server:
     """The process that waits. allow: user ids. after: clocks to leave behind instead of none, see
-    setter.leave_as_configured. longest_s: for which a client may have a GPU."""
+    setter.leave_as_configured. longest_s: for which a client may have a GPU. power: ids of those among the users who
+    may set a power limit, too."""
 
-    def __init__(self, allow: frozenset[int], after: After, longest_s: float) -> None:
-        self._allow, self._after, self._longest_s = allow, after, longest_s
+    def __init__(self, allow: frozenset[int], after: After, longest_s: float, power: frozenset[int]) -> None:
+        self._allow, self._after, self._longest_s, self._power = allow, after, longest_s, power
         self._devices: dict[str, int] = {}  # by UUID, the number of the device
         self._nodes: dict[str, str] = {}  # by UUID, the name of its node
         self._waiting: set[_Client] = set()  # clients that have no GPU
@@ -314,7 +316,8 @@ class Server:
         elif self._is_taken(client, uuid):
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
         else:
-            life = partial(_serve, client, request, self._after, self._folder, self._longest_s)
+            may_limit = client.uid in self._power
+            life = partial(_serve, client, request, self._after, self._folder, self._longest_s, may_limit)
             self._waiting.discard(client)
             try:
                 self._hold(uuid, _Holder(client.who, life), client)
@@ -433,9 +436,9 @@ class _Client:
         self.tell(error=why, code=code)
 
 
-def serve(allow: frozenset[int], after: After, longest_s: float) -> NoReturn:
+def serve(allow: frozenset[int], after: After, longest_s: float, power: frozenset[int]) -> NoReturn:
     """See Server."""
-    Server(allow, after, longest_s).serve()
+    Server(allow, after, longest_s, power).serve()
 
 
 def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]:
@@ -542,7 +545,9 @@ def _restore_left(uuid: str, after: After, folder: str) -> None:
         pass
 
 
-def _serve(client: _Client, request: dict[str, Any], after: After, folder: str, longest_s: float) -> None:
+def _serve(
+    client: _Client, request: dict[str, Any], after: After, folder: str, longest_s: float, may_limit: bool
+) -> None:
     """Serve the one client that has a GPU, until it is gone."""
     uuid, mode = request["uuid"], request["mode"]
     watched = [client.connection.fileno()]
@@ -559,7 +564,7 @@ def _serve(client: _Client, request: dict[str, Any], after: After, folder: str, 
             _say(f"GPU {uuid}: taken by {client.who}")
             client.tell(**({"left": guard.swept.owner} if guard.swept else {}))
             while request := _next(client, watched, until_s):
-                _do(client, guard, request, uuid)
+                _do(client, guard, request, uuid, may_limit)
             if time.monotonic() > until_s:
                 _say(f"GPU {uuid}: taken from {client.who} after {longest_s / 3600:g} h")
         _say(f"GPU {uuid}: given back by {client.who}")
@@ -580,10 +585,20 @@ def _next(client: _Client, watched: Sequence[int], until_s: float) -> dict[str, 
     return {} if time.monotonic() > until_s else request or {}
 
 
-def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str) -> None:
+def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_limit: bool) -> None:
     do, domain, mhz = request.get("do"), request.get("domain"), request.get("mhz")
     try:
-        if do == "reset" and domain in ("core", "mem"):
+        if domain == "power" and do in ("limit", "reset") and not may_limit:
+            _say(f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power")
+            client.refuse(f"user {_name(client.uid)} is not among those who may set a power limit (--allow-power)")
+            return
+        if domain == "power" and do == "reset":
+            guard.limit_power(None)
+            _say(f"GPU {uuid}: power limit as it was for {client.who}")
+        elif domain == "power" and do == "limit" and type(limit_mw := request.get("mw")) is int:
+            guard.limit_power(limit_mw)
+            _say(f"GPU {uuid}: power limited to {limit_mw / 1000:g} W for {client.who}")
+        elif do == "reset" and domain in ("core", "mem"):
             (guard.reset_core if domain == "core" else guard.reset_mem)()
             _say(f"GPU {uuid}: {domain} freed for {client.who}")
         elif do == "lock" and domain in ("core", "mem") and mhz is not None and _is_range(mhz):

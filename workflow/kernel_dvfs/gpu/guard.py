@@ -28,12 +28,23 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, RESTORING, Lease, Stale
-from kernel_dvfs.gpu.nvml.library import TIMEOUT, Denied, Library, NvmlError, Unsupported, patience_s
+from kernel_dvfs.gpu.nvml.library import (
+    NOT_SUPPORTED,
+    TIMEOUT,
+    Denied,
+    Library,
+    NvmlError,
+    Unsupported,
+    patience_s,
+    refused,
+)
+from kernel_dvfs.gpu.power import PowerLimit, check
 from kernel_dvfs.gpu.setters import choice
 from kernel_dvfs.gpu.setters.broker import Broker, Connection, lease_of
 from kernel_dvfs.gpu.setters.setter import (
     ASKED_OF_DAEMON,
     HELD_BY_TOOLS,
+    POWER_REMEDY,
     PRIVATE,
     NotRestored,
     leave_as_configured,
@@ -92,6 +103,7 @@ class Guard:
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._mode, self._at = mode, at
         self._lease: Lease | Connection = Lease(uuid, at)
+        self._power = PowerLimit(uuid, at)
         self._janitor: Janitor | None = None  # none where the broker restores
         self.swept: Stale | None = None  # what another run had left locked, and this one has restored
         self.through = through
@@ -115,7 +127,7 @@ class Guard:
         self._lease.take(_PATIENCE_S)
         try:
             if self._sets_clocks and not is_brokers:
-                self._janitor = Janitor(self._lease, self._after)
+                self._janitor = Janitor(self._lease, self._after, self._power)
                 self._janitor.start(self.through)
         except BaseException:
             # what another run has left in it stays
@@ -128,6 +140,7 @@ class Guard:
             self._opened = True
             self.board = Board(self.nvml, self._lease.uuid)
             self._sweep()
+            self._sweep_power()
             # not earlier: until it is swept, a stale lease has to stay what it is
             left = self._lease.stale
             self.announce("nothing yet" if self._sets_clocks else left.requested if left else NO_CLOCKS)
@@ -189,6 +202,28 @@ class Guard:
         """Give the clocks back for now. Raises NotRestored."""
         reset(self.setter)
 
+    def limit_power(self, limit_mw: int | None) -> None:
+        """Have a power limit in force; None: the one that was there before. What that was comes back at the end.
+
+        Raises InputError where this guard sets nothing, NvmlError where its way sets clocks only, or the GPU has no
+        such limit.
+        """
+        self._check_ours()
+        is_brokers = self.setter.name == Broker.name
+        if not self.setter.capabilities.power or (isinstance(self._lease, Connection) and not is_brokers):
+            why = f"{self.setter.name} sets clocks only" + (
+                " where a broker is" if self.setter.capabilities.power else ""
+            )
+            raise refused("power limit", self._lease.uuid, why, POWER_REMEDY, NOT_SUPPORTED)
+        if limit_mw is not None:
+            check(self.board, limit_mw)
+        if is_brokers:
+            self._touch(lambda: self.setter.limit_power(limit_mw))
+        elif limit_mw is None:
+            self._power.give_back(self.board)
+        else:
+            self._touch(lambda: self._power.change(self.board, limit_mw))
+
     def _check_ours(self) -> None:
         if not self._sets_clocks:
             raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
@@ -223,7 +258,7 @@ class Guard:
         restored = not self._touched
         try:
             if self._touched:
-                leave_as_configured(self.setter, self._after)
+                self._power.leave(self.setter, self._after, self.board)
                 restored = True
         except NotRestored as failed:
             self._lease.note(not_restored(failed))
@@ -261,6 +296,13 @@ class Guard:
             self._say(f"GPU {self._lease.uuid}: {stale.owner} ended without restoring its clocks; reset")
             self.swept = stale
         self._lease.stale = None
+
+    def _sweep_power(self) -> None:
+        """Give back the power limit that another run has left; its clocks come first."""
+        if self._sweeps and (before_mw := self._power.give_back(self.board)) is not None:
+            self._say(
+                f"GPU {self._lease.uuid}: a run ended without restoring its power limit; {before_mw / 1000:g} W again"
+            )
 
     def _leave(self, restored: bool) -> None:
         if self._opened_setter:
@@ -314,8 +356,8 @@ class Janitor:
     lease: held, and given back once the clocks are restored; after: see setter.leave_as_configured.
     """
 
-    def __init__(self, lease: Lease | Connection, after: Mapping[str, list[int] | None]) -> None:
-        self._lease, self._after = lease, after
+    def __init__(self, lease: Lease | Connection, after: Mapping[str, list[int] | None], power: PowerLimit) -> None:
+        self._lease, self._after, self._power = lease, after, power
         self._pid = self._pipe = self._held = _NONE
         self._memory = mmap.mmap(-1, 1)
 
@@ -327,7 +369,7 @@ class Janitor:
         PRIVATE.difference_update(self._lease.file_descriptors)  # the janitor keeps it
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(read_end, watches_held, self._memory, self._lease, self._after, through)
+            _watch(read_end, watches_held, self._memory, self._lease, self._after, self._power, through)
         os.close(read_end)
         os.close(watches_held)
         PRIVATE.update((self._pipe, self._held, *self._lease.file_descriptors))
@@ -364,6 +406,7 @@ def _watch(
     asked: mmap.mmap,
     lease: Lease | Connection,
     after: Mapping[str, list[int] | None],
+    power: PowerLimit,
     through: str,
 ) -> NoReturn:
     """The janitor's life; does not return."""
@@ -378,14 +421,15 @@ def _watch(
             # read by others only if this process dies as well, or hangs in the driver and is ended by the library
             lease.note(RESTORING)
             with nvml:
-                setter = choice.opened(through, Board(nvml, lease.uuid))
+                board = Board(nvml, lease.uuid)
+                setter = choice.opened(through, board)
                 if not _tools_ended(held):
                     # as well as can be now, and once more when what is under way has landed
                     with suppress(NotRestored):
                         leave_as_configured(setter, after)
                     if not _tools_ended(held):
                         raise InputError("a call to set them is still under way")
-                leave_as_configured(setter, after)
+                power.leave(setter, after, board)
                 if asked[0]:
                     time.sleep(patience_s())
                     leave_as_configured(setter, after)

@@ -67,6 +67,18 @@ class Board:
         """The limit in force; None where there is none."""
         return self._maybe("GetEnforcedPowerLimit")
 
+    def power_management_limit_mw(self) -> int | None:
+        """The limit that was set; None where there is none. A lower one from elsewhere may be in force."""
+        return self._maybe("GetPowerManagementLimit")
+
+    def power_limits_mw(self) -> tuple[int, int] | None:
+        """(lowest, highest) that can be set; None where none can."""
+        found = self._maybe("GetPowerManagementLimitConstraints")
+        return None if found is None else (found[0], found[1])
+
+    def limit_power(self, limit_mw: int) -> None:
+        self._get("SetPowerManagementLimit", limit_mw)
+
     def ecc(self) -> bool | None:
         """True, False, or None where there is no ECC."""
         mode = self._maybe("GetEccMode")

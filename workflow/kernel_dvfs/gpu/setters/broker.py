@@ -157,7 +157,7 @@ class Broker(Setter):
 
     name = "broker"
     capabilities = Capabilities(
-        needs="the broker (kernel-dvfs broker), which names you", survives=True, heeds_after=False
+        needs="the broker (kernel-dvfs broker), which names you", survives=True, power=True, heeds_after=False
     )
 
     def __init__(self, board: Board) -> None:
@@ -171,6 +171,10 @@ class Broker(Setter):
 
     def _reset(self, domain: Domain) -> None:
         self._lease.ask({"do": "reset", "domain": domain})
+
+    def limit_power(self, limit_mw: int | None) -> None:
+        request = {"do": "reset"} if limit_mw is None else {"do": "limit", "mw": limit_mw}
+        self._lease.ask(request | {"domain": "power"})
 
 
 def lease_of(uuid: str, mode: str = "lock", own: bool = True, at: str = "") -> Lease | Connection:

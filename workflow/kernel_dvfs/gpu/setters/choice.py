@@ -190,6 +190,18 @@ def _slurm() -> str:
     return "no: neither a job of Slurm nor a machine that submits them"
 
 
+def only_slurm(uuids: Sequence[str]) -> str:
+    """Why nothing can change the clocks of a job step of Slurm while it runs, and what can be done; "" where something
+    can, or this is no job of Slurm."""
+    if "SLURM_JOB_ID" not in os.environ or working(*uuids):
+        return ""
+    return (
+        "nothing but Slurm sets clocks here, and it sets them for a whole job step (srun --gpu-freq=CORE,memory=MEM), "
+        "not within one: --dry-run measures at auto, `clocks: external` compares pairs by a job each, and "
+        "kernel-dvfs devices says what to ask for"
+    )
+
+
 def in_container() -> bool:
     """Whether this process runs in a container, as far as container runtimes tell."""
     told = os.environ.get("container")  # noqa: SIM112 - the runtimes write it like that

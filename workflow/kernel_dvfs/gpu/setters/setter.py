@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernel_dvfs.gpu.nvml.library import TIMEOUT, NvmlError, Unsupported, patience_s, refused
+from kernel_dvfs.gpu.nvml.library import NOT_SUPPORTED, TIMEOUT, NvmlError, Unsupported, patience_s, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Range: TypeAlias = tuple[int, int]  # (lowest, highest), MHz
 Domain: TypeAlias = Literal["core", "mem"]
 
+POWER_REMEDY = "leave the power limit out, or set it as root, or through the broker"
 _SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
 # what a forked child of the owner must not keep: with a pipe's end it would keep whoever restores the clocks waiting
 PRIVATE: set[int] = set()
@@ -44,6 +45,7 @@ class Capabilities:
     alone: bool = True  # one clock can be locked and the other left to the GPU
     ranges: bool = True  # a range can be locked, not only one clock
     survives: bool = False  # clocks come back even if every process of the client's job is killed, its janitor too
+    power: bool = False  # sets a power limit, too
     heeds_after: bool = True  # leaves behind what its caller asks for; else what the service was told by its site
 
 
@@ -74,6 +76,10 @@ class Setter(ABC):
         """Free at least the memory clock."""
         self._reset("mem")
 
+    def limit_power(self, limit_mw: int | None) -> None:
+        """Have a power limit in force; None: the one that was there before. For the ways that keep it themselves."""
+        raise refused("power limit", self.uuid, f"{self.name} sets clocks only", POWER_REMEDY, NOT_SUPPORTED)
+
     def close(self) -> None:  # noqa: B027 - most ways hold nothing open
         """Let go of whatever is open."""
 
@@ -88,7 +94,7 @@ class Nvml(Setter):
     """NVML itself, in this process."""
 
     name = "nvml"
-    capabilities = Capabilities(needs="root, or a container with --cap-add=SYS_ADMIN")
+    capabilities = Capabilities(needs="root, or a container with --cap-add=SYS_ADMIN", power=True)
 
     def __init__(self, board: Board) -> None:
         super().__init__(board)

@@ -1,0 +1,193 @@
+"""A power limit that a run sets: whatever kills it, the limit that was there comes back, an administrator's lower one
+too; where nothing could bring it back, the next run or `reset` does; and who may not set one is told so in one line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_broker import kill_all_of
+
+from kernel_dvfs.gpu import broker
+
+HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
+DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
+ADMINS_MW = 537_000  # lower than the board's own 700 W
+SETS = """
+import os, signal, sys, time
+sys.path.insert(0, {hooks!r})
+from kernel_dvfs.gpu.guard import Guard
+os.setsid()
+from simulated_load import _DEATHS
+control = Guard({uuid!r}, through={through!r}).__enter__()
+control.lock_core(345, 900)
+control.limit_power(423_000)
+print(control._janitor and control._janitor._pid, flush=True)
+{then}
+"""
+
+
+@pytest.fixture
+def limited(lab):
+    """A lab whose board an administrator has limited: limited(way, *words of the stand-in)."""
+
+    def make(way="nvml", *words, **knobs):
+        made = lab(time="real", limit_mw=ADMINS_MW, **knobs)
+        if way != "nvml":
+            made.offer(way, *words)
+        return made
+
+    return make
+
+
+def limit_mw(made):
+    return int(made.boards.get("limit_mw"))
+
+
+def is_as_before(made):
+    return made.restored() and made.comes_to(lambda: limit_mw(made) == ADMINS_MW and not record(made).exists())
+
+
+def record(made):
+    return made.lease.with_suffix(".power")
+
+
+def started(made, then, through="nvml"):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SETS.format(hooks=HOOKS, uuid=made.boards.uuid, through=through, then=then)],
+        env=made.environment(),
+        cwd=made.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    janitor = process.stdout.readline().strip()
+    assert janitor, process.stderr.read()
+    return process, janitor
+
+
+@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("way", ["nvml", "broker"])
+def test_whatever_a_run_dies_of_the_limit_that_was_there_comes_back(limited, way, death):
+    made = limited(way, "--allow-power", str(os.getuid())) if way == "broker" else limited()
+    os.mkfifo(made.folder / "go")  # it dies once the limit is seen in force
+    process, _ = started(made, f"open('go').read(); _DEATHS[{death!r}]()", way)
+    assert limit_mw(made) == 423_000 and made.boards.locks[0] == "345-900"
+    (made.folder / "go").write_text("")
+    process.communicate(timeout=60)
+    assert process.returncode and is_as_before(made)
+
+
+@pytest.mark.parametrize("next_", ["a run", "reset", "reset --stale"])
+def test_where_the_janitor_was_killed_too_the_next_one_brings_it_back(limited, next_):
+    made = limited()
+    process, janitor = started(made, "time.sleep(60)")
+    os.kill(int(janitor), signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=30)
+    assert limit_mw(made) == 423_000 and json.loads(record(made).read_text())["limit_mw"] == ADMINS_MW
+    if next_ == "a run":
+        done = made.python(f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}): pass")
+    else:
+        done = made.command(*next_.split(), "--uuid", made.boards.uuid)
+    assert done.returncode == 0 and "537 W again" in done.stdout + done.stderr, done.stderr
+    assert is_as_before(made)
+
+
+def test_one_who_may_not_give_it_back_is_told_whose_it_is_to_do(limited):
+    made = limited()
+    process, janitor = started(made, "time.sleep(60)")
+    os.kill(int(janitor), signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=30)
+    made.boards.set(fail="nvmlDeviceSetPowerManagementLimit:4:0:1")
+    done = made.command("apply", "--pair", "1500,auto", "--share", "--", "echo", "ran")
+    assert done.returncode == 2 and not done.stdout, done.stderr
+    assert "left its power limit at 423 W, it was 537 W; kernel-dvfs reset" in done.stderr
+    assert made.restored(), "clocks come back all the same"
+    assert made.command("reset", "--uuid", made.boards.uuid).returncode == 0 and is_as_before(made)
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "mode"),
+    [(None, 0o666), ("another", 0o644)],  # anybody could have written the one, the other is from before a boot
+)
+def test_a_record_that_cannot_be_relied_on_sets_nothing(limited, boot_id, mode):
+    made = limited()
+    content = {"schema": "kernel-dvfs/power-limit/1", "limit_mw": 111_000}
+    content["boot_id"] = boot_id or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    record(made).write_text(json.dumps(content))
+    record(made).chmod(mode)
+    done = made.python(f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}): pass")
+    assert done.returncode == 0 and limit_mw(made) == ADMINS_MW, done.stderr
+    # and it is no obstacle to a run's own
+    process, _ = started(made, "control.__exit__(None, None, None)")
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and is_as_before(made)
+
+
+def test_a_command_runs_under_a_limit_and_leaves_the_one_that_was_there(limited):
+    made = limited()
+    look = "from kernel_dvfs.gpu.nvml.library import Library\nfrom kernel_dvfs.gpu.nvml.board import Board\n"
+    look += f"with Library() as n: print(Board(n, {made.boards.uuid!r}).power_limit_mw())"
+    done = made.command(
+        *("apply", "--pair", "1500,auto", "--power-limit", 423.5, "--share", "--report", "r.json"),
+        *("--", sys.executable, "-c", look),
+    )
+    assert done.returncode == 0 and done.stdout == "423500\n", done.stderr
+    assert json.loads((made.folder / "r.json").read_text())["power_limit_w"] == 423.5
+    assert is_as_before(made)
+
+
+@pytest.mark.parametrize(
+    ("way", "watts", "said"),
+    [
+        ("nvml", 99, "99 W is not possible; allowed: 100 to 700 W"),
+        ("nvml", 701, "701 W is not possible; allowed: 100 to 700 W"),
+        ("broker", 99, "99 W is not possible; allowed: 100 to 700 W"),
+        ("zeusd", 400, "zeusd sets clocks only"),
+        ("sudo", 400, "sudo sets clocks only"),
+    ],
+)
+def test_a_limit_that_cannot_be_set_is_refused_in_one_line_before_the_command_runs(limited, way, watts, said):
+    made = limited(way)
+    words = ("apply", "--pair", "1500,auto", "--power-limit", watts, "--share", "--through", way, "--", "echo", "ran")
+    done = made.command(*words)
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("error: ") == 1 and said in done.stderr
+    assert is_as_before(made)
+
+
+def test_without_the_right_nothing_is_left_behind(limited):
+    made = limited(deny=1)
+    code = f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}, through='nvml') as guard:\n"
+    done = made.python(f"{code}    guard.limit_power(400_000)")
+    assert "no permission" in done.stderr and is_as_before(made), done.stderr
+
+
+def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_within_the_boards_limits():
+    told, asked = [], []
+    client = SimpleNamespace(uid=1234, who="process 7 of alice", tell=lambda **answer: told.append(answer))
+    client.refuse = lambda why, code=4: told.append((why, code))
+    guard = SimpleNamespace(limit_power=asked.append)
+    broker._do(client, guard, {"do": "limit", "domain": "power", "mw": 400_000}, "GPU-1", False)
+    broker._do(client, guard, {"do": "reset", "domain": "power"}, "GPU-1", False)
+    assert not asked and all(code == 4 and "--allow-power" in why for why, code in told) and len(told) == 2
+    told.clear()
+    for mw in (400_000, True, "400000", None):
+        broker._do(client, guard, {"do": "limit", "domain": "power", "mw": mw}, "GPU-1", True)
+    assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == [2, 2, 2]
+
+
+def test_a_broker_killed_with_its_children_brings_it_back_when_it_starts_again(limited):
+    made = limited("broker", "--allow-power", str(os.getuid()))
+    process, _ = started(made, "time.sleep(60)", "broker")
+    kill_all_of(made, made.daemons[0])
+    process.kill()
+    process.communicate(timeout=30)
+    assert limit_mw(made) == 423_000
+    made.offer("broker")
+    assert made.comes_to(lambda: limit_mw(made) == ADMINS_MW and made.boards.locks == ("none", "none"))
