@@ -87,7 +87,9 @@ def test_metadata_that_was_changed_is_refused(path, change):
 
     # a setting's name stands in both places
     rewritten(path, change, lambda table, metadata: table.rename_columns([*COLUMNS, *metadata["settings"][2:]]))
-    with pytest.raises(InputError, match=r"profile\.parquet: was changed since it was written: .*; delete it, and make it with") as no:
+    with pytest.raises(
+        InputError, match=r"profile\.parquet: was changed since it was written: .*; delete it, and make it with"
+    ) as no:
         read_profile(path)
     assert "\n" not in str(no.value)
 

@@ -137,7 +137,9 @@ def compact_json(content: Any) -> str:
 
 def checksum(content: Mapping[str, Any]) -> str:
     """The SHA-256 of content, in hexadecimal digits, without what it carries as its own. Raises ValueError as above."""
-    return hashlib.sha256(compact_json({name: content[name] for name in content if name != CHECKSUM}).encode()).hexdigest()
+    return hashlib.sha256(
+        compact_json({name: content[name] for name in content if name != CHECKSUM}).encode()
+    ).hexdigest()
 
 
 def parse_shipped_yaml(text: str) -> Any:

@@ -154,7 +154,9 @@ def read_profile(path: str | PathLike[str]) -> Profile:
     if fault:
         raise InputError(f"{path}: not a profile: {fault}; {remedy}")
     if CHECKSUM in metadata and metadata.pop(CHECKSUM) != _checksum(table, metadata):
-        raise InputError(f"{path}: was changed since it was written: its {CHECKSUM} is another's; delete it, and {remedy}")
+        raise InputError(
+            f"{path}: was changed since it was written: its {CHECKSUM} is another's; delete it, and {remedy}"
+        )
     return Profile(table, metadata)
 
 
