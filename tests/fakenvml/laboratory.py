@@ -45,6 +45,7 @@ class Lab:
         self.kernels = fake.build_record(boards.path.parent)
         self.more: dict = {}  # environment of every command
         self.daemons: list = []
+        self.under: list = []  # what every command is started by
 
     def environment(self, **more) -> dict:
         own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(self.kernels)} | self.more
@@ -60,7 +61,7 @@ class Lab:
 
     def _run(self, command, environment):
         return subprocess.run(
-            command,
+            [*self.under, *command],
             env=self.environment(**environment),
             cwd=self.folder,
             capture_output=True,

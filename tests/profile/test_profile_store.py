@@ -63,6 +63,67 @@ def test_the_columns_are_those_of_the_contract_in_order_and_type(written):
     assert json.loads(schema.metadata[b"kernel_dvfs"])["schema"] == "kernel-dvfs/profile/1"
 
 
+def rewritten(path, change, table=lambda table, _: table):
+    """A profile by another's hand: its table and its metadata changed, its checksum kept unless `change` takes it."""
+    own = pq.read_table(path)
+    metadata = json.loads(own.schema.metadata[METADATA_KEY])
+    change(metadata)
+    pq.write_table(table(own, metadata).replace_schema_metadata({METADATA_KEY: json.dumps(metadata)}), path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["gpu"].update(name="GPU Two"),
+        lambda m: m["gpu"].update(kind="nvml"),
+        lambda m: m["workload"].update(name="toy-b2-tp1"),
+        lambda m: m["workload"].update(more=[1]),
+        lambda m: m.update(sha256=m["sha256"].upper()),
+        lambda m: m.update(settings=[*CLOCKS, "power_limit_w"]),
+    ],
+)
+def test_metadata_that_was_changed_is_refused(path, change):
+    write_profile(path, columns(power_cap_w=[150.0, None, 300.5]), GPU, WORKLOAD, [*CLOCKS, "power_cap_w"])
+
+    # a setting's name stands in both places
+    rewritten(path, change, lambda table, metadata: table.rename_columns([*COLUMNS, *metadata["settings"][2:]]))
+    with pytest.raises(
+        InputError, match=r"profile\.parquet: was changed since it was written: .*; delete it, and make it with"
+    ) as no:
+        read_profile(path)
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("target", ["gelu", "gemm", "forward"]), ("time_s", [1e-3, 2e-3, 0.250000001]), ("n", [10, 2, 1])],
+)
+def test_a_name_or_a_number_that_was_changed_is_refused(written, name, values):
+    place = COLUMNS.index(name)
+
+    def other(table, _):
+        return table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
+
+    rewritten(written, lambda m: None, other)
+    with pytest.raises(InputError, match="was changed since it was written"):
+        read_profile(written)
+
+
+def test_a_profile_of_a_version_that_wrote_no_checksum_is_read(written):
+    rewritten(written, lambda m: m.pop("sha256"))
+    assert read_profile(written).metadata == {"schema": SCHEMA, "gpu": GPU, "workload": WORKLOAD, "settings": CLOCKS}
+    rewritten(written, lambda m: m.update(sha256=1))
+    with pytest.raises(InputError, match="sha256 is 1, expected"):
+        read_profile(written)
+
+
+@pytest.mark.parametrize("text", ['{"schema": NaN}', '{"a": 1, "a": 2}', "{", b"\xff", "[" * 100_000])
+def test_metadata_that_is_no_json_is_refused(written, text):
+    pq.write_table(pq.read_table(written).replace_schema_metadata({METADATA_KEY: text}), written)
+    with pytest.raises(InputError, match="the kernel_dvfs metadata is not JSON"):
+        read_profile(written)
+
+
 def test_further_settings_follow_as_numbers_or_text(path):
     extra = {"power_cap_w": [150, None, 300.5], "mode": ["eco", None, "boost"]}
     write_profile(path, columns(**extra), GPU, WORKLOAD, [*CLOCKS, "power_cap_w", "mode"])
@@ -90,6 +151,7 @@ def test_the_same_rows_give_the_same_bytes(path, tmp_path):
         ({"energy_sd_j": [-1.0, None, None]}, CLOCKS),
         ({"core_mhz": [-210.0, 1.0, 1.0]}, CLOCKS),
         ({"core_mhz": ["auto", 1.0, 1.0]}, CLOCKS),
+        ({"power_cap_w": [1.0, float("nan"), 1.0]}, [*CLOCKS, "power_cap_w"]),
         ({"n": [0, 1, 1]}, CLOCKS),
         ({"study": ["kernels", "kernel", "pass"]}, CLOCKS),
         ({"surplus": [1, 1, 1]}, CLOCKS),

@@ -3,10 +3,15 @@
 A file is written beside its place, then renamed. What took a real GPU to find out is on the disk before that (durable),
 so that it survives a loss of power too; what can be computed again need not wait for a disk. JSON with NaN, infinity, a
 number too large for a float or a name that appears twice in one object is refused, written or read.
+
+Content can carry the SHA-256 of itself, so that a changed number or name is found even where all else still fits. That
+finds a disk's fault and an edit. It does not find a forgery: nothing here is secret, so whoever means to can compute
+the checksum again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -17,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _INFINITY = float("inf")
+CHECKSUM = "sha256"  # where content carries its own
 # The one rule for names that become parts of paths, wherever they come from: a file name everywhere, no option of a
 # command, nothing that a shell or a terminal acts on.
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
@@ -127,6 +133,13 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 def compact_json(content: Any) -> str:
     """`content` as one line of JSON. Raises ValueError on NaN or infinity."""
     return json.dumps(content, allow_nan=False)
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of content, in hexadecimal digits, without what it carries as its own. Raises ValueError as above."""
+    return hashlib.sha256(
+        compact_json({name: content[name] for name in content if name != CHECKSUM}).encode()
+    ).hexdigest()
 
 
 def parse_shipped_yaml(text: str) -> Any:

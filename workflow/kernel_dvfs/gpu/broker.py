@@ -100,6 +100,7 @@ def unit(allow: str, after: str, hours: float, power: str = "") -> str:
             "After=nvidia-persistenced.service",
             "",
             "[Service]",
+            "Type=notify",
             f"Environment={_quoted('PYTHONPATH=' + package.FOLDER)}",
             f"ExecStart={shlex.join(words).replace('%', '%%')}",
             # the socket stays while it is down, so that nobody takes a GPU without it
@@ -213,6 +214,7 @@ class Server:
         may, why = may_set_clocks()
         if not may:
             _say(f"warning: {why}, so the driver will refuse")
+        _tell_systemd()
         _say(f"listens at {at} for users {', '.join(map(str, sorted(self._allow)))}")
         try:
             while True:
@@ -498,6 +500,13 @@ def _listening(at: str) -> socket.socket:
     except OSError as error:
         raise InputError(f"broker: {at}: {error.strerror}; it must run as root") from None
     return listener
+
+
+def _tell_systemd() -> None:
+    """Say that clients are served from now on (sd_notify(3)): whoever has it start this, waits for that."""
+    if at := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, contextlib.suppress(OSError):
+            told.sendto(b"READY=1", at.replace("@", "\0", 1) if at.startswith("@") else at)
 
 
 def _leave(*_: object) -> NoReturn:

@@ -2,19 +2,16 @@
 
 The one place that knows the shape of a record file. All units are raw: mJ, us, MHz.
 
-A record carries the SHA-256 of its own content, so that a changed number is found even where all others were changed to
-fit it. That finds a disk's fault and an edit. It does not find a forgery: nothing here is secret, so whoever means to
-can compute the checksum again. Records of versions that wrote none are accepted without.
+A record carries the checksum of its own content (see files). Records of versions that wrote none are accepted without.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast, final
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json, read_json, write_text
+from kernel_dvfs.files import CHECKSUM, checksum, compact_json, read_json, write_text
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.consistency import Comparison
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 POINT = "kernel-dvfs/point/1"
 SKIPPED = "kernel-dvfs/skipped/1"
 COMPARISON = "kernel-dvfs/comparison/2"
-_CHECKSUM = "sha256"
 _REMEDY = (
     "delete it (kernel-dvfs measure records FOLDER/measurements --gpu FOLDER/setup/DIGEST.json --delete-bad finds all "
     "such files) and run snakemake again"
@@ -209,7 +205,7 @@ def write_comparison(path: str, setup: Setup, device: Device, schedule: str, com
 
 
 def _write(path: str, content: Mapping[str, Any], device: Device | None = None) -> None:
-    text = compact_json({**content, _CHECKSUM: _checksum(content)})
+    text = compact_json({**content, CHECKSUM: checksum(content)})
     write_text(path, text + "\n", durable=device is not None and device["kind"] == "nvml")
 
 
@@ -293,13 +289,8 @@ def _disagreement(content: ComparisonRecord) -> str:
 
 def _unchanged(path: str | PathLike[str], content: Mapping[str, Any]) -> None:
     """Raise InputError where a record has another content than when it was written."""
-    rest = {name: value for name, value in content.items() if name != _CHECKSUM}
-    if _CHECKSUM in content and content[_CHECKSUM] != _checksum(rest):
-        _refuse(path, f"was changed since it was written: its {_CHECKSUM} is another's")
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(compact_json(content).encode()).hexdigest()
+    if CHECKSUM in content and content[CHECKSUM] != checksum(content):
+        _refuse(path, f"was changed since it was written: its {CHECKSUM} is another's")
 
 
 def _repeat_of(path: str) -> int | None:

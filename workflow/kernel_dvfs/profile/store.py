@@ -1,7 +1,8 @@
 """The profile on disk: its columns, its metadata, and the checks that writers and readers rely on.
 
 Parquet through pyarrow only. It does not matter here where the rows came from (measurements, a table), nor what is
-chosen from them.
+chosen from them. Metadata, names and cells stand under one checksum (see files), which is kept in the metadata; the
+profiles of versions that wrote none are accepted without.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernel_dvfs import shape
 from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.files import whole
+from kernel_dvfs.files import CHECKSUM, checksum, parse_json, whole
 from kernel_dvfs.shape import Is, Text
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class _Metadata(TypedDict):
     settings: Annotated[
         list[str], Is(f"a list that begins with {', '.join(CLOCKS)}", lambda value: tuple(value[:2]) == CLOCKS)
     ]
+    sha256: NotRequired[str]
 
 
 # name, type, may be null
@@ -114,9 +116,9 @@ def write_profile(
         raise ValueError(f"columns differ in length: { {name: len(columns[name]) for name in expected} }")
 
     metadata = {"schema": SCHEMA, "gpu": dict(gpu), "workload": dict(workload), "settings": settings}
-    fields = [pa.field(*field) for field in FIELDS]
-    fields += [pa.field(name, _setting_type(columns[name])) for name in extra]
-    schema = pa.schema(fields, metadata={METADATA_KEY: json.dumps(metadata, allow_nan=False)})
+    schema = pa.schema([pa.field(*field) for field in FIELDS])
+    for name in extra:
+        schema = schema.append(pa.field(name, _setting_type(columns[name])))
     try:
         arrays = [pa.array(columns[field.name], field.type) for field in schema]
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -125,6 +127,8 @@ def write_profile(
     fault = _metadata_fault(metadata) or _fault(table, extra)
     if fault:
         raise ValueError(f"not a profile: {fault}")
+    metadata[CHECKSUM] = _checksum(table, metadata)
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, allow_nan=False)})
     try:
         # opened here, because pyarrow's own errors name a file within their text alone
         with whole(path) as temporary, open(temporary, "wb") as file:
@@ -142,13 +146,17 @@ def read_profile(path: str | PathLike[str]) -> Profile:
     if packed is None:
         raise InputError(f"{path}: a Parquet file, but not a profile (no kernel_dvfs metadata); {remedy}")
     try:
-        metadata = json.loads(packed)
+        metadata = parse_json(packed.decode())
     except ValueError:
         raise InputError(f"{path}: the kernel_dvfs metadata is not JSON; {remedy}") from None
     fault = _metadata_fault(metadata)
     fault = fault or _fault(table, metadata["settings"][2:])
     if fault:
         raise InputError(f"{path}: not a profile: {fault}; {remedy}")
+    if CHECKSUM in metadata and metadata.pop(CHECKSUM) != _checksum(table, metadata):
+        raise InputError(
+            f"{path}: was changed since it was written: its {CHECKSUM} is another's; delete it, and {remedy}"
+        )
     return Profile(table, metadata)
 
 
@@ -162,6 +170,10 @@ def read_parquet(path: str | PathLike[str], remedy: str) -> pa.Table:
         raise InputError(f"{path}: no such file; {remedy}") from None
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name in the footer that is no UTF-8
         raise InputError(f"{path}: not a readable Parquet file ({_brief(error)}); {remedy}") from None
+
+
+def _checksum(table: pa.Table, metadata: Mapping[str, Any]) -> str:
+    return checksum({"metadata": metadata, "columns": table.to_pydict()})
 
 
 def _brief(error: BaseException) -> str:
@@ -197,6 +209,8 @@ def _fault(table: pa.Table, extra: Sequence[str]) -> str:
     for name in extra:
         if table[name].type not in (pa.float64(), pa.string()):
             return f"column {name} is {table[name].type}, not double or string"
+        if not all(math.isfinite(value) for value in table[name].to_pylist() if isinstance(value, float)):
+            return f"column {name} holds a value that is not finite"
     if not table.num_rows:
         return "it has no rows"
     for name in [name for name, type_, _ in FIELDS if type_ == pa.float64()]:

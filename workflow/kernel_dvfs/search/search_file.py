@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
 from kernel_dvfs.choice.schedule_file import Walked
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json, write_text
+from kernel_dvfs.files import CHECKSUM, checksum, write_text
 from kernel_dvfs.layout import shortest
 from kernel_dvfs.measurement.request import Request, Row, from_json, to_json
 from kernel_dvfs.shape import FILLED
@@ -78,7 +76,7 @@ class _File(TypedDict):
     records: dict[str, str]
     token: str
     walks: dict[str, Walked]
-    sha256: str  # of all of this without it: an edit or a disk's fault is found, a forgery is not
+    sha256: str  # of all of this without it, see files.checksum
 
 
 def name_of(granularity: str, limit_percent: float) -> str:
@@ -99,20 +97,15 @@ def write(path: str, search: Search) -> None:
         "token": search.token,
         "walks": search.walks,
     }
-    write_text(path, json.dumps(content | {"sha256": _checksum(content)}, allow_nan=False) + "\n")
+    write_text(path, json.dumps(content | {CHECKSUM: checksum(content)}, allow_nan=False) + "\n")
 
 
 def read(path: str) -> Search:
     """The search in a file. Raises InputError naming it."""
     found = read_file(path, _File, SCHEMA, _REMEDY, "search", "run snakemake again")
-    if found["sha256"] != _checksum(found):
+    if found["sha256"] != checksum(found):
         raise InputError(f"search {path}: was changed: its checksum is not that of its content; {_REMEDY}")
     if found["rounds"][-1]["requests"]:
         raise InputError(f"search {path}: its last round asks for more; {_REMEDY}")
     rounds = [Round(each["stage"], from_json(each["requests"]), each["about"]) for each in found["rounds"]]
     return Search(found["setup"], found["options"], rounds, found["records"], found["token"], found["walks"])
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    plain = {name: value for name, value in content.items() if name != "sha256"}
-    return hashlib.sha256(compact_json(plain).encode()).hexdigest()
