@@ -87,8 +87,8 @@ def until_locked(made, process):
 def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     made = lab()
     # a tenth of the step follows the core, so the lowest clock that is tried, half of auto's, is far within 40 %
-    words = [*COUNT, "--slack", "40", "--minutes", "0.5", "--report", "r", "--page", "p.html", "--samples", "64"]
-    process = start(made, training(made, 58, share=0.1), *words)
+    words = [*COUNT, "--slack", "40", "--minutes", "0.8", "--report", "r", "--page", "p.html", "--samples", "64"]
+    process = start(made, training(made, 70, share=0.1), *words)
     out, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert re.fullmatch(r"(iter \d+/1000 loss 2\.5\n)+done\n", out)
