@@ -21,6 +21,7 @@ CONFIG = {
     "grid": "grid={core_mhz: [1500], mem_mhz: [], auto: true}",
     "auto_repeats": "auto_repeats=1",
     "validation_repeats": "validation_repeats=2",
+    "limits_percent": "limits_percent=[0]",
     "data_parallel_batches": "data_parallel_batches=[]",
     "tensor_parallel_degrees": "tensor_parallel_degrees=[]",
     "window_s": "window_s=2",

@@ -21,6 +21,7 @@ REAL = (
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
     "sessions=2",
+    "limits_percent=[0, 1]",
     "data_parallel_batches=[]",
     "tensor_parallel_degrees=[]",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
