@@ -18,6 +18,7 @@ import yaml
 from kernel_dvfs.choice import schedule_file
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import power
 from kernel_dvfs.gpu.nvml import facts, lease
 from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms
@@ -50,6 +51,7 @@ READERS = {
     "kernel_dvfs.gpu.nvml.facts._read": "facts",
     "kernel_dvfs.gpu.nvml.facts.node_of": "node",
     "kernel_dvfs.gpu.nvml.lease.parse": "lease",
+    "kernel_dvfs.gpu.power.PowerLimit._before_mw": "power limit",
     "kernel_dvfs.measurement.latency_file.read": "latency",
     "kernel_dvfs.measurement.latency_file.checked": "contribution",
     "kernel_dvfs.measurement.real.gemm_algorithms.GemmAlgorithms.__init__": "algorithms",
@@ -114,6 +116,7 @@ OTHERS = {
         "tests/measurement/test_fuzzed_files.py",
     ),
     "kernel_dvfs.plan.estimate._estimate": "the text of a setup that was just made",
+    "kernel_dvfs.plan.study.planned_s": "the text of a setup that was just made",
     "kernel_dvfs.native.build._built": "what CMake has just written",
     "kernel_dvfs.native.build._flags": "what CMake has just written",
     **dict.fromkeys(
@@ -176,6 +179,16 @@ def test_every_place_that_reads_a_file_has_a_whole_one_to_damage_or_a_reason_why
         assert all((ROOT / each).is_file() for each in named), reason
 
 
+class Unlimited:
+    """A board that takes any power limit."""
+
+    def power_management_limit_mw(self):
+        return 700_000
+
+    def limit_power(self, limit_mw):
+        assert isinstance(limit_mw, int) and limit_mw > 0
+
+
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory, setup_of, study_options):
     """{name: (the bytes of a whole file, where it lies, what reads it)}"""
@@ -188,6 +201,7 @@ def bases(tmp_path_factory, setup_of, study_options):
         whole = text if isinstance(text, bytes) else (text if isinstance(text, str) else json.dumps(text)).encode()
         path.write_bytes(whole)
         read(path)  # the whole one is taken
+        path.write_bytes(whole)  # a power limit that was given back is away
         found[name] = whole, path, read
 
     base("step", "step.json", (ROOT / "tests/workload/steps/hand_made.json").read_bytes(), step.read)
@@ -205,6 +219,9 @@ def bases(tmp_path_factory, setup_of, study_options):
     held = {"schema": lease.SCHEMA, "uuid": "GPU-1", "pid": 5, "process_start": 7, "boot_id": "b", "user": "u"}
     held |= {"host": "h", "since_utc": "2026-11-21T00:00:00Z", "requested": "1500-2201"}
     base("lease", "l.json", held, lambda path: lease.parse(path.read_text("utf-8", "replace")))
+    before = {"schema": power.SCHEMA, "boot_id": lease.boot_id(), "limit_mw": 537_000}
+    file = Path(lease.path_of("GPU-1", str(at))).with_suffix(".power").name
+    base("power limit", file, before, lambda path: power.PowerLimit("GPU-1", str(path.parent)).give_back(Unlimited()))
     latency = json.loads((ROOT / "experiments/results/latency_dry_run_h200.json").read_text())
     del latency["is_dry_run"]
     times = {"n": 9, "mean": 0.02, "median": 0.02, "p5": 0.01, "p95": 0.03, "max": 0.04}
