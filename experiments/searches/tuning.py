@@ -35,6 +35,7 @@ import statistics
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -420,12 +421,12 @@ def main() -> None:
                     for name in ("pairs", "pairs and limits")
                 )
                 print(f"  tune's procedure, scatter {scatter:g} %: {told}", flush=True)
-    for scatter in options.scatter if options.by_model else []:
-        for slack in options.slack:
+    if options.by_model:
+        for scatter, slack in product(options.scatter, options.slack):
             told = believed(loads, scatter / 100, slack, options.minutes)
             print(f"simulated {options.gpu}, scatter {scatter:g} %, limit {slack:g} %: {told}", flush=True)
-    for scatter in [] if options.third or options.by_model else options.scatter:
-        for slack in options.slack:
+    if not (options.third or options.by_model):
+        for scatter, slack in product(options.scatter, options.slack):
             rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
             told = "; ".join(
                 f"{way}: {row[way]['regret_points']:+.2f} points from the best pair, within 0.3 in "

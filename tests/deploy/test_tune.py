@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from simulated_load import DEATHS
 
 from kernel_dvfs.deploy.progress import Counter, pattern_of
 from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
@@ -27,7 +28,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
-DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
 
 # a step: 2 ms that no clock changes, and 30 ms at 1980 MHz that the core clock does
 TRAINING = """
@@ -143,7 +143,7 @@ with kernel_dvfs.tune(slack_percent=3, block_s=1) as tuner:
 """
 DIES = (
     "import os, sys; sys.path.insert(0, {hooks!r}); "
-    "os.path.exists('die') and __import__('simulated_load')._DEATHS[{death!r}]()"
+    "os.path.exists('die') and __import__('simulated_load').DEATHS[{death!r}]()"
 )
 
 

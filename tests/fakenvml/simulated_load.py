@@ -133,7 +133,7 @@ class SimulatedLoads:
         self._first_s = self._first_s or now_s
         if now_s - self._first_s > self._death_after_s:
             death, self._death = self._death, ""
-            _DEATHS[death]()
+            DEATHS[death]()
 
 
 class _Load:
@@ -298,7 +298,7 @@ def _raise():
     raise RuntimeError("a fault in the middle of a window")
 
 
-_DEATHS = {
+DEATHS = {
     "exception": _raise,
     "os._exit": lambda: os._exit(3),
     "segfault": _segfault,

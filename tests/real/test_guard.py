@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from simulated_load import DEATHS
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.real.gpu import RealGpu
 
-DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
 # a process that has locked both clocks and dies as told; guarded or not
 LOCKED = """
 import ctypes, os, signal, sys, time
@@ -22,7 +22,7 @@ from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.nvml.library import Library
 os.setsid()
-from simulated_load import _DEATHS
+from simulated_load import DEATHS
 if {guarded}:
     control = Guard({uuid!r}, through={through!r}).__enter__()
     board = control
@@ -71,7 +71,7 @@ def test_a_run_that_dies_in_a_window_leaves_both_locks_reset_and_no_record(lab, 
 def test_without_the_guard_the_same_death_leaves_them_locked(lab, death):
     made = lab(time="real")
     # SIGINT and an exception end an unguarded process as any other would
-    process = script(made, f"_DEATHS[{death!r}]()", guarded=False)
+    process = script(made, f"DEATHS[{death!r}]()", guarded=False)
     process.communicate(timeout=30)
     assert process.returncode != 0 and made.boards.locks == ("345-900", "2201-2201")
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from simulated_load import DEATHS
 from test_broker import kill_all_of
 
 from kernel_dvfs.gpu import broker
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
-DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
 ADMINS_MW = 537_000  # lower than the board's own 700 W
 SETS = """
 import os, signal, sys, time
 sys.path.insert(0, {hooks!r})
 from kernel_dvfs.gpu.guard import Guard
 os.setsid()
-from simulated_load import _DEATHS
+from simulated_load import DEATHS
 control = Guard({uuid!r}, through={through!r}).__enter__()
 control.lock_core(345, 900)
 control.limit_power(423_000)
@@ -75,7 +75,7 @@ def started(made, then, through="nvml"):
 def test_whatever_a_run_dies_of_the_limit_that_was_there_comes_back(limited, way, death):
     made = limited(way, "--allow-power", str(os.getuid())) if way == "broker" else limited()
     os.mkfifo(made.folder / "go")  # it dies once the limit is seen in force
-    process, _ = started(made, f"open('go').read(); _DEATHS[{death!r}]()", way)
+    process, _ = started(made, f"open('go').read(); DEATHS[{death!r}]()", way)
     assert limit_mw(made) == 423_000 and made.boards.locks[0] == "345-900"
     (made.folder / "go").write_text("")
     process.communicate(timeout=60)

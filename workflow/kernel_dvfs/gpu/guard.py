@@ -44,7 +44,6 @@ from kernel_dvfs.gpu.setters.broker import Broker, Connection, lease_of
 from kernel_dvfs.gpu.setters.setter import (
     ASKED_OF_DAEMON,
     HELD_BY_TOOLS,
-    POWER_REMEDY,
     PRIVATE,
     NotRestored,
     leave_as_configured,
@@ -209,16 +208,15 @@ class Guard:
         such limit.
         """
         self._check_ours()
-        is_brokers = self.setter.name == Broker.name
-        if not self.setter.capabilities.power or (isinstance(self._lease, Connection) and not is_brokers):
-            why = f"{self.setter.name} sets clocks only" + (
-                " where a broker is" if self.setter.capabilities.power else ""
-            )
-            raise refused("power limit", self._lease.uuid, why, POWER_REMEDY, NOT_SUPPORTED)
+        setter, can = self.setter, self.setter.capabilities.power
+        if not can or (isinstance(self._lease, Connection) and not isinstance(setter, Broker)):
+            why = f"{setter.name} sets clocks only" + (" where a broker is" if can else "")
+            remedy = "leave the power limit out, or set it as root, or through the broker"
+            raise refused("power limit", self._lease.uuid, why, remedy, NOT_SUPPORTED)
         if limit_mw is not None:
             check(self.board, limit_mw)
-        if is_brokers:
-            self._touch(lambda: self.setter.limit_power(limit_mw))
+        if isinstance(setter, Broker):
+            self._touch(lambda: setter.limit_power(limit_mw))
         elif limit_mw is None:
             self._power.give_back(self.board)
         else:

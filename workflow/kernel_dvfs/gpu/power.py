@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict, final
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.nvml import lease
-from kernel_dvfs.gpu.nvml.library import Denied, NvmlError, Unsupported, refused
+from kernel_dvfs.gpu.nvml.library import NOT_SUPPORTED, Denied, NvmlError, refused
 from kernel_dvfs.gpu.setters.setter import NotRestored, leave_as_configured
 from kernel_dvfs.shape import AtLeastOne, checked
 
@@ -115,6 +115,7 @@ class PowerLimit:
         return content["limit_mw"] if content["boot_id"] == lease.boot_id() else None
 
     def _write(self, limit_mw: int) -> None:
+        # not files.whole, which writes through a pipe or a link to a device: anybody may have put one here
         content: Content = {"schema": SCHEMA, "boot_id": lease.boot_id(), "limit_mw": limit_mw}
         own = f"{self._path}.{os.getpid()}"
         try:
@@ -138,7 +139,7 @@ def check(board: Board, limit_mw: int) -> None:
     """Raise NvmlError where a board has no such power limit."""
     call, possible = "power limit", board.power_limits_mw()
     if possible is None or board.power_management_limit_mw() is None:
-        raise Unsupported(f"{call} on {board.uuid}: this GPU has none that can be set; leave it out", 3, call)
+        raise refused(call, board.uuid, "this GPU has none that can be set", "leave it out", NOT_SUPPORTED)
     lowest, highest = possible
     if not lowest <= limit_mw <= highest:
         said = f"{limit_mw / 1000:g} W is not possible; allowed: {lowest / 1000:g} to {highest / 1000:g} W"

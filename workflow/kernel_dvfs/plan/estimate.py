@@ -31,8 +31,7 @@ def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[l
     if not Path(config).is_file():
         return [], [f"no {config} here: give another --config to see what a study would take"]
     own: dict[str, str | None] = {"workload": f"step:{step}"} if step else {}
-    # minutes before days: what needs no permission is where to begin
-    # in some minutes clocks are left alone
+    # minutes before days: what needs no permission is where to begin; a look of some minutes leaves clocks alone
     ways = [own | {"clocks": "auto-only"}, *([own | {"minutes": None}] if can_lock else [])]
     found: list[Estimate] = []
     for changed in ways:
@@ -84,7 +83,8 @@ def _estimate(uuid: str, config: str, changed: dict[str, str | None]) -> Estimat
         except (InputError, KeyError) as error:
             return Estimate(config, changed.get("clocks"), str(error))
     targets = len(study.kernels) + len(study.passes)
-    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
     if in_minutes_s := planned_s(study, targets):
         parts = {"sweep": in_minutes_s}
+    else:
+        parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
     return Estimate(config, content["clocks"], None, targets, len(study.pairs), {k: s for k, s in parts.items() if s})

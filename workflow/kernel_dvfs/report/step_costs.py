@@ -16,6 +16,7 @@ from kernel_dvfs.workload.workload import WHOLE
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.report.results import Results
 
 # a kernel runs as long alone as in the step where the two are within so many percent
@@ -44,18 +45,24 @@ def per_kernel(results: Results) -> pd.DataFrame:
     return found.sort_values("energy_j", ascending=False, kind="stable").reset_index(drop=True)
 
 
+def _setup(results: Results) -> Setup | None:
+    """What the step was measured by; None of a profile that came without, as that of the shipped step."""
+    digest = results.workload.get("setup")
+    return results.setup(digest) if digest else None
+
+
 def works(results: Results) -> dict[str, Work]:
     """{kernel: its work}, of those of which the setup, or the profile itself, says it."""
-    digest = results.workload.get("setup")
-    kernels = results.setup(digest).targets["kernel"] if digest else results.workload["kernels"]
+    setup = _setup(results)
+    kernels = setup.targets["kernel"] if setup else results.workload["kernels"]
     return {name: Work(*about["work"]) for name, about in kernels.items() if about.get("work")}
 
 
 def spec_of(results: Results) -> dict[str, Any] | None:
     """The spec of the simulated board that the step runs on, or that is of the type of the real one; None: there is
     none."""
-    digest = results.workload.get("setup")
-    if digest and (own := results.setup(digest).gpu.get("spec")):
+    setup = _setup(results)
+    if setup and (own := setup.gpu.get("spec")):
         return {**own}
     name = gpu_spec.of_board(results.gpu["name"])
     return gpu_spec.resolve(name) if name else None
@@ -63,8 +70,8 @@ def spec_of(results: Results) -> dict[str, Any] | None:
 
 def power_limit_w(results: Results) -> float | None:
     """Of the board, as it was when the step was measured; None where nothing says it."""
-    digest = results.workload.get("setup")
-    gpu = results.setup(digest).gpu if digest else results.gpu
+    setup = _setup(results)
+    gpu = setup.gpu if setup else results.gpu
     if limit_mw := gpu.get("power_limit_mw"):
         return 1e-3 * float(limit_mw)
     return float(gpu["spec"]["governor"]["cap_w"]) if "spec" in gpu else None

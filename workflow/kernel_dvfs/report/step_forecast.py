@@ -67,7 +67,7 @@ def limits(results: Results) -> list[dict[str, Any]]:
         rows = [*_measured_locks(auto, locked), *_limits_between(auto, locked, limit_w)]
         # points of a simulated board are its forecast, however many there are
         return [row | {"known": FORECAST} for row in rows] if results.gpu.get("kind") == "simulated" else rows
-    return _forecast_limits(results, limit_w)
+    return _forecast_limits(results, auto, limit_w)
 
 
 def boards(results: Results) -> list[dict[str, Any]]:
@@ -88,14 +88,11 @@ def boards(results: Results) -> list[dict[str, Any]]:
         return found | _told(energy_j, time_s, how)
 
     rows = [row(results.gpu["name"], None, None, MEASURED)]
-    others = [name for name in gpu_spec.names() if gpu_spec.resolve(name)["name"] != own["name"]]
     runs = [(load, settled(scaled, load)) for scaled, load in _loads(results, own)]
-    for name in others:
-        spec = gpu_spec.resolve(name)
-        states = [(settled(spec, load), before) for load, before in runs]
-        changes = [(now.time_s / before.time_s, _energy_j(now) / _energy_j(before)) for now, before in states]
-        time, energy = (_range(100 * (each[place] - 1) for each in changes) for place in (0, 1))
-        rows.append(row(spec["name"], time, energy, FORECAST))
+    for spec in map(gpu_spec.resolve, gpu_spec.names()):
+        if spec["name"] != own["name"]:
+            time, energy = _changes([(settled(spec, load), before) for load, before in runs])
+            rows.append(row(spec["name"], time, energy, FORECAST))
     return [rows[0], *sorted(rows[1:], key=lambda each: each["energy_j"])]
 
 
@@ -189,7 +186,7 @@ def _loads(results: Results, spec: dict[str, Any]) -> Iterable[tuple[dict[str, A
             yield scaled, held_load(seen, scaled, bound)
 
 
-def _forecast_limits(results: Results, limit_w: float) -> list[dict[str, Any]]:
+def _forecast_limits(results: Results, auto: _Point, limit_w: float) -> list[dict[str, Any]]:
     spec = step_costs.spec_of(results)
     if spec is None:
         return []
@@ -197,29 +194,28 @@ def _forecast_limits(results: Results, limit_w: float) -> list[dict[str, Any]]:
     grid, highest = supported_core_mhz(spec["clocks"]), spec["clocks"]["auto_core_mhz"]
 
     def row(what: str, **request: Any) -> dict[str, Any] | None:
-        states = [(settled(scaled, load, **request), auto) for scaled, load, auto in runs]
-        if all(abs(now.time_s / auto.time_s - 1) < 1e-6 for now, auto in states):
+        states = [(settled(scaled, load, **request), before) for scaled, load, before in runs]
+        if all(abs(now.time_s / before.time_s - 1) < 1e-6 for now, before in states):
             return None  # nothing changes
-        time = _range(100 * (now.time_s / auto.time_s - 1) for now, auto in states)
-        energy = _range(100 * (_energy_j(now) / _energy_j(auto) - 1) for now, auto in states)
+        time, energy = _changes(states)
         return _row(what, time, energy, states[0][0].power_w, FORECAST)
 
-    rows: list[dict[str, Any] | None] = []
-    if auto := _points(results)[0]:
-        time = _range(100 * (now.time_s / auto.time_s - 1) for _, _, now in runs)
-        energy = _range(100 * (_energy_j(now) / auto.energy_j - 1) for _, _, now in runs)
-        rows.append(_row(HELD, time, energy, runs[0][2].power_w, FORECAST))
+    held = _row(HELD, *_changes([(now, auto) for _, _, now in runs]), runs[0][2].power_w, FORECAST)
+    found = []
     for share in _LOCKS:
         mhz = min(grid, key=lambda each: abs(each - share * highest))
-        rows.append(row(f"core locked at {mhz} MHz", core_mhz=mhz))
+        found.append(row(f"core locked at {mhz} MHz", core_mhz=mhz))
     for share in _LIMITS:
         # the mean power that the board's own limit leaves lies a little below it
-        rows.append(row(f"power limit of {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
-    return [each for each in rows if each]
+        found.append(row(f"power limit of {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
+    return [held, *filter(None, found)]
 
 
-def _energy_j(state: Any) -> float:
-    return float(state.time_s * state.power_w)
+def _changes(states: Sequence[tuple[Any, Any]]) -> tuple[Range, Range]:
+    """Of time and energy, from (now, before) at each end of the band."""
+    time = _range(100 * (now.time_s / before.time_s - 1) for now, before in states)
+    energy = _range(100 * (now.time_s * now.power_w / (before.time_s * before.power_w) - 1) for now, before in states)
+    return time, energy
 
 
 def _range(values: Iterable[float]) -> Range:

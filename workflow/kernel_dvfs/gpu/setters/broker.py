@@ -173,6 +173,7 @@ class Broker(Setter):
         self._lease.ask({"do": "reset", "domain": domain})
 
     def limit_power(self, limit_mw: int | None) -> None:
+        """Have a power limit in force; None: the one that was there before, which the broker keeps."""
         request = {"do": "reset"} if limit_mw is None else {"do": "limit", "mw": limit_mw}
         self._lease.ask(request | {"domain": "power"})
 

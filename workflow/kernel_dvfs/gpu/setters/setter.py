@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernel_dvfs.gpu.nvml.library import NOT_SUPPORTED, TIMEOUT, NvmlError, Unsupported, patience_s, refused
+from kernel_dvfs.gpu.nvml.library import TIMEOUT, NvmlError, Unsupported, patience_s, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Range: TypeAlias = tuple[int, int]  # (lowest, highest), MHz
 Domain: TypeAlias = Literal["core", "mem"]
 
-POWER_REMEDY = "leave the power limit out, or set it as root, or through the broker"
 _SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
 # what a forked child of the owner must not keep: with a pipe's end it would keep whoever restores the clocks waiting
 PRIVATE: set[int] = set()
@@ -75,10 +74,6 @@ class Setter(ABC):
     def reset_mem(self) -> None:
         """Free at least the memory clock."""
         self._reset("mem")
-
-    def limit_power(self, limit_mw: int | None) -> None:
-        """Have a power limit in force; None: the one that was there before. For the ways that keep it themselves."""
-        raise refused("power limit", self.uuid, f"{self.name} sets clocks only", POWER_REMEDY, NOT_SUPPORTED)
 
     def close(self) -> None:  # noqa: B027 - most ways hold nothing open
         """Let go of whatever is open."""
