@@ -48,10 +48,12 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         what += f"; its power is the model's, and anything from {_of(row, 'energy_least_j')} to "
         what += f"{_of(row, 'energy_most_j')} J is possible"
     cap = number(row["power_cap_share"])
-    launched = f"{row['launches']} launches of {row['kernels']} kernels"
+    # a study in minutes measured some
+    its, their, measured = ("the", "their", " measured") if workload.get("tail") else ("its", "the", "")
+    those = f"{row['kernels']} kernels{measured}"
     cards = [
         Card("Energy of one step", f"{_of(row, 'energy_j')} J", what),
-        Card("Time of one step", f"{_of(row, 'time_ms')} ms", launched),
+        Card("Time of one step", f"{_of(row, 'time_ms')} ms", f"{row['launches']} launches of {those}"),
         Card(
             "Mean power",
             f"{_of(row, 'power_w')} W",
@@ -60,19 +62,18 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         Card(
             "80 % of the energy",
             f"{row['kernels_of_80_percent']} of {row['kernels']}",
-            "kernels take it, the costliest of the table below"
-            + (", of those that were measured" if workload.get("tail") else ""),
+            f"kernels{measured} take it, the costliest of the table below",
         ),
     ]
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
     cards += _limit(tables.get("step_limits") or ())
-    few = f"{row['kernels_of_80_percent']} of its {row['kernels']} kernels"
+    few = f"{row['kernels_of_80_percent']} of {its} {those}"
     adds_up, differs = _sums(tables)
     sentence = [
         (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
         (few, True),
-        (f" take 80 % of the energy.{adds_up}", False),
+        (f" take 80 % of {their} energy.{adds_up}", False),
     ]
     notes = differs + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
     return StepView(sentence, [*_ways(workload, tables), *cards], notes)
