@@ -368,7 +368,8 @@ def _percent(value: str) -> str:
 
 
 def _markdown(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
-    return "\n".join("|" + "|".join(f" {cell} " for cell in row) + "|" for row in (head, ("---",) * len(head), *rows))
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def _answer() -> str:
@@ -412,23 +413,31 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """All claims: the paper's value, ours, the verdict here and in studies with other noise, and the cause where one
-    differs. Of what holds the first number will do; all, and which breaks its rule, are in the study's table."""
+    """The claims that differ, each with the paper's value, ours, how many studies with other noise keep it, and the
+    cause; then those that hold, by their words alone. The study's table has every number."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
-    rows, told = [], {"": ""}  # cause -> how it is told again
+    differing, others, told = [], [], {"": ""}  # told: cause -> how it is told again
     for row in _rows("claims", "number").values():
+        number = row["number"]
+        held = claims.counted([study[number] for study in drawn])
+        if row["verdict"] != "differs":
+            others.append(_cells(number, row["claim"], row["verdict"] if row["verdict"] != "holds" else held))
+            continue
         cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
         why = told.get(cause, cause)
-        told.setdefault(cause, f"as {row['number']}")
-        held = claims.counted([study[row["number"]] for study in drawn])
+        told.setdefault(cause, f"as {number}")
         judged = [part for part in row["ours"].split("; ") if part.endswith(")")] or [row["ours"]]
-        ours = "; ".join(judged[:1] if row["verdict"] == "holds" else judged)
-        cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), ours, row["verdict"]]
-        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in (*cells, held, why)))
-    head = ("", "claim", "the paper", "here, in brackets the rule", "verdict", f"holds, of {len(drawn)} draws", "why")
-    return _markdown(head, *rows)
+        paper = row["paper"].replace("not known", "?")
+        differing.append(_cells(number, row["claim"], paper, "; ".join(judged), held, why))
+    draws = f"holds, of {len(drawn)} draws"
+    differs = _markdown(("", "claim that differs", "the paper", "here, in brackets the rule", draws, "why"), *differing)
+    return f"{differs}\n\n{_markdown(('', 'other claim', draws), *others)}"
+
+
+def _cells(*words: str) -> tuple[str, ...]:
+    return tuple(word.replace("<", "&lt;").replace("|", "\\|") for word in words)
 
 
 def _ways() -> str:
