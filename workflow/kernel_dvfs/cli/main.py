@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _INTERRUPTED, _READER_GONE = 130, 141
 # what a user calls most
 COMMANDS = {
-    "demo": command_of("data", "demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
+    "demo": command_of(
+        "data", "demo", "a small simulated study in one minute: sweep, choice, measured again, one page"
+    ),
     "devices": command_of(
         "hardware", "devices", "list GPUs: clocks, capabilities, permission, what a study would take"
     ),
@@ -59,7 +61,7 @@ COMMANDS = {
 }
 _MEASURE = {
     "compare": command_of(
-        "measuring", "compare", "measure auto and a schedule's clocks in turn: a validation", talks=True
+        "measuring", "compare", "measure auto and a schedule's clocks in turn: the choice, measured again", talks=True
     ),
     "sweep": command_of(
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
