@@ -135,8 +135,8 @@ def _allowed(schema: dict) -> str:
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 # what the rules call, beside what is not listed at all: one line each, since --help says the rest
-_BY_RULES = ("measure compare", "measure sweep", "measure search", "measure aggregate", "study deployable")
-_BY_RULES += ("study headline-map", "pipeline solve")
+_BY_RULES = ("measure", "measure compare", "measure sweep", "measure search", "measure aggregate", "measure step")
+_BY_RULES += ("study deployable", "study headline-map", "pipeline profile", "pipeline solve")
 
 
 def commands() -> str:
