@@ -287,9 +287,8 @@ def results() -> str:
 
     folder = "results/<gpu>/<workload>"
     parts = [
-        "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot "
-        f"measure or was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so. "
-        "[Records](#records): below.\n\n"
+        "# Results\n\nNames that scripts may rely on. A study leaves out what it cannot measure or was not asked for. "
+        f"All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
     ]
     rows = [
         ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
@@ -311,7 +310,7 @@ def results() -> str:
     parts.append(_table(("file", "content"), rows))
     for kind in ("table", "figure"):
         parts.append(f"\n## {kind.capitalize()}s: `{kind}s/<name>.<format>` ({', '.join(FORMATS[kind])})\n\n")
-        rows = [(f"`{name}`", _short(each.captioned)) for name, each in outputs("gpu").of(kind).items()]
+        rows = [(f"`{name}`", _short(each.title, each.captioned)) for name, each in outputs("gpu").of(kind).items()]
         parts.append(_table(("name", "content"), rows))
         for study in ("pipeline", "serving"):
             names = ", ".join(f"`{name}`" for name in outputs(study).of(kind))
@@ -321,8 +320,10 @@ def results() -> str:
     return "".join(parts)
 
 
-def _short(caption: str) -> str:
-    """What a table or figure shows; the page has the rest of its caption."""
+def _short(title: str, caption: str) -> str:
+    """What a table or figure shows: its title or, where that says no more than its name, how its caption begins."""
+    if len(title.split()) > 2:
+        return title
     first = caption.partition("; ")[0]
     return first.partition(": ")[0] if len(first.split()) > 16 else first
 

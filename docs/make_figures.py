@@ -413,31 +413,33 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """The claims that differ, each with the paper's value, ours, how many studies with other noise keep it, and the
-    cause; then those that hold, by their words alone. The study's table has every number."""
+    """The claims that differ, each with our numbers, how many studies with other noise keep it, and the cause; then the
+    others, by how many keep them. The study's table has every number."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
-    differing, others, told = [], [], {"": ""}  # told: cause -> how it is told again
+    differing, others = [], {}  # others: how often a claim holds -> claims
+    told = {"": ""}  # cause -> how it is told again
     for row in _rows("claims", "number").values():
-        number = row["number"]
+        number, verdict = row["number"], row["verdict"]
         held = claims.counted([study[number] for study in drawn])
-        if row["verdict"] != "differs":
-            others.append(_cells(number, row["claim"], row["verdict"] if row["verdict"] != "holds" else held))
+        if verdict != "differs":
+            others.setdefault(f"{verdict} {held}" if verdict == "holds" else verdict, []).append(row)
             continue
         cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
         why = told.get(cause, cause)
         told.setdefault(cause, f"as {number}")
         judged = [part for part in row["ours"].split("; ") if part.endswith(")")] or [row["ours"]]
-        paper = row["paper"].replace("not known", "?")
-        differing.append(_cells(number, row["claim"], paper, "; ".join(judged), held, why))
-    draws = f"holds, of {len(drawn)} draws"
-    differs = _markdown(("", "claim that differs", "the paper", "here, in brackets the rule", draws, "why"), *differing)
-    return f"{differs}\n\n{_markdown(('', 'other claim', draws), *others)}"
+        cells = (number, row["claim"], "; ".join(judged), held, why)
+        differing.append(tuple(_plain(cell).replace("|", "\\|") for cell in cells))
+    head = ("", "differs", "here, in brackets the rule", f"holds, of {len(drawn)} draws", "why")
+    told_of = {how: [_plain(f"({row['number']}) {row['claim']}") for row in rows] for how, rows in others.items()}
+    lists = [f"**{how.capitalize()}**: {'; '.join(words)}." for how, words in told_of.items()]
+    return "\n\n".join([_markdown(head, *differing), *lists])
 
 
-def _cells(*words: str) -> tuple[str, ...]:
-    return tuple(word.replace("<", "&lt;").replace("|", "\\|") for word in words)
+def _plain(text: str) -> str:
+    return text.replace("<", "&lt;")
 
 
 def _ways() -> str:
