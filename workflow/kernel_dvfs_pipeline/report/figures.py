@@ -151,7 +151,8 @@ def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame
     for method, series in SERIES.items():
         own = [run for run in runs if run.method == method]
         least = min(own, key=lambda run: run.energy_j, default=None)
-        marks += [changes(run) | {"series": series} for run in own if least and run.time_s <= least.time_s]
+        last_s = min(least.time_s, time_s[-1]) if least else 0.0
+        marks += [changes(run) | {"series": series} for run in own if run.time_s <= last_s]
     named: list[dict] = []
     for run in runs:
         if run.method in _NAMED:
