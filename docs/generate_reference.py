@@ -150,7 +150,8 @@ def commands() -> str:
     arguments = {name: arguments_of(command) for name, command in found.items()}
     rows = {name: [_option(each) for each in own.actions] for name, own in arguments.items()}
     parts = [
-        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same, with an example. Exit code 0: done; 2: bad input, "
+        "in one line each. "
         f"Every command takes `--log FILE`: {LOG}. A star marks what must be given.\n"
     ]
     for title, names in _families(found).items():
@@ -160,7 +161,7 @@ def commands() -> str:
             command, epilog = found[name], arguments[name].epilog
             help_ = command.help[0].upper() + command.help[1:]
             parts.append(f"\n## {name}\n\n{_cell(help_ if help_.endswith('?') else help_ + '.')}")
-            parts.append(f" {_epilog(epilog)}\n" if epilog else "\n")
+            parts.append(f" {_epilog(epilog)}".rstrip() + "\n")
             parts.append(_list([row for row in rows[name] if row not in shared]))
             own = [row for row in shared if row in rows[name]]
             also = ", ".join(f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in own)
@@ -206,8 +207,8 @@ def _names(action: argparse.Action) -> str:
 
 
 def _epilog(text: str) -> str:
-    what, colon, command = text.partition("example: ")
-    return f"{_cell(what)} `{command}`".strip() if colon else _cell(text)
+    """Without its example: the pages have those."""
+    return _cell(text.partition("example: ")[0])
 
 
 # --- records ----------------------------------------------------------------------------------------------------------

@@ -413,8 +413,8 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """The claims that differ, each with our numbers, how many studies with other noise keep it, and the cause; then the
-    others, by how many keep them. The study's table has every number."""
+    """The claims that differ, each with our first number, how many studies with other noise keep it, and the
+    cause; then the others, by how many keep them. The study's table has every number."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
@@ -429,8 +429,8 @@ def _claims() -> str:
         cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
         why = told.get(cause, cause)
         told.setdefault(cause, f"as {number}")
-        judged = [part for part in row["ours"].split("; ") if part.endswith(")")] or [row["ours"]]
-        cells = (number, row["claim"], "; ".join(judged), held, why)
+        first = next((part for part in row["ours"].split("; ") if part.endswith(")")), row["ours"])
+        cells = (number, row["claim"], first, held, why)
         differing.append(tuple(_plain(cell).replace("|", "\\|") for cell in cells))
     head = ("", "differs", "here, in brackets the rule", f"holds, of {len(drawn)} draws", "why")
     told_of = {how: [_plain(f"({row['number']}) {row['claim']}") for row in rows] for how, rows in others.items()}
