@@ -60,6 +60,12 @@ def how_known(gpu: Mapping[str, Any], is_measured_again: bool) -> str:
     return MEASURED_AGAIN if is_measured_again else CLAIMED
 
 
+def against(workload: Mapping[str, Any]) -> str:
+    """What changes are against: `auto`, or the reference of a table that has no auto rows."""
+    reference = workload.get("reference")
+    return f"the reference {reference}" if reference else "auto"
+
+
 def time_limit(slack_percent: float | None) -> str:
     """`no slower`, `at most 2 % slower`, `3 % faster`."""
     if not slack_percent:
@@ -136,7 +142,7 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (
         f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}{_OF[schedule['weights']]}, "
-        f"against auto ({held}); "
+        f"against {against(schedule['workload'])} ({held}); "
         f"{len(schedule['targets'])} {kinds(schedule)} at {pairs}; asked for: {asked(schedule)}"
     )
 
