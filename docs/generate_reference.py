@@ -219,9 +219,8 @@ def records() -> str:
     from kernel_dvfs.measurement import record
 
     parts = [
-        "\n## Records\n\nOne JSON file a measurement, in raw units: us, mJ, mW, MHz, s, C. A file that breaks one of "
-        "these rules, or belongs to another setup, is refused with its name. A field with `?` may be missing; one "
-        "without words is a text; those with > or >= are numbers.\n"
+        "\n## Records\n\nOne JSON file a measurement. Numbers have their unit in their names, or are counts; a field with "
+        "`?` may be missing. A file that breaks these rules, or belongs to another setup, is refused with its name.\n"
     ]
     kinds = (
         (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
@@ -237,20 +236,20 @@ def records() -> str:
     return "".join(parts)
 
 
-# what a number must be, in fewer words
-_NUMBERS = {"a positive number": "> 0", "a whole number": "whole", "a number >= 0": ">= 0"}
+# numbers and groups, whose names and rows say what they are
+_PLAIN = re.compile(r"(a positive number|a whole number|a number(?! of)|a group of fields$|a text(?= or))( >= \d)?")
 
 
 def _groups(kind: object) -> list[tuple[str, str]]:
-    """A row a group of fields: (its path, its fields with what each must be). The points of a comparison are points."""
+    """A row a group of fields: (its path, its fields, with what each must be unless a number, a text or a group). The
+    points of a comparison are points."""
     rows: dict[str, list[str]] = {}
     for path, must in _fields(kind):
         group, _, name = path.rpartition(".")
-        for long, short in _NUMBERS.items():
-            must = must.replace(long, short)
+        must = _PLAIN.sub("", must).strip() if must != "a text" else ""
         if not group.startswith("comparisons[].points[]"):
-            rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must not in ("a text", "") else ""))
-    return [(f"`{group}`" if group else "", ", ".join(fields).replace(") (", ", ")) for group, fields in rows.items()]
+            rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must else ""))
+    return [(f"`{group}`" if group else "", ", ".join(fields)) for group, fields in rows.items()]
 
 
 def _fields(kind: object, prefix: str = "") -> list[tuple[str, str]]:
