@@ -219,7 +219,7 @@ def records() -> str:
     from kernel_dvfs.measurement import record
 
     parts = [
-        "\n## Records\n\nOne JSON file a measurement. Numbers have their unit in their names, or are counts; a field with "
+        "\n## Records\n\nOne JSON file a measurement. Numbers have their unit in their names, or are counts; one with "
         "`?` may be missing. A file that breaks these rules, or belongs to another setup, is refused with its name.\n"
     ]
     kinds = (
