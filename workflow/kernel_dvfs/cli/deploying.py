@@ -47,7 +47,7 @@ def add_apply(parser: ArgumentParser) -> None:
         "--power-limit",
         type=number(1, 10_000, "W"),
         metavar="W",
-        help="a power limit, too, and back (root or the broker)",
+        help="also set a power limit, then give the old one back (root or the broker)",
     )
     parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
     parser.add_argument("--baseline", action="store_true", help="run at auto first, and compare")
