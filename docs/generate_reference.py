@@ -315,7 +315,7 @@ def results() -> str:
         for study in ("pipeline", "serving"):
             names = ", ".join(f"`{name}`" for name in outputs(study).of(kind))
             parts.append(f"\nOf the target `{study}`, in its own folder: {names}.\n")
-    columns = ", ".join(f"`{name}{'?' if null else ''}` ({kind})" for name, kind, null in store.FIELDS)
+    columns = ", ".join(f"`{name}{'?' if null else ''}`" for name, _, null in store.FIELDS)
     parts.append(f"\n## Columns of `profile.parquet`\n\nWith `?`: may be null. {columns}.\n")
     return "".join(parts)
 

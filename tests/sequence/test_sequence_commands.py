@@ -68,9 +68,13 @@ def test_launches_may_come_in_an_order_of_ones_own(small_profile, tmp_path):
     assert [schedule.pairs[pair] for pair in schedule.wanted] == [(1050, "auto"), (1470, "auto"), (1050, "auto")]
 
 
-def test_layers_of_a_profile_are_run_through_as_often_as_they_are_launched(small_profile, tmp_path):
+def test_layers_of_a_profile_are_run_through_as_often_as_they_are_launched(small_profile, tmp_path, capsys):
     assert main(choose(small_profile(), tmp_path / "it.json", "--switch-latency", 0.001)) == 0
     assert read_iteration(tmp_path / "it.json").names == ["a", "b", "b", "b"]
+    made = json.loads((tmp_path / "it.json").read_text())
+    saved, count = -made["energy_change_percent"], made["change_count"]
+    said = capsys.readouterr().out
+    assert f": {saved:.2f} % less energy and " in said and f" {count} change" in said and said.count("\n") == 1
 
 
 def without(**which):

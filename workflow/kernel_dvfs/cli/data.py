@@ -328,6 +328,7 @@ def _run_frontier(options: Namespace) -> None:
 
 
 def _run_sequence(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.report.words import iteration_line
     from kernel_dvfs.sequence.changes import Timing
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.sequence.programme import choose_changes
@@ -357,7 +358,9 @@ def _run_sequence(options: Namespace, slack: float) -> None:
         raise InputError(f"{options.profile}: {error}") from None
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
     sources = {"latency": source, "stalls": stalls.source}
-    write_json(options.output, iteration_schedule(read, timing, choice, slack, stall, sources))
+    made = iteration_schedule(read, timing, choice, slack, stall, sources)
+    write_json(options.output, made)
+    answer(iteration_line(made))
 
 
 def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str, Latency | None]:

@@ -147,6 +147,17 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     )
 
 
+def iteration_line(schedule: Mapping[str, Any]) -> str:
+    """The same of an iteration schedule, and how often it changes clocks."""
+    energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
+    count = schedule["change_count"]
+    return (
+        f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}, against "
+        f"{against(schedule['workload'])} (claimed), with {count} change{'s' * (count != 1)} of clocks an iteration; "
+        f"asked for: least energy, {time_limit(schedule['slack_percent'])}"
+    )
+
+
 # --- of a study, when its run ends ------------------------------------------------------------------------------------
 
 _VERDICTS = {"over": ", slower than its limit", "ambiguous": ", too few repeats to say whether it keeps its limit"}
