@@ -291,20 +291,20 @@ def results() -> str:
         f"All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
     ]
     rows = [
-        ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
+        ("`setup/<digest>.json`", "what measurements were made under; named by its content"),
         ("`measurements/`", "one record a measurement"),
-        ("`search.json`", "what was measured beyond the sweep, and the checksums of the records that it followed from"),
-        ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
+        ("`search.json`", "what was measured beyond the sweep, and after which records"),
+        ("`profile.parquet`", "measurements of the choice, pooled: a row a target and pair"),
         (
             "`published.parquet`",
-            "the first measurement of each point of the sweep, alike: what is chosen as published",
+            "the same of each point's first measurement: what is chosen as published",
         ),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
-        (f"`schedules/{layout.STRICT}.json`", "the strict one that is relied on, and validated"),
+        (f"`schedules/{layout.STRICT}.json`", "the strict one that is relied on, measured again"),
         ("`schedules/published/`", "those chosen as published: from one sweep, no margin"),
-        (f"`schedules/{layout.published(layout.STRICT)}.json`", "its strict one, which is validated and carried over"),
+        (f"`schedules/{layout.published(layout.STRICT)}.json`", "its strict one, measured again and carried over"),
         (f"`schedules/{layout.published('frontier')}.json`", "the least energy at each tolerated slowdown"),
-        ("`variants/<study>-<value>/`", "profile, schedule and fresh repeats at another batch, degree or energy"),
+        ("`variants/<study>-<value>/`", "profile and schedule at another batch, degree or energy, measured again"),
         ("`report.html`", "all of it as one page"),
     ]
     parts.append(_table(("file", "content"), rows))

@@ -55,7 +55,7 @@ _MEASURE = {
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
     ),
     "search": command_of(
-        "measuring", "search", "after a sweep, measure again what might be chosen, until no more is needed"
+        "measuring", "search", "after a sweep, race and walk: measure what might be chosen until no more is needed"
     ),
     "aggregate": command_of("measuring", "aggregate", "aggregate records into a profile"),
     "step": command_of("measuring", "add_step", "add what a study measured of a captured step to the step's record"),
