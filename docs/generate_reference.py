@@ -135,8 +135,8 @@ def _allowed(schema: dict) -> str:
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 # what the rules call, beside what is not listed at all: one line each, since --help says the rest
-_BY_RULES = ("measure compare", "measure sweep", "measure search", "measure aggregate", "study deployable")
-_BY_RULES += ("study headline-map", "pipeline solve")
+_BY_RULES = ("measure", "measure compare", "measure sweep", "measure search", "measure aggregate", "measure step")
+_BY_RULES += ("study deployable", "study headline-map", "pipeline profile", "pipeline solve")
 
 
 def commands() -> str:
@@ -150,7 +150,8 @@ def commands() -> str:
     arguments = {name: arguments_of(command) for name, command in found.items()}
     rows = {name: [_option(each) for each in own.actions] for name, own in arguments.items()}
     parts = [
-        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same, with an example. Exit code 0: done; 2: bad input, "
+        "in one line each. "
         f"Every command takes `--log FILE`: {LOG}. A star marks what must be given.\n"
     ]
     for title, names in _families(found).items():
@@ -160,7 +161,7 @@ def commands() -> str:
             command, epilog = found[name], arguments[name].epilog
             help_ = command.help[0].upper() + command.help[1:]
             parts.append(f"\n## {name}\n\n{_cell(help_ if help_.endswith('?') else help_ + '.')}")
-            parts.append(f" {_epilog(epilog)}\n" if epilog else "\n")
+            parts.append(f" {_epilog(epilog)}".rstrip() + "\n")
             parts.append(_list([row for row in rows[name] if row not in shared]))
             own = [row for row in shared if row in rows[name]]
             also = ", ".join(f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in own)
@@ -206,8 +207,8 @@ def _names(action: argparse.Action) -> str:
 
 
 def _epilog(text: str) -> str:
-    what, colon, command = text.partition("example: ")
-    return f"{_cell(what)} `{command}`".strip() if colon else _cell(text)
+    """Without its example: the pages have those."""
+    return _cell(text.partition("example: ")[0])
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -218,9 +219,8 @@ def records() -> str:
     from kernel_dvfs.measurement import record
 
     parts = [
-        "\n## Records\n\nOne JSON file a measurement, in raw units: us, mJ, mW, MHz, s, C. A file that breaks one of "
-        "these rules, or belongs to another setup, is refused with its name. A field with `?` may be missing; one "
-        "without words is a text; those with > or >= are numbers.\n"
+        "\n## Records\n\nOne JSON file a measurement. Numbers have their unit in their names, or are counts; one with "
+        "`?` may be missing. A file that breaks these rules, or belongs to another setup, is refused with its name.\n"
     ]
     kinds = (
         (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
@@ -236,20 +236,20 @@ def records() -> str:
     return "".join(parts)
 
 
-# what a number must be, in fewer words
-_NUMBERS = {"a positive number": "> 0", "a whole number": "whole", "a number >= 0": ">= 0"}
+# numbers and groups, whose names and rows say what they are
+_PLAIN = re.compile(r"(a positive number|a whole number|a number(?! of)|a group of fields$|a text(?= or))( >= \d)?")
 
 
 def _groups(kind: object) -> list[tuple[str, str]]:
-    """A row a group of fields: (its path, its fields with what each must be). The points of a comparison are points."""
+    """A row a group of fields: (its path, its fields, with what each must be unless a number, a text or a group). The
+    points of a comparison are points."""
     rows: dict[str, list[str]] = {}
     for path, must in _fields(kind):
         group, _, name = path.rpartition(".")
-        for long, short in _NUMBERS.items():
-            must = must.replace(long, short)
+        must = _PLAIN.sub("", must).strip() if must != "a text" else ""
         if not group.startswith("comparisons[].points[]"):
-            rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must not in ("a text", "") else ""))
-    return [(f"`{group}`" if group else "", ", ".join(fields).replace(") (", ", ")) for group, fields in rows.items()]
+            rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must else ""))
+    return [(f"`{group}`" if group else "", ", ".join(fields)) for group, fields in rows.items()]
 
 
 def _fields(kind: object, prefix: str = "") -> list[tuple[str, str]]:
@@ -287,42 +287,43 @@ def results() -> str:
 
     folder = "results/<gpu>/<workload>"
     parts = [
-        "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot "
-        f"measure or was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so. "
-        "[Records](#records): below.\n\n"
+        "# Results\n\nNames that scripts may rely on. A study leaves out what it cannot measure or was not asked for. "
+        f"All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
     ]
     rows = [
-        ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
+        ("`setup/<digest>.json`", "what measurements were made under; named by its content"),
         ("`measurements/`", "one record a measurement"),
-        ("`search.json`", "what was measured beyond the sweep, and the checksums of the records that it followed from"),
-        ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
+        ("`search.json`", "what was measured beyond the sweep, and after which records"),
+        ("`profile.parquet`", "measurements of the choice, pooled: a row a target and pair"),
         (
             "`published.parquet`",
-            "the first measurement of each point of the sweep, alike: what is chosen as published",
+            "the same of each point's first measurement: what is chosen as published",
         ),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
-        (f"`schedules/{layout.STRICT}.json`", "the strict one that is relied on, and validated"),
+        (f"`schedules/{layout.STRICT}.json`", "the strict one that is relied on, measured again"),
         ("`schedules/published/`", "those chosen as published: from one sweep, no margin"),
-        (f"`schedules/{layout.published(layout.STRICT)}.json`", "its strict one, which is validated and carried over"),
+        (f"`schedules/{layout.published(layout.STRICT)}.json`", "its strict one, measured again and carried over"),
         (f"`schedules/{layout.published('frontier')}.json`", "the least energy at each tolerated slowdown"),
-        ("`variants/<study>-<value>/`", "profile, schedule and fresh repeats at another batch, degree or energy"),
+        ("`variants/<study>-<value>/`", "profile and schedule at another batch, degree or energy, measured again"),
         ("`report.html`", "all of it as one page"),
     ]
     parts.append(_table(("file", "content"), rows))
     for kind in ("table", "figure"):
         parts.append(f"\n## {kind.capitalize()}s: `{kind}s/<name>.<format>` ({', '.join(FORMATS[kind])})\n\n")
-        rows = [(f"`{name}`", _short(each.captioned)) for name, each in outputs("gpu").of(kind).items()]
+        rows = [(f"`{name}`", _short(each.title, each.captioned)) for name, each in outputs("gpu").of(kind).items()]
         parts.append(_table(("name", "content"), rows))
         for study in ("pipeline", "serving"):
             names = ", ".join(f"`{name}`" for name in outputs(study).of(kind))
             parts.append(f"\nOf the target `{study}`, in its own folder: {names}.\n")
-    columns = ", ".join(f"`{name}{'?' if null else ''}` ({kind})" for name, kind, null in store.FIELDS)
+    columns = ", ".join(f"`{name}{'?' if null else ''}`" for name, _, null in store.FIELDS)
     parts.append(f"\n## Columns of `profile.parquet`\n\nWith `?`: may be null. {columns}.\n")
     return "".join(parts)
 
 
-def _short(caption: str) -> str:
-    """What a table or figure shows; the page has the rest of its caption."""
+def _short(title: str, caption: str) -> str:
+    """What a table or figure shows: its title or, where that says no more than its name, how its caption begins."""
+    if len(title.split()) > 2:
+        return title
     first = caption.partition("; ")[0]
     return first.partition(": ")[0] if len(first.split()) > 16 else first
 

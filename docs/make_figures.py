@@ -368,7 +368,8 @@ def _percent(value: str) -> str:
 
 
 def _markdown(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
-    return "\n".join("|" + "|".join(f" {cell} " for cell in row) + "|" for row in (head, ("---",) * len(head), *rows))
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def _answer() -> str:
@@ -412,23 +413,33 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """All claims: the paper's value, ours, the verdict here and in studies with other noise, and the cause where one
-    differs. Of what holds the first number will do; all, and which breaks its rule, are in the study's table."""
+    """The claims that differ, each with our first number, how many studies with other noise keep it, and the
+    cause; then the others, by how many keep them. The study's table has every number."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
-    rows, told = [], {"": ""}  # cause -> how it is told again
+    differing, others = [], {}  # others: how often a claim holds -> claims
+    told = {"": ""}  # cause -> how it is told again
     for row in _rows("claims", "number").values():
+        number, verdict = row["number"], row["verdict"]
+        held = claims.counted([study[number] for study in drawn])
+        if verdict != "differs":
+            others.setdefault(f"{verdict} {held}" if verdict == "holds" else verdict, []).append(row)
+            continue
         cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
         why = told.get(cause, cause)
-        told.setdefault(cause, f"as {row['number']}")
-        held = claims.counted([study[row["number"]] for study in drawn])
-        judged = [part for part in row["ours"].split("; ") if part.endswith(")")] or [row["ours"]]
-        ours = "; ".join(judged[:1] if row["verdict"] == "holds" else judged)
-        cells = [row["number"], row["claim"], row["paper"].replace("not known", "?"), ours, row["verdict"]]
-        rows.append(tuple(cell.replace("<", "&lt;").replace("|", "\\|") for cell in (*cells, held, why)))
-    head = ("", "claim", "the paper", "here, in brackets the rule", "verdict", f"holds, of {len(drawn)} draws", "why")
-    return _markdown(head, *rows)
+        told.setdefault(cause, f"as {number}")
+        first = next((part for part in row["ours"].split("; ") if part.endswith(")")), row["ours"])
+        cells = (number, row["claim"], first, held, why)
+        differing.append(tuple(_plain(cell).replace("|", "\\|") for cell in cells))
+    head = ("", "differs", "here, in brackets the rule", f"holds, of {len(drawn)} draws", "why")
+    told_of = {how: [_plain(f"({row['number']}) {row['claim']}") for row in rows] for how, rows in others.items()}
+    lists = [f"**{how.capitalize()}**: {'; '.join(words)}." for how, words in told_of.items()]
+    return "\n\n".join([_markdown(head, *differing), *lists])
+
+
+def _plain(text: str) -> str:
+    return text.replace("<", "&lt;")
 
 
 def _ways() -> str:

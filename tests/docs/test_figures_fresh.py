@@ -199,23 +199,30 @@ def test_what_the_page_against_the_paper_says_is_what_was_kept(maker, drawn, mon
     changes = "schedule,time_change_percent,energy_change_percent\n"
     keep("strategies", f"{changes}kernel-global-waste-slack0,-0.001,-6.597\npass-global-waste-slack0,-0.158,-3.122\n")
     claims = "1,It | is,2,1 (< 2),holds,\n2,So,not known,3,differs,it: not = 4; a < b\n"
-    claims += "3,Too,?,5,differs,it: not = 6; a < b\n"
+    claims += "3,Too,?,5,differs,it: not = 6; a < b\n4,Far,?,,not testable,\n"
     keep("claims", f"number,claim,paper,ours,verdict,why\n{claims}")
     from experiments.calibration import claims as seeds
 
     drawn_boards = ("default", "default", "earlier")
-    letters = [{"board": board, "1": "h", "2": letter, "3": "d"} for board, letter in zip(drawn_boards, "hdh")]
+    letters = [
+        {"board": board, "1": "h", "2": letter, "3": "d", "4": "n"} for board, letter in zip(drawn_boards, "hdh")
+    ]
     monkeypatch.setattr(seeds, "read", lambda path: letters)
     assert "-6.34 % energy at +0.29 % time" in maker._answer() and "-14.70 % at +0.50 %" in maker._answer()
-    assert "3 claims 1 hold, 2 differ and 0 cannot be tested" in maker._answer()
+    assert "4 claims 1 hold, 2 differ and 1 cannot be tested" in maker._answer()
     lines = maker._headlines().splitlines()
     assert lines[2].endswith("| -6.60 % | -6.34 % | -12.45 % | -14.70 % |")
     assert lines[3].endswith("| 0.00 % | +0.29 % | -0.08 % | +0.50 % |")
     assert lines[4].endswith("| -3.12 % | not measured again | not measured again | not measured again |")
-    assert maker._claims().splitlines()[2:] == [
-        "| 1 | It \\| is | 2 | 1 (&lt; 2) | holds | always |  |",
-        "| 2 | So | ? | 3 | differs | 1 of 2 | a &lt; b |",
-        "| 3 | Too | ? | 5 | differs | never | as 2 |",
+    assert maker._claims().splitlines() == [
+        "|  | differs | here, in brackets the rule | holds, of 2 draws | why |",
+        "|---|---|---|---|---|",
+        "| 2 | So | 3 | 1 of 2 | a &lt; b |",
+        "| 3 | Too | 5 | never | as 2 |",
+        "",
+        "**Holds always**: (1) It | is.",
+        "",
+        "**Not testable**: (4) Far.",
     ]
     (drawn / "results/default_study/claims.csv").unlink()
     with pytest.raises(maker.CannotDraw, match=r"claims\.csv of the default study is not kept: --study DIR"):

@@ -107,6 +107,9 @@ def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
         bound = bound_percent(planner, base, mark.time)
         assert mark.energy >= bound - 1e-7
     assert lines.energy.min() < 0 and baselines.time.min() == baselines.energy.max() == 0
+    # nobody wants to be slower for more energy
+    for own in (lines, *(each for _, each in marks.groupby("series", observed=True))):
+        assert own.energy.idxmin() == own.time.idxmax()
     # names that would cover each other stand at one point
     points = list(baselines[["time", "energy"]].itertuples(index=False))
     assert all(max(abs(a - b) for a, b in zip(one, other)) >= 1 for one, other in itertools.combinations(points, 2))

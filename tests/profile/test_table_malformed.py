@@ -31,7 +31,10 @@ CASES = {
         r"line 1: missing: energy per launch, named energy_j, energy_mj.*or mean power, named power_w",
     ),
     "no core clock": (without("core_mhz"), r"line 1: missing: core clock, named core_mhz or core_mhz_requested$"),
-    "no memory clock": (without("mem_mhz"), r"line 1: missing: memory clock.*leave it empty"),
+    "memory clock of another name": (
+        table(AUTO, header=HEADER.replace("mem_mhz", "memory_clock")),
+        r"line 1: missing: memory clock.*rename column 'memory_clock'\?",
+    ),
     "no kernel": (without("kernel"), r"line 1: missing: name of the kernel, named kernel$"),
     "two times": (table(AUTO + ",1", header=HEADER + ",time_s"), r"line 1, column time_ms.*column time_s"),
     "two energies": (table(AUTO + ",1", header=HEADER + ",energy_j"), r"column energy_mj.*column energy_j"),

@@ -70,9 +70,30 @@ def test_all_that_is_missing_is_named_at_once_with_what_looks_like_it(said):
         "missing: name of the kernel, named kernel (rename column 'Kernel Name'?); time per launch, named time_s,",
         "(rename column 'Duration'?); energy per launch, named energy_j,",
         "or mean power, named power_w (rename column 'watts'?); core clock,",
-        "(rename column 'SM clock'?); memory clock, named mem_mhz or mem_mhz_requested (leave it empty",
+        "named core_mhz or core_mhz_requested (rename column 'SM clock'?)",
     ):
         assert words in text
+
+
+def test_a_table_without_a_memory_clock_was_measured_with_the_memory_left_to_the_gpu(said):
+    code, text = said("kernel,core_mhz,time_ms,energy_mj\nk,,1.5,300\nk,1110,1.6,250\n")
+    assert code == 0 and "baseline: the rows that lock no clock (auto); core auto, memory auto" in text
+    assert "no memory clock (mem_mhz): taken as left to the GPU in every row" in text
+    assert "core_mhz in MHz; mean power" in text, "no unit of a column that is not there"
+
+
+@pytest.mark.parametrize(
+    ("table", "words", "against"),
+    [
+        ("k,1410,1.5,300,0\nk,1110,1.6,250,0\n", ["--reference", "highest"], "the reference highest ("),
+        ("k,1410,1.5,300,1\nk,1110,1.6,250,0\n", [], "the reference as marked ("),
+        ("k,,1.5,300,0\nk,1110,1.6,250,0\n", ["--reference", "auto,auto"], "auto ("),
+    ],
+)
+def test_a_choice_says_what_it_is_against(said, capsys, table, words, against):
+    assert said(f"kernel,core_mhz,time_ms,energy_mj,is_reference\n{table}", *words)[0] == 0
+    assert main(["choose", "mine.parquet", "--slack", "10"]) == 0
+    assert f"against {against}claimed" in capsys.readouterr().out
 
 
 def test_power_is_taken_where_energy_is_missing(said):

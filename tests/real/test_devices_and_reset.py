@@ -27,7 +27,7 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
         "permission to lock clocks: ",
         "config.yaml with clocks: ",
         "48 targets x 30 clock pairs, at least 79.6 h (conditioning 46 min, sweep 3.3 h, race and walk 20.7 h, locking "
-        "14 min, validation 19.6 h, other sizes 35.0 h), until",
+        "14 min, measuring again 19.6 h, other sizes 35.0 h), until",
         "config.yaml with clocks: auto-only: 48 targets x 1 clock pair, at least 13 min (conditioning 3 min, ",
         "1: Simulated RTX 3080 Ti on a fake NVML",
         "simulated GPUs, no hardware needed: gpu: a100_pcie, gpu: a100_sxm",

@@ -19,11 +19,11 @@ from kernel_dvfs.report.clock_plane import View
 from kernel_dvfs.report.results import Results
 
 SUBJECT = "simulated Toy 1"
-# that of a captured step shares its drawing with figure 3, and is drawn in tests/workflow/test_step_study.py
+# that of a captured step shares its drawing with figures 3 and 4, and is drawn in tests/workflow/test_step_study.py
 NAMES = tuple(name for name, each in figures.OUTPUTS.of("figure").items() if each.workload != "step")
 DEFINITION = "fig2_desirability"
-# the others share their drawing with one of these
-DRAWN = [name for name in NAMES if not name.startswith(("fig4", "fig8"))]
+# the other shares its drawing with one of these
+DRAWN = [name for name in NAMES if not name.startswith("fig8")]
 # core, mem, time and energy relative to auto, verdict
 PASS = [
     (None, None, 1.00, 1.00, "ok"),
@@ -162,7 +162,7 @@ def test_a_figure_names_units_and_the_direction_of_better(name, study):
         assert "pJ" in plot.labels.x and "times" in plot.labels.y and "%" in plot.labels.fill
     else:
         assert "%" in plot.labels.y
-    if name.startswith(("fig3", "fig4")):
+    if name.startswith("fig3"):
         assert "time over auto (logarithmic" in plot.labels.x
     elif not name.startswith(("fig5", "fig7", "fig8", "headline")):
         assert "%" in plot.labels.x
@@ -176,7 +176,7 @@ def test_nothing_but_whole_figures_is_left_behind(drawn):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [DEFINITION, "fig3_forward_pass"])
+@pytest.mark.parametrize("name", [DEFINITION, "fig3_fig4_passes"])
 def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
     for profile in study.glob("*.parquet"):
         shutil.copy(profile, tmp_path)
@@ -460,7 +460,7 @@ def test_a_caption_names_the_series_with_bars(study):
     caption = plot_of("fig7_data_parallelism", study).labels.caption
     assert (
         caption
-        == "All points are validated repeats except the claimed one.\nBars (carried over, chosen there): 95 % interval."
+        == "All points were measured again, except the claimed one.\nBars (carried over, chosen there): 95 % interval."
     )
 
 

@@ -63,11 +63,12 @@ def test_the_band_is_least_and_most_over_what_varies():
 def with_changes(made):
     found = made.headline_map
     own = found[(found.overlap == OWN_ENDS["overlap"]) & (found.auto_extra_power == OWN_ENDS["auto_extra_power"])]
-    return own.assign(change=lambda frame: frame.kernel_energy_change_percent)
+    own = own.assign(change=lambda frame: frame.kernel_energy_change_percent)
+    return own, own[own.is_default].iloc[0]
 
 
 def test_contours_lie_where_the_change_is_their_value():
-    ground, lines, _ = surface(with_changes(Made()))
+    ground, lines, _ = surface(*with_changes(Made()))
     for frame in (lines, ground):
         assert set(frame.auto_core_mhz) == {1905, 1950, 1995}
     four = lines[lines.line.str.contains(" -4.0 ")]
@@ -80,8 +81,19 @@ def test_contours_lie_where_the_change_is_their_value():
 def test_the_papers_value_is_a_line_where_it_is_reached():
     made = Made()
     made.headline_map["kernel_energy_change_percent"] -= 9
-    _, lines, _ = surface(with_changes(made))
+    _, lines, _ = surface(*with_changes(made))
     assert lines.is_paper.any()
+
+
+def test_no_label_of_a_contour_lies_under_that_of_the_default():
+    made = Made()
+    traffic = made.headline_map.gemm_traffic
+    made.headline_map["kernel_energy_change_percent"] = -10 + 2.9 * (traffic - 1.9)  # -10 runs through the label
+    _, _, labels = surface(*with_changes(made))
+    ten = labels[labels.text == "-10"].set_index("auto_core_mhz")
+    assert abs(ten.loc[1950].tensor_energy_pj - 0.9) > 0.9
+    # in other panels it stands in the middle
+    assert ten.loc[1905].tensor_energy_pj == pytest.approx(1.25, abs=0.05)
 
 
 def test_the_figure_says_whether_the_papers_value_is_reached(tmp_path):
@@ -97,5 +109,5 @@ def test_the_figure_says_whether_the_papers_value_is_reached(tmp_path):
 def test_a_single_clock_is_a_single_panel():
     made = Made()
     made.headline_map = made.headline_map[made.headline_map.auto_core_mhz == 1950]
-    ground, _, _ = surface(with_changes(made))
+    ground, _, _ = surface(*with_changes(made))
     assert set(ground.auto_core_mhz) == {1950}

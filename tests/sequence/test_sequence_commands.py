@@ -57,7 +57,7 @@ def test_an_iteration_schedule_keeps_its_limit_and_says_how_far_from_best_it_is(
     assert sum(schedule.time_s) == pytest.approx(content["time_s"], rel=0.01)
 
 
-def test_launches_may_come_in_an_order_of_ones_own(small_profile, tmp_path):
+def test_launches_may_come_in_an_order_of_ones_own(small_profile, tmp_path, capsys):
     order = tmp_path / "order.json"
     order.write_text(json.dumps(["b", "a", "b"]))
     words = choose(small_profile(), tmp_path / "it.json", "--switch-latency", 0, "--slack", 5)
@@ -66,6 +66,10 @@ def test_launches_may_come_in_an_order_of_ones_own(small_profile, tmp_path):
     schedule = read_iteration(tmp_path / "it.json")
     assert schedule.names == ["b", "a", "b"]
     assert [schedule.pairs[pair] for pair in schedule.wanted] == [(1050, "auto"), (1470, "auto"), (1050, "auto")]
+    made = json.loads((tmp_path / "it.json").read_text())
+    saved, count = -made["energy_change_percent"], made["change_count"]
+    said = capsys.readouterr().out
+    assert f": {saved:.2f} % less energy and " in said and f" {count} change" in said and said.count("\n") == 1
 
 
 def test_layers_of_a_profile_are_run_through_as_often_as_they_are_launched(small_profile, tmp_path):

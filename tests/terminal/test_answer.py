@@ -31,17 +31,17 @@ def claimed(kind):
     return whole_schedule(energy_change_percent=-6.754, time_change_percent=-0.119, gpu=gpu)
 
 
-def test_a_validated_study_names_its_device_its_savings_and_its_page(study, tmp_path):
+def test_a_study_measured_again_names_its_device_its_savings_and_its_page(study, tmp_path):
     folder = study("kernel-global-waste-slack0,0,-0.126,-6.741,within\npass-global-waste-slack0,0,9,9,within\n")
     (tmp_path / "report.html").touch()
     assert line_of_study(folder, "simulated RTX 3080 Ti") == (
-        f"simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (validated). Open {folder}/report.html"
+        f"simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). Open {folder}/report.html"
     )
 
 
 def test_without_a_page_the_folder_is_named(study):
     folder = study("a,0,-0.1,-6.7,within\n")
-    assert line_of_study(folder, "H200").endswith(f"(validated). See {folder}")
+    assert line_of_study(folder, "H200").endswith(f"(measured again). See {folder}")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_rounds_to_zero_has_no_sign_and_a_cost_has_a_plus(study):
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"), [("table", "(claimed, from the table's own rows)"), ("nvml", "(claimed, not validated)")]
+    ("kind", "how"), [("table", "(claimed, from the table's own rows)"), ("nvml", "(claimed, not measured again)")]
 )
 def test_without_a_validation_the_schedule_claims(study, kind, how):
     text = line_of_study(study(schedule=claimed(kind)), "mine")

@@ -101,16 +101,16 @@ STOPPED = "What was made stays; the same command goes on."
 
 def test_a_terminal_has_one_line_that_is_rewritten_and_then_the_answer(seen):
     run = seen(terminal=True).begin().tick(3)
-    run.log(LogEvent.RUN_INFO, stats={"measure": 2, "all": 1, "total": 3}).tick(1)
+    run.log(LogEvent.RUN_INFO, stats={"measure": 1, "validate": 1, "all": 1, "total": 3}).tick(1)
     assert run.stream.getvalue().endswith("3 s  \r\x1b[K"), "room for what the Snakefile says when it starts"
-    run.start(1, "measure_1470_9251_r0", 1).finish(1, 3).start(2, "measure_auto_r0", 1).finish(2, 3)
+    run.start(1, "measure_1470_9251_r0", 1).finish(1, 3).start(2, "validate", 1).finish(2, 3)
     run.start(3, "all", 0).finish(3, 3)
     assert run.end() == ["3 of 3 jobs in 6 s", "the answer"]
     drawn = [row.rstrip() for row in run.stream.getvalue().split("\n")[0].split("\r\x1b[K")]
     assert drawn == [
         "planning, 3 s",
         "0 of 3 jobs in 5 s, now measure",
-        "1 of 3 jobs in 6 s, now measure",
+        "1 of 3 jobs in 6 s, now measure again",
         "2 of 3 jobs in 6 s, now all",
         "3 of 3 jobs in 6 s",
     ]

@@ -81,7 +81,7 @@ def test_snakemake_makes_its_own_report_with_captions(finished, tmp_path, form):
     if form == "zip":
         names = zipfile.ZipFile(path).namelist()
         assert any(name.endswith("kernel_clocks.csv") for name in names)
-        assert any(name.endswith("fig3_forward_pass.png") for name in names)
+        assert any(name.endswith("fig3_fig4_passes.png") for name in names)
     else:
         text = path.read_text("utf-8")
         assert "Figure 6. Claimed energy over tolerated slowdown" in text

@@ -190,7 +190,7 @@ def test_the_page_has_the_step_first_and_nothing_that_only_models_have(finished_
     made = {path.stem for path in (folder / "tables").iterdir()}
     assert not {"claims", "tensor_energy", "data_parallelism", "tensor_parallelism"} & made
     figures = {path.stem for path in (folder / "figures").iterdir()}
-    assert "step_plane" in figures and not {"fig3_forward_pass", "fig7_data_parallelism"} & figures
+    assert "step_plane" in figures and not {"fig3_fig4_passes", "fig7_data_parallelism"} & figures
 
 
 def test_an_edited_comment_captures_again_and_measures_nothing(stepped):

@@ -1,7 +1,7 @@
 # Tables and figures of every study: each declares above its function what it is made from. The paper's are in
 # kernel_dvfs/report, chosen as published: Table 1 is tables/kernel_clocks, Table 2 tables/strategies, its claims
-# tables/claims; Figures 2 to 8 are figures/fig2_desirability, fig3_forward_pass, fig4_backward_pass, fig5_kernels,
-# fig6_relaxed_waste, fig7_data_parallelism and fig8_tensor_parallelism. Then the pages of them all.
+# tables/claims; Figures 2 to 8 are figures/fig2_desirability, fig3_fig4_passes, fig5_kernels, fig6_relaxed_waste,
+# fig7_data_parallelism and fig8_tensor_parallelism. Then the pages of them all.
 
 # {path without its ending: what a study asks for}
 ASKED = {

@@ -187,11 +187,12 @@ class LogHandler(LogHandlerBase):
         if len(times_s) > 1 and waiting > 0 and now_s - times_s[0] >= _SAME_KIND_S:
             alike_s = times_s[1:] if len(times_s) > _FEW_JOBS else times_s
             left_s = (waiting + 1) * (alike_s[-1] - alike_s[0]) / (len(alike_s) - 1) - (now_s - times_s[-1])
+        said = "measure again" if self._kind == "validate" else self._kind
         if left_s <= 0:
-            return f", now {self._kind}"
+            return f", now {said}"
         # as exact as it is true: to a fifth
         step_s = 60 if left_s >= 300 else 10
-        return f", now {self._kind} (about {_duration(step_s * max(1, round(left_s / step_s)))} left)"
+        return f", now {said} (about {_duration(step_s * max(1, round(left_s / step_s)))} left)"
 
     def _tick_on(self) -> None:
         while not self._stop.wait(self.intervals_s[not self._on_terminal]):

@@ -16,7 +16,7 @@ def said(*rows):
     return "".join(words for words, _ in sentence(rows))
 
 
-def row(limit="no longer", energy=-17.3, time=-0.02, note="", how="validated"):
+def row(limit="no longer", energy=-17.3, time=-0.02, note="", how="measured again"):
     return Tolerated(limit, note, energy, time, how)
 
 
@@ -86,7 +86,7 @@ def an_answer(**other):
         0.0,
         None,
         "shown by a walk",
-        "validated",
+        "measured again",
     )
     return replace(made, **other)
 

@@ -82,7 +82,9 @@ def test_the_answer_comes_first_fresh_beside_claimed(page):
     assert (first["energy"][1], first["time"][1]) == ("−7.2 %", "+0.2 %")
     assert "10 repeats over 10 sessions: time +0.16 to +0.31 %" in page.text
     assert (
-        "7.23 % less energy" in page.text and "0.24 % more time" in page.text and "10 repeats (validated)" in page.text
+        "7.23 % less energy" in page.text
+        and "0.24 % more time" in page.text
+        and "measured again in 10 repeats" in page.text
     )
     assert "7.67 % less energy" in page.text  # as claimed
     assert page.text.count("over 10 sessions") >= 2 and "Intervals within one session" not in page.text
@@ -174,7 +176,7 @@ def test_provenance_names_device_seed_settings_and_records(page, study):
     records = page.tables["records"][1]
     assert [[text for _, text in row] for row in records if row] == [
         ["sweep of the kernels", "6", "6", "3", "3"],
-        ["validation repeats", "1", "12", "12", "–"],
+        ["the choice, measured again", "1", "12", "12", "–"],
     ]
 
 
@@ -260,14 +262,14 @@ def test_a_pair_that_saves_less_than_its_error_is_not_recommended(own, error_j, 
     assert ("would save less than can be told from nothing" in text) is not is_offered
 
 
-def test_a_forecast_is_called_so_in_table_plane_and_fleet_and_nothing_is_called_validated(tmp_path, page):
+def test_a_forecast_is_called_so_in_table_plane_and_fleet_and_nothing_is_called_measured_again(tmp_path, page):
     own = made_up(tmp_path / "sim-toy-1/toy-b40-tp1", forecast=True)
     forecast = page_of(own)
     assert "forecast" in forecast.rows("tolerated")[0]["limit"][1] and "would save 7.2 %" in forecast.text
-    assert "forecast −7.23 %" in forecast.html and "by the forecast change" in forecast.text
-    assert "validated" not in page.rows("tolerated")[0]["limit"][1] and "would save" not in page.text
-    assert "validated −7.23 %" in page.html and "by the validated change" in page.text
-    assert "validated −7.23 %" not in forecast.html and "by the validated change" not in forecast.text
+    assert "forecast −7.23 %" in forecast.html and "against auto, forecast" in forecast.text
+    assert "measured again" not in page.rows("tolerated")[0]["limit"][1] and "would save" not in page.text
+    assert "measured again −7.23 %" in page.html and "against auto, measured again" in page.text
+    assert "measured again −7.23 %" not in forecast.html and "against auto, measured again" not in forecast.text
 
 
 def test_a_claim_is_drawn_as_a_claim(tmp_path, page):

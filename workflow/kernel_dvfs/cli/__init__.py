@@ -14,8 +14,8 @@ from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import parse_json
 
 # help of an option that every command has, and of one that several have
-LOG = "what would be said here goes to this file (of `measure` and `measure compare`, errors alone)"
-THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto: the broker, else the first that works (auto)"
+LOG = "what is said goes to this file (of `measure` and `measure compare`, errors alone)"
+THROUGH = "nvml, broker, zeusd, sudo, dcgm, or auto: the broker, else the first that works (auto)"
 
 
 class Command(NamedTuple):

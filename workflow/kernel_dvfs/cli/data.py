@@ -37,14 +37,13 @@ def add_stall_arguments(parser: ArgumentParser | _ArgumentGroup) -> None:
             f"--{domain}-stall",
             type=SECONDS,
             metavar="S",
-            help=f"seconds that the GPU stands still as its {domain} clock changes (as measured, else "
-            f"{ASSUMED_STALL_S:g}, assumed)",
+            help=f"standstill as the {domain} clock changes, s (as measured, else {ASSUMED_STALL_S:g}, assumed)",
         )
     parser.add_argument(
         "--stall-w",
         type=WATTS,
         metavar="W",
-        help="power while the GPU stands still, W (default: the least of any kernel at its pair)",
+        help="power meanwhile (default: the least of any kernel at its pair)",
     )
 
 
@@ -63,13 +62,15 @@ def add_demo(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs demo --gpu h200_sxm"
     parser.add_argument("--gpu", default="rtx_3080_ti", metavar="NAME", help="a simulated GPU (default: rtx_3080_ti)")
     parser.add_argument(
-        "--repeats", type=whole(1, 100), default=5, metavar="N", help="times to measure the choice again (default: 5)"
+        "--repeats",
+        type=whole(1, 100),
+        default=5,
+        metavar="N",
+        help="times that the choice is measured again (default: 5)",
     )
-    parser.add_argument(
-        "--step", action="store_true", help="instead, the page of a PyTorch step measured on a real H200, which ships"
-    )
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="where files go (default: demo, demo-step)")
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    parser.add_argument("--step", action="store_true", help="instead, a PyTorch step measured on a real H200")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="default: demo, demo-step")
+    parser.add_argument("--open", action="store_true", help="open the page")
 
 
 def run_demo(options: Namespace) -> None:
@@ -147,7 +148,7 @@ def add_import_table(parser: ArgumentParser) -> None:
         nargs="*",
         default=(),
         metavar="COLUMN=UNIT",
-        help="units of columns whose names say another, such as core_mhz=khz or time_s=ms",
+        help="where a name says another, such as core_mhz=khz",
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
@@ -193,7 +194,7 @@ def add_choose(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scope",
         **one_of(("single", "local", "global")),
-        help="one pair for all, each on its own, or all together (default: global)",
+        help="one pair for all, each alone, all together (default: global)",
     )
     parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="default: waste")
     parser.add_argument(
@@ -202,7 +203,7 @@ def add_choose(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--frontier",
         action="store_true",
-        help="instead: least energy at every tolerated slowdown, kernel level",
+        help="instead: least energy at every slowdown",
     )
     parser.add_argument(
         "--weights",
@@ -218,7 +219,7 @@ def add_choose(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--walk",
         metavar="SEARCH.json",
-        help="the schedule that this walk has shown to keep the limit (default: the profile's optimum)",
+        help="the schedule that this walk has shown (default: the profile's optimum)",
     )
     sequence = parser.add_argument_group(
         "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/deploy.md"
@@ -226,13 +227,13 @@ def add_choose(parser: ArgumentParser) -> None:
     sequence.add_argument(
         "--sequence",
         metavar="ORDER",
-        help="an iteration schedule: order of launches, `profile` or a JSON list of kernel ids",
+        help="launch by launch: `profile`, or a JSON list of kernel ids",
     )
     sequence.add_argument(
         "--switch-latency",
         type=_seconds_or_file,
         metavar="S",
-        help="from a request to its effect; or a file of kernel-dvfs latency, with jitter and stalls",
+        help="from a request to its effect; or a file of kernel-dvfs latency",
     )
     sequence.add_argument(
         "--switch-jitter",
@@ -327,6 +328,7 @@ def _run_frontier(options: Namespace) -> None:
 
 
 def _run_sequence(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.report.words import iteration_line
     from kernel_dvfs.sequence.changes import Timing
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.sequence.programme import choose_changes
@@ -356,7 +358,9 @@ def _run_sequence(options: Namespace, slack: float) -> None:
         raise InputError(f"{options.profile}: {error}") from None
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
     sources = {"latency": source, "stalls": stalls.source}
-    write_json(options.output, iteration_schedule(read, timing, choice, slack, stall, sources))
+    made = iteration_schedule(read, timing, choice, slack, stall, sources)
+    write_json(options.output, made)
+    answer(iteration_line(made))
 
 
 def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str, Latency | None]:

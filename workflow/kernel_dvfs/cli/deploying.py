@@ -38,7 +38,7 @@ def add_apply(parser: ArgumentParser) -> None:
     what.add_argument(
         "--schedule",
         metavar="S.json",
-        help="a schedule of kernel-dvfs choose: one pair for all, or with --pass-level one for each pass",
+        help="of kernel-dvfs choose: one pair, or with --pass-level one a pass",
     )
     parser.add_argument(
         "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/deploy.md)"
@@ -47,26 +47,26 @@ def add_apply(parser: ArgumentParser) -> None:
         "--power-limit",
         type=number(1, 10_000, "W"),
         metavar="W",
-        help="a power limit, too, while the command runs; the one that was there comes back (root or the broker)",
+        help="also set a power limit, then give the old one back (root or the broker)",
     )
     parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
-    parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
+    parser.add_argument("--baseline", action="store_true", help="run at auto first, and compare")
     parser.add_argument(
         "--lock",
         **one_of(LOCKS),
         default=RANGE,
-        help="lock from the lowest clock up to the target, or the target alone",
+        help="from the lowest clock to the target, or the target alone",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
         "--after",
         default="",
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
-        help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
+        help="the site's own clocks, MHz, locked at the end instead of none; either or both",
     )
-    parser.add_argument("--dry-run", action="store_true", help="set nothing: say what would be requested, and measure")
+    parser.add_argument("--dry-run", action="store_true", help="set nothing: say what would be set, and measure")
     parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
-    parser.add_argument("--report", metavar="R.json", help="also write what was measured, as JSON")
+    parser.add_argument("--report", metavar="R.json", help="what was measured, as JSON")
     parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
 
 
@@ -260,9 +260,9 @@ def add_tune(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--progress",
         metavar="REGEX",
-        help="finds the step's number, its first group, in what the command prints (default: the command marks steps)",
+        help="its first group is the step's number in what the command prints (default: it marks steps)",
     )
-    parser.add_argument("--gpu", default="", metavar="GPU,...", help="UUIDs or indices of all GPUs of the training")
+    parser.add_argument("--gpu", default="", metavar="GPU,...", help="all GPUs of the training")
     parser.add_argument(
         "--minutes", type=number(0.1, 600, "minutes"), default=30.0, metavar="MIN", help="then a pair is kept (30)"
     )
@@ -271,13 +271,12 @@ def add_tune(parser: ArgumentParser) -> None:
         type=whole(1, 10**9),
         default=0,
         metavar="N",
-        help="of a step of all ranks, to tell joules a sample",
+        help="samples a step of all ranks: tells joules a sample",
     )
     parser.add_argument(
         "--latency",
         metavar="L.json",
-        help="of kernel-dvfs latency: where it allows, the passes that the command marks have a pair each, in as many "
-        "minutes again",
+        help="of kernel-dvfs latency: marked passes get a pair each, where it allows, in as many minutes again",
     )
     parser.add_argument(
         "--block", type=number(1, 600, "seconds"), default=5.0, metavar="S", help="at one pair, in turn with auto (5)"
@@ -285,8 +284,8 @@ def add_tune(parser: ArgumentParser) -> None:
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument("--dry-run", action="store_true", help="set nothing: measure auto, say what would be tried")
     parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
-    parser.add_argument("--report", metavar="R.json", help="also write what was found, as JSON")
-    parser.add_argument("--page", metavar="P.html", help="also write it as a page")
+    parser.add_argument("--report", metavar="R.json", help="what was found, as JSON")
+    parser.add_argument("--page", metavar="P.html", help="the same as a page")
     parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
 
 
@@ -335,14 +334,10 @@ def add_latency(parser: ArgumentParser) -> None:
             type=CLOCK,
             default=[],
             metavar="MHZ",
-            help="clocks to change between, from each to each other (default: the lowest, a middle and the highest)",
+            help="change between these (default: lowest, middle, highest)",
         )
-    parser.add_argument(
-        "--repeats", type=COUNT, default=10, metavar="N", help="trials of each change, interleaved (default: 10)"
-    )
-    parser.add_argument(
-        "--seed", type=SEED, default=1, metavar="N", help="seed of the order of the trials (default: 1)"
-    )
+    parser.add_argument("--repeats", type=COUNT, default=10, metavar="N", help="trials of each change (default: 10)")
+    parser.add_argument("--seed", type=SEED, default=1, metavar="N", help="of the order (default: 1)")
     parser.add_argument(
         "--step-us", type=number(5, 1000, "us"), default=20.0, metavar="US", help="from stamp to stamp (20)"
     )
@@ -351,19 +346,19 @@ def add_latency(parser: ArgumentParser) -> None:
         type=number(0.05, 10, "seconds"),
         default=1.0,
         metavar="S",
-        help="seconds after which a change counts as missed (default: 1)",
+        help="a later change counts as missed (default: 1)",
     )
     parser.add_argument(
         "--lock",
         **one_of(LOCKS),
         default=RANGE,
-        help="lock from the lowest clock up to the target, or the target alone",
+        help="from the lowest clock to the target, or the target alone",
     )
     parser.add_argument(
         "--after",
         default="",
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
-        help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
+        help="the site's own clocks, MHz, locked at the end instead of none; either or both",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
@@ -373,7 +368,7 @@ def add_latency(parser: ArgumentParser) -> None:
         "--output",
         required=True,
         metavar="L.json",
-        help="where it goes; a table of the same name (.csv) goes next to it",
+        help="a table (.csv) goes beside it",
     )
 
 

@@ -32,10 +32,8 @@ def add_devices(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
     )
-    parser.add_argument(
-        "--step", default="", metavar="STEP.json", help="estimate a study of this captured step (kernel-dvfs capture)"
-    )
-    parser.add_argument("--json", action="store_true", help="print it all as one JSON object (docs/python.md)")
+    parser.add_argument("--step", default="", metavar="STEP.json", help="estimate a study of this captured step")
+    parser.add_argument("--json", action="store_true", help="print one JSON object (docs/python.md)")
 
 
 def run_devices(options: Namespace) -> None:
@@ -149,10 +147,8 @@ def add_identify(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs identify --slurm='--partition=gpu --gpus=1 --exclusive'"
     parser.add_argument("--gpu", default="", metavar="UUID|INDEX", help="which GPU (default: the only one, or Slurm's)")
     parser.add_argument("--results", default="results", metavar="FOLDER", help="where it is kept (results)")
-    parser.add_argument(
-        "--slurm", metavar="OPTIONS", help="look at the GPU that a job with these options of sbatch gets"
-    )
-    parser.add_argument("--tell", metavar="FILE", help="also write what is printed, or the error, here")
+    parser.add_argument("--slurm", metavar="OPTIONS", help="look at the GPU that a job with these options gets")
+    parser.add_argument("--tell", metavar="FILE", help="also write what is said here")
 
 
 def run_identify(options: Namespace) -> None:
@@ -272,11 +268,11 @@ def add_reset(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
     which.add_argument("--all", action="store_true", help="every GPU")
-    parser.add_argument("--stale", action="store_true", help="only GPUs on which a killed run has left a lease")
+    parser.add_argument("--stale", action="store_true", help="only where a killed run has left a lease")
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="with --stale: look again every second, outside of the jobs",
+        help="with --stale: again every second, outside of the jobs",
     )
     parser.add_argument("--force", action="store_true", help="even if another run holds the GPU")
     parser.add_argument(
@@ -470,27 +466,27 @@ def add_broker(parser: ArgumentParser) -> None:
     does = parser.add_mutually_exclusive_group(required=True)
     does.add_argument("--allow", metavar="USER,...", help="names, numbers, and %%groups of users; root always may")
     does.add_argument("--list", action="store_true", help="say who has which GPU, and what is left locked")
-    does.add_argument("--evict", metavar="UUID", help="take a GPU from whom it is given to, and free its clocks (root)")
+    does.add_argument("--evict", metavar="UUID", help="take a GPU from its client, and free its clocks (root)")
     parser.add_argument(
         "--after",
         default="",
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
-        help="what to leave locked after each client instead of none, MHz; either may be left out",
+        help="the site's own clocks, MHz, locked after each client instead of none",
     )
     parser.add_argument(
         "--hours",
         type=number(0.001, 10_000, "hours"),
         default=168.0,
         metavar="H",
-        help="the longest that a client may have a GPU (168)",
+        help="a client's longest time (168)",
     )
     parser.add_argument(
         "--allow-power",
         default="",
         metavar="USER,...",
-        help="of the users, those who may set a power limit, too (root)",
+        help="who of them may set a power limit, too (root)",
     )
-    parser.add_argument("--unit", action="store_true", help="print a systemd unit for these options instead")
+    parser.add_argument("--unit", action="store_true", help="print a systemd unit instead")
 
 
 def run_broker(options: Namespace) -> None:
@@ -535,20 +531,18 @@ def add_build(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="where the backends go (default: results/native)",
     )
-    parser.add_argument("--cpu", **one_of(MODES), help="the C reference; needs a C and a C++ compiler")
+    parser.add_argument("--cpu", **one_of(MODES), help="the C reference")
     parser.add_argument(
         "--cuda",
         **one_of(MODES),
-        help="the CUDA kernels; need nvcc and cuBLASLt; $CUDAARCHS replaces the architectures (80, 86, 90 and PTX)",
+        help="the CUDA kernels ($CUDAARCHS: other architectures than 80, 86, 90 and PTX)",
     )
-    parser.add_argument("--graph", **one_of(MODES), help="what reads captured CUDA graphs; needs a C++ compiler")
-    parser.add_argument(
-        "--pipeline", **one_of(MODES), help="the search for clocks of a training pipeline; needs a C++ compiler"
-    )
+    parser.add_argument("--graph", **one_of(MODES), help="what reads captured CUDA graphs")
+    parser.add_argument("--pipeline", **one_of(MODES), help="the search for clocks of a pipeline")
     parser.add_argument(
         "--beside",
         action="store_true",
-        help="put it beside the package, where the search is found from every folder (with --pipeline alone)",
+        help="where every folder finds it (with --pipeline alone)",
     )
 
 
@@ -584,10 +578,10 @@ def add_capture(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="step.json", metavar="STEP.json", help="default: step.json")
     parser.add_argument("--name", default="", help="name of the step (default: from file and function)")
     parser.add_argument(
-        "--results", default="results", metavar="DIR", help="folder of the built native layer (default: results)"
+        "--results", default="results", metavar="DIR", help="of the built native layer (default: results)"
     )
-    parser.add_argument("--keep", default="", metavar="DIR", help="also keep the nodes and the trace in a folder")
-    parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
+    parser.add_argument("--keep", default="", metavar="DIR", help="keep the nodes and the trace, too")
+    parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
 
 
 def run_capture(options: Namespace) -> None:

@@ -21,51 +21,41 @@ if TYPE_CHECKING:
 _INTERRUPTED, _READER_GONE = 130, 141
 # what a user calls most
 COMMANDS = {
-    "demo": command_of("data", "demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
-    "devices": command_of(
-        "hardware", "devices", "list GPUs: clocks, capabilities, permission, what a study would take"
-    ),
+    "demo": command_of("data", "demo", "a small simulated study: a sweep, a choice measured again, a page"),
+    "devices": command_of("hardware", "devices", "list GPUs: clocks, rights, what a study would take"),
     "import": command_of("data", "import_table", "read a table of measurements into a profile"),
-    "capture": command_of(
-        "hardware", "capture", "capture a training step of your own: what kernels it launches, as step.json"
-    ),
+    "capture": command_of("hardware", "capture", "capture a training step: what kernels it launches"),
     "choose": command_of("data", "choose", "choose clocks from a profile: a schedule"),
     "apply": command_of("deploying", "apply", "run a command at chosen clocks, then restore them"),
-    "tune": command_of("deploying", "tune", "find the clocks of a training while it runs, keep them, then restore"),
+    "tune": command_of("deploying", "tune", "find a training's clocks while it runs, keep them, then restore"),
     "reset": command_of("hardware", "reset", "give a real GPU's clocks back"),
     "latency": command_of(
         "deploying",
         "latency",
-        "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile",
+        "measure how long a GPU takes to change clocks, and stands still",
     ),
-    "counter": command_of(
-        "hardware", "counter", "hold a GPU's energy counter against the integral of its power reading: do they agree?"
-    ),
+    "counter": command_of("hardware", "counter", "does a GPU's energy counter agree with its power reading?"),
     "calibrate": command_of(
-        "hardware", "calibrate", "fit a simulated GPU to a board of this machine: two probes of its memory, a minute"
+        "hardware", "calibrate", "fit a simulated GPU to a board here: two probes of its memory, a minute"
     ),
-    "broker": command_of(
-        "hardware", "broker", "a daemon run by root: sets GPU clocks for named users, and restores them"
-    ),
+    "broker": command_of("hardware", "broker", "a daemon of root: sets clocks for named users, and restores them"),
     "report": command_of("output", "report", "write a study, or the comparison of all, as one page"),
-    "output": command_of(
-        "output", "output", "write tables and figures of a study of any kind, from its results folder"
-    ),
+    "output": command_of("output", "output", "write tables and figures of any study"),
     "build": command_of("hardware", "build", "compile the native layer"),
     "identify": command_of(
-        "hardware", "identify", "find out which GPU a cluster gives, and keep what a study must know about it"
+        "hardware", "identify", "find out which GPU a cluster gives, and keep what a study must know"
     ),
     "measure": command_of("measuring", "measure", "measure one target at one clock pair: one record", talks=True),
 }
 _MEASURE = {
     "compare": command_of(
-        "measuring", "compare", "measure auto and a schedule's clocks in turn: a validation", talks=True
+        "measuring", "compare", "measure auto and a schedule's clocks in turn: the choice, measured again", talks=True
     ),
     "sweep": command_of(
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
     ),
     "search": command_of(
-        "measuring", "search", "after a sweep, measure again what might be chosen, until no more is needed"
+        "measuring", "search", "after a sweep, race and walk: measure what might be chosen until no more is needed"
     ),
     "aggregate": command_of("measuring", "aggregate", "aggregate records into a profile"),
     "step": command_of("measuring", "add_step", "add what a study measured of a captured step to the step's record"),

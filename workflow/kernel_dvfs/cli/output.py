@@ -26,19 +26,15 @@ if TYPE_CHECKING:
 def add_output(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs output results/sim-rtx-3080-ti/gpt3-xl-b40-tp1 relaxed fig6_relaxed_waste"
-    parser.add_argument("folder", metavar="FOLDER", help="results/<gpu>/<workload>, or a pipeline or serving study's")
+    parser.add_argument("folder", metavar="FOLDER", help="of a study")
     parser.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
-        help="tables and figures: levels, or figures/levels for one kind (default: all that need no options)",
+        help="levels, or figures/levels for one kind (default: all that need no options)",
     )
-    parser.add_argument(
-        "--options", default="{}", metavar="JSON", help='of the one table that is named, e.g. {"repeats": 10}'
-    )
-    parser.add_argument(
-        "--inputs", type=_paths, metavar="JSON", help="paths of the only files that it may be made from (default: any)"
-    )
+    parser.add_argument("--options", default="{}", metavar="JSON", help='of the one table named, e.g. {"repeats": 10}')
+    parser.add_argument("--inputs", type=_paths, metavar="JSON", help="the only files to read (default: any)")
 
 
 def run_output(options: Namespace) -> None:
@@ -166,20 +162,14 @@ def checked(output: Output, given: dict) -> dict:
 def add_report(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs report results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    parser.add_argument("folder", metavar="FOLDER|P.parquet", help="a study's folder, results/comparison, or a profile")
-    parser.add_argument("schedule", nargs="?", metavar="S.json", help="for a profile: the schedule chosen from it")
+    parser.add_argument("folder", metavar="FOLDER|P.parquet", help="a study, results/comparison, or a profile")
+    parser.add_argument("schedule", nargs="?", metavar="S.json", help="chosen from the profile")
     parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
-    parser.add_argument(
-        "--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="CO2 of the grid, g per kWh, for a fleet's day"
-    )
-    parser.add_argument("--json", action="store_true", help="print the page's path and what it misses as JSON")
-    parser.add_argument(
-        "--prometheus", metavar="FILE.prom", help="also write the answer of a study for Prometheus (docs/report.md)"
-    )
-    parser.add_argument("-o", "--output", metavar="HTML", help="the page (default: report.html next to what it shows)")
-    parser.add_argument(
-        "--without", default="", metavar="NAMES", help="tables and figures that the study leaves out: do not miss them"
-    )
+    parser.add_argument("--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="CO2 of the grid, likewise")
+    parser.add_argument("--json", action="store_true", help="print the page's path and what it misses")
+    parser.add_argument("--prometheus", metavar="FILE.prom", help="for a dashboard (docs/report.md)")
+    parser.add_argument("-o", "--output", metavar="HTML", help="default: report.html beside what it shows")
+    parser.add_argument("--without", default="", metavar="NAMES", help="what the study leaves out: do not miss it")
 
 
 def run_report(options: Namespace) -> None:

@@ -307,7 +307,7 @@ class Session:
                 for pair in each.pairs:
                     self._save(each.energy_j(pair), each.change(pair)[1], sd)
             if phase == "race" and procedure.phase == "walk":
-                self._say(f"found by trying; now shown in fresh blocks: {'; '.join(map(told, procedure.path))}")
+                self._say(f"found by trying; now measured again: {'; '.join(map(told, procedure.path))}")
             if now_s - told_s >= _TELL_EVERY_S:
                 told_s = now_s
                 self._count_more(procedure, now_s - began_s)

@@ -47,7 +47,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
     """{part of the study: seconds} with the least number of windows.
 
     The parts are thermal conditioning, the sweep, race and walk and, where clocks can be changed within a job
-    (can_compare), auto against the highest clocks, the validation of each schedule, and the schedule at other sizes.
+    (can_compare), auto against the highest clocks, measuring each schedule again, and the schedule at other sizes.
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
     is_hot = measurement["temperature"] == "plateau"
@@ -62,7 +62,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
         parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
         targets = sum(len(study.passes if name in study.pass_schedules else study.kernels) for name in study.headline)
         targets += len(study.kernels) * bool(study.headline)  # as published
-        parts["validation"] = targets * repeats_s
+        parts["measuring again"] = targets * repeats_s
         parts[OTHER_SIZES] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
     return parts
 

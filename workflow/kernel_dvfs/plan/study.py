@@ -459,7 +459,8 @@ def notices(study: Study) -> list[str]:
     if study.clocks == "external":
         return [
             f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
-            "records them. Race and walk, validation and carrying over switch clocks within a job, so they are left out"
+            "records them. Race, walk, measuring again and carrying over switch clocks within a job, so they are left "
+            "out"
         ]
     return []
 

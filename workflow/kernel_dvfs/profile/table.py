@@ -58,10 +58,10 @@ def import_table(
         {"core_mhz": "khz"}. A unit that is stated is believed, however implausible what follows from it.
 
     Columns: kernel; time_s, time_ms, time_us or time_ns; energy_j, energy_mj, ..., or mean power of the board
-    (power_w, avg_power_w, ...), from which energy is power x time; core_mhz or
-    core_mhz_requested, mem_mhz or mem_mhz_requested (empty or `auto` = not locked; a memory clock empty in
-    every row = the only one); optional is_auto, is_reference, gpu, core_mhz_applied. Rows equal in kernel and
-    every setting are pooled: arithmetic means, sample sd (n - 1), n counted.
+    (power_w, avg_power_w, ...), from which energy is power x time; core_mhz or core_mhz_requested, mem_mhz or
+    mem_mhz_requested (empty or `auto` = not locked; a memory clock that is missing, or empty in every row, was left to
+    the GPU); optional is_auto, is_reference, gpu, core_mhz_applied. Rows equal in kernel and every setting are pooled:
+    arithmetic means, sample sd (n - 1), n counted.
 
     Raises InputError: one line with file, place and column, on anything malformed.
     """
@@ -73,7 +73,9 @@ def import_table(
     time_s = _positive(raw, columns["time"], stated.get(columns["time"], units.PER_SECOND[columns["time"]]))
     energy_j, notice = _energy(raw, columns, stated, time_s)
     notices += notice
-    core, mem = (_clocks(raw, columns[role], stated) for role in ("core", "mem"))
+    core = _clocks(raw, columns["core"], stated)
+    mem, notice = _memory_clocks(raw, columns["mem"], stated)
+    notices += notice
     reached_core, reached_mem = (_reached(raw, columns[role], stated) for role in ("reached core", "reached mem"))
     _leave_the_only_memory_clock(core, mem, reached_mem)
     auto, reference_marks = _flags(raw, core, mem)
@@ -109,7 +111,8 @@ def import_table(
         "table": os.path.basename(path),
         "sha256": _sha256(path),
         "rows": len(kernels),
-        "reference": None if reference is None else str(reference),
+        # what the baseline is, where it is not auto
+        "reference": None if all(points[index].auto for index in baselines) else str(reference or "as marked"),
     }
     shown = {role: raw.shown.get(column, column) for role, column in columns.items() if column is not None}
     power = [energy / time for energy, time in zip(energy_j, time_s, strict=True)]
@@ -231,13 +234,15 @@ _WANTED = {
 
 
 def _roles(raw: Raw) -> dict[str, Any]:
-    """Role -> the one column that plays it; the reached clocks, and energy or else power, may be missing (None).
+    """Role -> the one column that plays it; the reached clocks, a memory clock that no column looks like, and energy or
+    else power, may be missing (None).
 
     Raises InputError naming everything that is missing, with columns that look like it.
     """
     roles = {role: _only(raw, names, quantity) for role, (names, quantity) in _WANTED.items()}
     roles["power"] = _only(raw, units.PER_WATT, "mean power") if roles["energy"] is None else None
     missing = [role for role in _WANTED if roles[role] is None and (role != "energy" or roles["power"] is None)]
+    missing = [role for role in missing if role != "mem" or _near(raw, role)]
     if missing:
         raise raw.fault(f"missing: {'; '.join(_missing(raw, role) for role in missing)}")
     roles["reached core"] = _only(raw, units.REACHED_CORE_MHZ, "reached core clock")
@@ -253,19 +258,21 @@ def _only(raw: Raw, names: Collection[str], quantity: str) -> str | None:
 
 
 def _missing(raw: Raw, role: str) -> str:
-    """What to add, and the columns whose names come nearest."""
+    """What to add, and the column whose name comes nearest."""
     names, quantity = _WANTED[role]
     text = f"{quantity}, named {_either(names)}"
     if role == "energy":
         text += ", or mean power, named power_w"
-    if role == "mem":
-        text += " (leave it empty where the GPU has only one)"
+    near = _near(raw, role)
+    return f"{text} (rename column {quote(near)}?)" if near else text
+
+
+def _near(raw: Raw, role: str) -> str | None:
+    """The column whose name comes nearest to a role that none plays."""
     plain = {re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_"): column for column in raw.columns}
     free = [column for column in plain if not units.quantity(plain[column]) and plain[column] not in units.RESERVED]
     close = [near for alias in units.ALIASES[role] for near in difflib.get_close_matches(alias, free, 1, 0.75)]
-    if close:
-        text += f" (rename column {quote(plain[close[0]])}?)"
-    return text
+    return plain[close[0]] if close else None
 
 
 def _either(names: Collection[str]) -> str:
@@ -354,6 +361,14 @@ def _clocks(raw: Raw, column: str, stated: dict[str, float]) -> Clocks:
             words[word] = _clock(raw, column, row, cell, stated)
         clocks.append(words[word])
     return clocks
+
+
+def _memory_clocks(raw: Raw, column: str | None, stated: dict[str, float]) -> tuple[Clocks, list[str]]:
+    """(Memory clocks asked for, MHz; notices): a table without any was measured with the memory left to the GPU."""
+    if column is not None:
+        return _clocks(raw, column, stated), []
+    notice = f"{raw.path}: no memory clock (mem_mhz): taken as left to the GPU in every row"
+    return [None] * len(raw.columns["kernel"]), [notice]
 
 
 def _clock(raw: Raw, column: str, row: int, cell: object, stated: dict[str, float]) -> float | None:

@@ -63,8 +63,8 @@ def table(
 
     setups: {value: digest of its setup}. sessions: that the repeats were spread over.
     own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
-    reoptimised_*: the schedule chosen at that value, claimed and validated. carry_over_*_cost_pp: what carrying over
-    costs in time and in energy against choosing there, both validated (one may be paid with the other).
+    reoptimised_*: the schedule chosen at that value, claimed and measured again. carry_over_*_cost_pp: what carrying
+    over costs in time and in energy against choosing there, both measured again (one may be paid with the other).
     """
     import pandas as pd
 
@@ -177,4 +177,4 @@ def changes(table: pd.DataFrame, column: str) -> pd.DataFrame:
 def _caption(frame: pd.DataFrame) -> str:
     known = frame.dropna(subset="low").series.unique()
     bars = f"\nBars ({', '.join(known)}): 95 % interval." if len(known) else ""
-    return f"All points are validated repeats except the claimed one.{bars}"
+    return f"All points were measured again, except the claimed one.{bars}"

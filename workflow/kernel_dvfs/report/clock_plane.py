@@ -1,4 +1,4 @@
-"""Figures 3 and 4: what each clock pair does to a pass, in two views of one plane: all pairs, and those around auto.
+"""Figures 3 and 4: what each clock pair does to each pass, in two views of its plane: all pairs, and those around auto.
 
 Time over auto on a logarithmic axis, change of energy on a plain one; better is down and to the left. Around auto lies
 the box in which a pair that runs just as auto does would be measured, so that scatter is not taken for a saving. Reads
@@ -47,26 +47,34 @@ _ONE = (0.01, 3.0)  # curves nearer than this are one line: decades of time (2.3
 _HALF_TIME, _HALF_PERCENT = 0.0065, 1.5  # least half extent of the view around auto: decades (1.5 %), percent
 _NORMAL_95 = 2.236  # standard errors that both of two independent quantities keep within, in 95 of 100 cases
 _PANEL_INCHES = (2.85, 1.75)
+_ALL, _NEAR = 0, 1  # places of the two views
 _RATIOS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 
 
-def draw(results: Results, name: str) -> p9.ggplot:
-    """Pass `name` of `results`, or a captured step as a whole. Raises InputError if the profile has no such pass."""
-    points = changes(results, name)
-    memories = list(points.memory.cat.categories)
+class Plane(NamedTuple):
+    """What is drawn of a pass: a row a pair (`changes`), its scatter, and its two views."""
+
+    name: str
+    points: pd.DataFrame
+    box: Box | None
+    panels: list[View]
+
+
+def draw(results: Results, *names: str) -> p9.ggplot:
+    """Passes of `results` side by side, or a captured step as a whole. Raises InputError if the profile has no such
+    pass."""
+    planes = [_plane(results, name, len(names) > 1) for name in names]
+    memories = list(planes[0].points.memory.cat.categories)
     colours = dict(zip(memories, [*style.steps(len(memories) - 1), "black"]))
-    points["fill"] = [colours[m] if reached else "white" for m, reached in zip(points.memory, points.reached)]
-    box = scatter(points)
-    panels = views(points, box)
-    shown = _in_panels(panels, lambda view: points[_inside(points, view)])
-    best = better_than_auto(points)[:1]
+    shown = _in_panels(planes, lambda plane, view: plane.points[_inside(plane.points, view)])
+    shown["fill"] = [colours[m] if reached else "white" for m, reached in zip(shown.memory, shown.reached)]
     title = "memory\nclock"
     return (
         p9.ggplot(shown, p9.aes(X, Y))
-        + p9.geom_blank(data=_in_panels(panels, _corners))
+        + p9.geom_blank(data=_in_panels(planes, lambda _, view: _corners(view)))
         + p9.geom_rect(
             p9.aes(xmin="left", xmax=0, ymin="bottom", ymax=0),
-            _in_panels(panels, lambda view: pd.DataFrame([view._asdict()])),
+            _in_panels(planes, lambda _, view: pd.DataFrame([view._asdict()])),
             inherit_aes=False,
             fill=style.SQUARE,
             alpha=0.12,
@@ -75,7 +83,7 @@ def draw(results: Results, name: str) -> p9.ggplot:
         )
         + p9.geom_rect(
             p9.aes(xmin="left", xmax="right", ymin="bottom", ymax="top"),
-            _in_panels(panels[-1:], lambda _: _edges(box), panels),
+            _in_panels(planes, lambda plane, _: _edges(plane.box), [_NEAR]),
             inherit_aes=False,
             fill=style.SERIES[2],
             alpha=0.3,
@@ -83,13 +91,13 @@ def draw(results: Results, name: str) -> p9.ggplot:
         # around auto a curve would only join noise
         + p9.geom_path(
             p9.aes(color="memory", linetype="memory", group="piece"),
-            _in_panels(panels[:1], lambda view: _curves(points, view), panels),
+            _in_panels(planes, lambda plane, view: _curves(plane.points, view), [_ALL]),
             size=0.45,
         )
         + p9.geom_point(p9.aes(color="memory", shape="memory", fill="fill"), size=1.4, stroke=0.4)
         + p9.geom_point(data=shown[shown.is_baseline], shape="+", size=3.5, stroke=0.7, color="black")
         + p9.geom_point(
-            data=_in_panels(panels, lambda view: best[_inside(best, view)]),
+            data=_in_panels(planes, _best),
             shape="o",
             size=4,
             stroke=0.8,
@@ -98,11 +106,11 @@ def draw(results: Results, name: str) -> p9.ggplot:
         )
         + p9.geom_text(
             p9.aes("x", "y", label="label"),
-            _in_panels(panels, lambda view: _labels(points, panels, view)),
+            _in_panels(planes, _labels),
             size=labels.TEXT_PT,
             va="center_baseline",
         )
-        + p9.facet_wrap("view", ncol=1, scales="free")
+        + p9.facet_wrap("view", ncol=len(planes), scales="free")
         + p9.scale_color_manual(list(colours.values()), drop=False)
         + p9.scale_shape_manual([*style.cycle(style.SHAPES, len(memories) - 1), "*"], drop=False)
         + p9.scale_linetype_manual([*style.cycle(("solid", "dashed"), len(memories) - 1), "dotted"], drop=False)
@@ -111,14 +119,23 @@ def draw(results: Results, name: str) -> p9.ggplot:
         + p9.scale_y_continuous(expand=(0, 0))
         + style.keys(color=title, shape=title, linetype=title)
         + p9.labs(
-            title=f"{'The whole step' if name == WHOLE else f'{name.capitalize()} pass'}: each clock pair against auto",
+            title=_title(planes),
             subtitle=style.subtitle(results, "down and to the left"),
             x="time over auto (logarithmic; below 1: faster)",
             y="change of energy against auto, % (negative: saved)",
-            caption=_caption(points, box),
+            caption=_caption(planes),
         )
-        + style.theme(5.6)
+        + style.theme(5.6, style.WIDTH * len(planes))
     )
+
+
+def _plane(results: Results, name: str, is_one_of_several: bool) -> Plane:
+    points = changes(results, name)
+    box = scatter(points)
+    panels = views(points, box)
+    if is_one_of_several:
+        panels = [view._replace(name=f"{name}, {view.name}") for view in panels]
+    return Plane("The whole step" if name == WHOLE else f"{name.capitalize()} pass", points, box, panels)
 
 
 def changes(results: Results, name: str) -> pd.DataFrame:
@@ -128,12 +145,14 @@ def changes(results: Results, name: str) -> pd.DataFrame:
     where nothing tells. Raises InputError if the profile has no such pass.
     """
     profile = results.profile
-    points = profile[(profile.study == study_of(results.workload, "pass", name)) & (profile.target == name)]
+    together = profile[profile.study == study_of(results.workload, "pass", name)]
+    points = together[together.target == name]
     if points.empty:
         path = results.profile_path
         raise InputError(f"{path}: no pass '{name}': this figure needs a sweep of passes, tables of kernels have none")
     auto = points[points.is_baseline].iloc[0]
-    clocks = [*sorted(points.mem_mhz.dropna().unique()), np.nan]
+    # of all passes, so that a clock looks alike in each
+    clocks = [*sorted(together.mem_mhz.dropna().unique()), np.nan]
     return pd.DataFrame(
         {
             "core_mhz": points.core_mhz,
@@ -228,11 +247,11 @@ def visible(path: np.ndarray, view: View) -> list[np.ndarray]:
 
 
 def _in_panels(
-    panels: Sequence[View], make: Callable[[View], pd.DataFrame], every: Sequence[View] | None = None
+    planes: Sequence[Plane], make: Callable[[Plane, View], pd.DataFrame], rows: Sequence[int] = (_ALL, _NEAR)
 ) -> pd.DataFrame:
-    """make(view) of each panel, under the panel's name."""
-    names = [view.name for view in every or panels]
-    frames = [make(view).assign(view=view.name) for view in panels]
+    """make(plane, view) of each panel in `rows`, under the panel's name."""
+    names = [plane.panels[row].name for row in (_ALL, _NEAR) for plane in planes]
+    frames = [make(plane, plane.panels[row]).assign(view=plane.panels[row].name) for row in rows for plane in planes]
     return pd.concat(frames).assign(view=lambda frame: pd.Categorical(frame.view, names))
 
 
@@ -249,6 +268,11 @@ def _inside(points: pd.DataFrame, view: View) -> pd.Series:
 
 def _corners(view: View) -> pd.DataFrame:
     return pd.DataFrame({X: [view.left, view.right], Y: [view.bottom, view.top]})
+
+
+def _best(plane: Plane, view: View) -> pd.DataFrame:
+    best = better_than_auto(plane.points)[:1]
+    return best[_inside(best, view)]
 
 
 def _edges(box: Box | None) -> pd.DataFrame:
@@ -283,16 +307,17 @@ def _are_one(curve: pd.DataFrame, other: pd.DataFrame) -> bool:
     return len(both) == len(curve) and apart[0] < _ONE[0] and apart[1] < _ONE[1]
 
 
-def _labels(points: pd.DataFrame, panels: list[View], view: View) -> pd.DataFrame:
+def _labels(plane: Plane, view: View) -> pd.DataFrame:
     """Core clocks next to their points, as far as each can be told from its neighbours.
 
     Of all pairs only ends and bests of the curves, and none that the view around auto shows.
     """
+    points = plane.points
     inside = points[_inside(points, view)]
     named = inside[~inside.is_baseline]
-    is_first = view is panels[0]
+    is_first = view is plane.panels[_ALL]
     if is_first:
-        named = named[_landmarks(points)[named.index] & ~_inside(named, panels[1])]
+        named = named[_landmarks(points)[named.index] & ~_inside(named, plane.panels[_NEAR])]
     named = named.sort_values(Y)
     wanted = pd.DataFrame({"x": named[X], "y": named[Y], "label": [_core(clock) for clock in named.core_mhz]})
     edges = [np.array([[0, view.bottom], [0, 0], [view.left, 0]])]
@@ -310,22 +335,33 @@ def _landmarks(points: pd.DataFrame) -> pd.Series:
     return ends[0] | ends[1] | points.core_mhz.isna() | (points[Y] == curves[Y].transform("min"))
 
 
-def _caption(points: pd.DataFrame, box: Box | None) -> str:
-    gains = better_than_auto(points)
-    told = "Blue: better than auto, no pair."
-    if len(gains):
-        first = gains.iloc[0]
-        pairs = "1 pair" if len(gains) == 1 else f"{len(gains)} pairs"
-        told = f"Blue: better than auto, {pairs}"
-        if box:
-            told += f", {int(beyond(gains, box).sum()) or 'none'} outside the box"
-        told += f".\nThe best (ring): core {_core(first.core_mhz)}, memory {_mhz(first.mem_mhz)}."
-    grey = (
-        "Grey box: where 95 of 100 pairs that run just as auto does would lie."
-        if box
-        else "No box: how far measurements scatter is not known."
+def _title(planes: Sequence[Plane]) -> str:
+    if len(planes) == 1:
+        return f"{planes[0].name}: each clock pair against auto"
+    found = [f"{len(better_than_auto(plane.points))} in the {plane.name.lower()}" for plane in planes]
+    return f"Clock pairs that are better than auto: {', '.join(found)}"
+
+
+def _caption(planes: Sequence[Plane]) -> str:
+    told = ["+: auto. Blue: better than auto. Ring: the best."]
+    told += [f"{plane.name}: {_better(plane)}." for plane in planes]
+    told += (
+        ["Grey box: where 95 of 100 pairs that run just as auto does would lie."]
+        if all(plane.box for plane in planes)
+        else ["No box: how far measurements scatter is not known."]
     )
-    return f"+: auto. {told}\n{grey}\nNumbers: core clock, MHz. Hollow: a clock that the GPU did not reach."
+    return "\n".join([*told, "Numbers: core clock, MHz. Hollow: a clock that the GPU did not reach."])
+
+
+def _better(plane: Plane) -> str:
+    """How many pairs are better than auto, how many of them by more than scatter, and the best."""
+    gains = better_than_auto(plane.points)
+    if gains.empty:
+        return "no pair"
+    told = "1 pair" if len(gains) == 1 else f"{len(gains)} pairs"
+    if plane.box:
+        told += f", {int(beyond(gains, plane.box).sum()) or 'none'} outside the box"
+    return f"{told}; the best: core {_core(gains.iloc[0].core_mhz)}, memory {_mhz(gains.iloc[0].mem_mhz)}"
 
 
 def _core(clock: float) -> str:

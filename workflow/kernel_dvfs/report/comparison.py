@@ -33,14 +33,14 @@ def write(results_root: str | Path) -> None:
 @OUTPUTS.table(
     "GPUs and workloads side by side: changes of an iteration's time and energy against auto",
     title="GPUs and workloads side by side",
-    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; validated: "
-    "measured again, with the 95 % interval. EDP trades time away, so compare its energy with its time.",
+    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; measured "
+    "again: with the 95 % interval. EDP trades time away, so compare its energy with its time.",
 )
 def gpus(results_root: str | Path) -> pd.DataFrame:
     """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
 
     baseline_*: an iteration at auto (of a table: the sum over its kernels), s and J. pass_*, kernel_claimed_*: strict
-    global choices; kernel_fresh_*: the latter validated, with its 95 % interval; edp_*: global EDP, kernel level;
+    global choices; kernel_fresh_*: the latter measured again, with its 95 % interval; edp_*: global EDP, kernel level;
     changes in percent, empty where not made. pairs: clock pairs measured of the kernels. Raises InputError where no
     folder qualifies.
     """

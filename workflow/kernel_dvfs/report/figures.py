@@ -129,9 +129,9 @@ def _notes() -> pd.DataFrame:
 
 
 @OUTPUTS.figure(
-    "The forward pass at every clock pair: time over auto (logarithmic) and change of energy against auto "
+    "Both passes at every clock pair: time over auto (logarithmic) and change of energy against auto "
     "(negative = saved), one curve per memory clock; the blue square is better than auto, the best is the lowest in it",
-    title="Figure 3. The forward pass at each clock pair",
+    title="Figures 3 and 4. The passes at each clock pair",
     text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
     "grey box of the lower view differ from auto by no more than measurements scatter.",
     section="published",
@@ -142,32 +142,11 @@ def _notes() -> pd.DataFrame:
     of_choice=True,
     when=lambda plan: plan.has_passes,
 )
-def fig3_forward_pass(results: Results) -> p9.ggplot:
+def fig3_fig4_passes(results: Results) -> p9.ggplot:
     """See clock_plane.draw."""
     from kernel_dvfs.report import clock_plane
 
-    return clock_plane.draw(results, "forward")
-
-
-@OUTPUTS.figure(
-    "The backward pass at every clock pair: time over auto (logarithmic) and change of energy against auto "
-    "(negative = saved), one curve per memory clock; the blue square is better than auto, the best is the lowest in it",
-    title="Figure 4. The backward pass at each clock pair",
-    text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
-    "grey box of the lower view differ from auto by no more than measurements scatter.",
-    section="published",
-    place=2,
-    procedure=PUBLISHED,
-    kinds=MEASURED,
-    workload="model",
-    of_choice=True,
-    when=lambda plan: plan.has_passes,
-)
-def fig4_backward_pass(results: Results) -> p9.ggplot:
-    """See clock_plane.draw."""
-    from kernel_dvfs.report import clock_plane
-
-    return clock_plane.draw(results, "backward")
+    return clock_plane.draw(results, "forward", "backward")
 
 
 TIME, ENERGY = "time, ms", "energy, J"
@@ -352,7 +331,7 @@ SCOPES = ("global", "local")
 _STRICT_PERCENT = 1e-3
 # most of what a slowdown buys is bought by here, percent; the table has the rest
 _MOST_PERCENT = 6.0
-_AGAIN, _PAPERS = "measured again", "the paper"
+_AGAIN, _PAPERS = words.MEASURED_AGAIN, "the paper"
 
 
 @OUTPUTS.figure(
@@ -472,9 +451,9 @@ def claimed(table: pd.DataFrame) -> pd.DataFrame:
 
 @OUTPUTS.figure(
     "Data parallelism: change of time and energy against auto at other batches, with the clocks chosen at one "
-    "batch and with clocks chosen there; 95 % intervals over the validation repeats",
+    "batch and with clocks chosen there; measured again, with 95 % intervals",
     title="Figure 7. The schedule at other batches",
-    text="Validation repeats with 95 % intervals. Where one leaves zero on the energy axis, energy changes there.",
+    text="Measured again, with 95 % intervals. Where one leaves zero on the energy axis, energy changes there.",
     section="published",
     place=4,
     procedure=PUBLISHED,
@@ -492,10 +471,10 @@ def fig7_data_parallelism(results: Results) -> p9.ggplot:
 
 @OUTPUTS.figure(
     "Tensor parallelism, one rank, communication left out: change of time and energy against auto at other "
-    "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over the validation "
-    "repeats",
+    "degrees, with the clocks chosen at one degree and with clocks chosen there; measured again, with 95 % "
+    "intervals",
     title="Figure 8. The schedule at other tensor-parallel degrees",
-    text="Validation repeats with 95 % intervals, one rank, no communication.",
+    text="Measured again, with 95 % intervals; one rank, no communication.",
     section="published",
     place=5,
     procedure=PUBLISHED,
@@ -520,6 +499,9 @@ _CONTOUR_PERCENT = 2.0  # between contours
 
 
 _FINE = 61  # cells of the coloured ground along an axis
+
+
+_TAKEN = (0.65, 0.22)  # what the label of the default takes to each side of its dot, and above it: shares of a panel
 
 
 _X, _Y = "tensor_energy_pj", "gemm_traffic"
@@ -552,10 +534,11 @@ def headline_map(results: Results) -> p9.ggplot:
     found = found[(found[[*HEADLINE_ENDS]] == own[[*HEADLINE_ENDS]]).all(axis=1)]
     default = found[found.is_default].assign(text=lambda one: f"default: {one.change.iloc[0]:+.1f} %")
     clocks = sorted(found.auto_core_mhz.unique())
-    ground, lines, labels, default = (_with_panels(frame, clocks) for frame in (*surface(found), default))
-    paper, others = lines[lines.is_paper], lines[~lines.is_paper]
     ends = found[_X].min(), found[_X].max()
     middle = sum(ends) / 2
+    drawn = surface(found, own)
+    ground, lines, labels, default = (_with_panels(frame, clocks) for frame in (*drawn, default))
+    paper, others = lines[lines.is_paper], lines[~lines.is_paper]
     # the ends of neighbouring panels would print over one another
     inner = [each for each in breaks_extended()(ends) if ends[0] < each < ends[1]]
     side = "left" if default[_X].iloc[0] < middle else "right"
@@ -589,11 +572,12 @@ def headline_map(results: Results) -> p9.ggplot:
     )
 
 
-def surface(box: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def surface(box: pd.DataFrame, default: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """(ground, lines, labels): the changes of each highest clock, bilinear between the points of `box`, and contours.
 
-    box: the map, with `change` (percent). Each has the columns of the two axes and auto_core_mhz;
-    ground `change`, lines `line` (its name) and `is_paper` (the contour of the paper's value), labels `text`.
+    box: the map, with `change` (percent); default: its row at the defaults. Each has the columns of the two axes and
+    auto_core_mhz; ground `change`, lines `line` (its name) and `is_paper` (the contour of the paper's value), labels
+    `text`, each as near to the middle of its contour as the label of the default leaves room.
     """
     import numpy as np
     import pandas as pd
@@ -620,13 +604,24 @@ def surface(box: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
                 is_paper = level == PAPER_PERCENT
                 lines.append(frame(line[:, 0], line[:, 1], mhz, line=f"{mhz} {level} {number}", is_paper=is_paper))
                 if len(line) > _FINE / 4 and not is_paper:
-                    middle = line[[len(line) // 2]]
-                    labels.append(frame(middle[:, 0], middle[:, 1], mhz, text=f"{level:g}"))
+                    free = line[~_is_taken(line, box, default)] if mhz == default.auto_core_mhz else line
+                    inner = np.abs(free - line[len(line) // 2]) / (x[-1] - x[0], y[-1] - y[0])
+                    place = free[np.hypot(*inner.T).argsort()[:1]]
+                    labels.append(frame(place[:, 0], place[:, 1], mhz, text=f"{level:g}"))
     return (
         pd.concat(grounds),
         pd.concat([frame(nothing, nothing, 0.0, line="", is_paper=nothing.astype(bool)), *lines]),
         pd.concat([frame(nothing, nothing, 0.0, text=""), *labels]),
     )
+
+
+def _is_taken(line: np.ndarray, box: pd.DataFrame, default: pd.Series) -> np.ndarray:
+    """Which points of a contour the label of the default, on whichever side of its dot, may cover."""
+    import numpy as np
+
+    ends = box[[_X, _Y]].agg(["min", "max"])
+    away = (line - default[[_X, _Y]].to_numpy(float)) / (ends.loc["max"] - ends.loc["min"]).to_numpy()
+    return (np.abs(away[:, 0]) < _TAKEN[0]) & (away[:, 1] > -_TAKEN[1] / 2) & (away[:, 1] < _TAKEN[1])
 
 
 def _with_panels(frame: pd.DataFrame, clocks: list[float]) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Headings of a table's columns, made from the columns' names: for pages, Markdown and LaTeX.
 
-A name ends in its unit (`_percent`, `_mhz`, `_j`, ...). Where a table has one quantity both claimed and validated, each
-heading says which of the two it is.
+A name ends in its unit (`_percent`, `_mhz`, `_j`, ...). Where a table has one quantity both claimed and measured again,
+each heading says which of the two it is.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _UNITS = {
     "share": "share",
 }
 # words that a practitioner knows by another name than the column's
-_WORDS = {"fresh": "validated", "reoptimised": "chosen there:"}
-# without the words claimed and validated
+_WORDS = {"fresh": "measured again:", "reoptimised": "chosen there:"}
+# without the words claimed and measured again
 _TITLES = {
     "row": "row",
     "id": "id in schedules",
@@ -52,9 +52,9 @@ _TITLES = {
     "time_bound_percent": "time at most, by the walk, %",
     "another_hour_pp": "another hour saves at most, points",
     "waste_j": "waste left, J",
-    "optimism_pp": "validated less claimed, points",
-    "time_optimism_pp": "time: validated less claimed, points",
-    "energy_optimism_pp": "energy: validated less claimed, points",
+    "optimism_pp": "measured again less claimed, points",
+    "time_optimism_pp": "time: measured again less claimed, points",
+    "energy_optimism_pp": "energy: measured again less claimed, points",
     "repeats_to_decide": "repeats that would decide",
     "interval": "interval",
     "n": "measurements",
@@ -85,7 +85,7 @@ _CLAIMED, _FRESH = "claimed", "fresh"
 def headings(columns: Iterable[str]) -> dict[str, str]:
     """{column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time, %".
 
-    The ends of an interval (`time_low_percent`) are claimed or validated as their change is.
+    The ends of an interval (`time_low_percent`) are claimed or measured again as their change is.
     """
     columns = [str(each) for each in columns]
     told = {_CLAIMED: {_bare(each) for each in columns if _CLAIMED in each.split("_")}}
@@ -111,7 +111,8 @@ def heading_of(column: str, which: str = "") -> str:
     if which:
         # behind what says where it was chosen
         words.insert(next((place for place, word in enumerate(words) if word == "reoptimised"), -1) + 1, which)
-    return " ".join(_WORDS.get(word, word) for word in words) + (f", {unit}" if unit else "")
+    told = " ".join(_WORDS.get(word, word) for word in words).replace(": measured again:", ", measured again:")
+    return told.removesuffix(":") + (f", {unit}" if unit else "")
 
 
 def _bare(column: str) -> str:

@@ -44,12 +44,12 @@ def text(results: Results, answer: Answer) -> str:
 
 
 def _values(change: Change, how: str) -> Iterator[tuple[dict[str, str], float]]:
-    """(labels, percent): claimed, and measured again with both ends of its 95 % interval, which is called `how`."""
+    """(labels, percent): claimed, and measured again with its 95 % interval, called `how` in one word."""
     again = {"mean": change.validated, "low": change.low, "high": change.high}
     for name, values in (("claimed", {"mean": change.claimed}), (how, again)):
         for bound, percent in values.items():
             if percent is not None:
-                yield {"how": name, "bound": bound}, percent
+                yield {"how": name.replace(" ", "_"), "bound": bound}, percent
 
 
 def _sample(name: str, labels: Mapping[str, Any], value: float) -> str:

@@ -143,12 +143,12 @@ _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste":
 
 @OUTPUTS.table(
     "Strategies of choosing clocks: an iteration's time and energy against auto, claimed and, where it was "
-    "measured again, validated; the waste left (Eq. 2)",
+    "measured again; the waste left (Eq. 2)",
     title="Ways of choosing (Table 2 of the paper)",
     text="One clock pair for all, each by itself (local) or all together under one limit on the total time (global); "
     "for passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which gives "
     "time away. Energy: least energy at any time. Waste left (Eq. 2) could still be saved at that speed. Claimed: by "
-    "the data that chose. Validated: measured again.",
+    "the data that chose.",
     section="published",
     place=2,
     procedure=PUBLISHED,
@@ -246,11 +246,11 @@ def relaxed(results: Results) -> pd.DataFrame:
 
 
 @OUTPUTS.table(
-    "The strict global schedule measured again: claimed and validated change, 95 % interval and what it is over",
+    "The strict global schedule, claimed and measured again: changes, 95 % interval and what it is over",
     title="The strict choice, measured again",
-    text="Claimed is what the measurements that chose the clocks promised. Validated is what new measurements found: "
+    text="Claimed is what the measurements that chose the clocks promised. Measured again is what new ones found: "
     "each repeat runs every kernel at auto, chosen, chosen, auto. An interval over sessions holds what changes from "
-    "one measuring session to the next; one within a session does not. Trust the validated change: a choice among "
+    "one measuring session to the next; one within a session does not. Trust it: a choice among "
     "noisy points prefers the lucky ones, so it claims too much.",
     section="published",
     place=4,
@@ -294,9 +294,9 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
 
 
 @OUTPUTS.table(
-    "Headline schedules measured again: claimed and validated change, 95 % interval, verdict on the time limit",
+    "Headline schedules, claimed and measured again: changes, 95 % interval, verdict on the time limit",
     title="The schedules of the headline, measured again",
-    text="What each schedule claimed, and what measuring it again gave (validated), with 95 % intervals. Over sessions "
+    text="What each schedule claimed, and what measuring it again gave, with 95 % intervals. Over sessions "
     "they hold what changes from one to the next; within one session they do not. The verdict is on the time limit: "
     "within, over, or ambiguous where the interval holds the limit.",
     section="choosing",
@@ -478,11 +478,11 @@ _TENSOR_ENERGY = "tensor-energy"  # of variants
 
 
 @OUTPUTS.table(
-    "The strict choice (waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and validated",
+    "The strict choice (waste) at other energies of a tensor-core FLOP; passes claimed, kernels also measured again",
     title="The strict choice at other tensor-core energies",
     text="Nobody has measured the energy of a tensor-core operation of this GPU, so the study is repeated at the "
     "least and the most that the data allow. Each row is chosen from one sweep, so it may run late: compare the "
-    "validated time before the energy. The effect of this figure alone is in the headline and its band "
+    "time measured again before the energy. The effect of this figure alone is in the headline and its band "
     "(headline_band).",
     section="published",
     place=7,

@@ -15,12 +15,14 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import ANSWER, STRICT, subject
 from kernel_dvfs.shape import fault
 
-# the paper's headline, by level of choice, percent of energy: its abstract, after validation
+# the paper's headline, by level of choice, percent of energy: its abstract, measured again
 PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
 # the GPU and the workload that it is of, and its changes of energy and time there, measured again
 PAPER_STUDY, PAPER_POINT = ("RTX 3080 Ti", "gpt3-xl-b40-tp1"), (PAPER_PERCENT["kernel"], 0.6)
 # what the strict choice claimed there, by a third-party summary
 PAPER_CLAIMED_PERCENT = -15.64
+# how a change is known: by the data that chose, or by measuring the choice again
+CLAIMED, MEASURED_AGAIN = "claimed", "measured again"
 # what the headline's band is called that varies all that nobody has measured
 ALL_TOGETHER = "all together"
 _OBJECTIVES = {
@@ -51,11 +53,17 @@ def asked(schedule: Mapping[str, Any]) -> str:
 
 
 def how_known(gpu: Mapping[str, Any], is_measured_again: bool) -> str:
-    """How a change is known, in a word: `claimed`; `validated`, by measuring again; `forecast`, where all of it comes
+    """How a change is known, in words: `claimed`; `measured again`; `forecast`, where all of it comes
     from a model of the GPU that a captured step ran on, what was "measured again" too."""
     if gpu.get("forecast"):
         return "forecast"
-    return "validated" if is_measured_again else "claimed"
+    return MEASURED_AGAIN if is_measured_again else CLAIMED
+
+
+def against(workload: Mapping[str, Any]) -> str:
+    """What changes are against: `auto`, or the reference of a table that has no auto rows."""
+    reference = workload.get("reference")
+    return f"the reference {reference}" if reference else "auto"
 
 
 def time_limit(slack_percent: float | None) -> str:
@@ -134,8 +142,19 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (
         f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}{_OF[schedule['weights']]}, "
-        f"against auto ({held}); "
+        f"against {against(schedule['workload'])} ({held}); "
         f"{len(schedule['targets'])} {kinds(schedule)} at {pairs}; asked for: {asked(schedule)}"
+    )
+
+
+def iteration_line(schedule: Mapping[str, Any]) -> str:
+    """The same of an iteration schedule, and how often it changes clocks."""
+    energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
+    count = schedule["change_count"]
+    return (
+        f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}, against "
+        f"{against(schedule['workload'])} (claimed), with {count} change{'s' * (count != 1)} of clocks an iteration; "
+        f"asked for: least energy, {time_limit(schedule['slack_percent'])}"
     )
 
 
@@ -145,14 +164,14 @@ _VERDICTS = {"over": ", slower than its limit", "ambiguous": ", too few repeats 
 
 
 def line_of_study(folder: str, device: str) -> str | None:
-    """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (validated). Open <folder>/report.html`.
+    """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). Open <folder>/report.html`.
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
-    validated (tables/headline.csv), else as the schedule claims. None where the folder holds neither. device: how the
-    GPU is called in text.
+    measured again (tables/headline.csv), else as the schedule claims. None where the folder holds neither. device: how
+    the GPU is called in text.
     """
     schedule = _strict(folder)
-    found = _validated(folder, schedule) or _claimed(schedule)
+    found = _measured_again(folder, schedule) or _claimed(schedule)
     if found is None:
         return None
     energy_percent, time_percent, how = found
@@ -169,7 +188,7 @@ def _strict(folder: str) -> Schedule | None:
         return None
 
 
-def _validated(folder: str, schedule: Schedule | None) -> tuple[float, float, str] | None:
+def _measured_again(folder: str, schedule: Schedule | None) -> tuple[float, float, str] | None:
     try:
         with open(os.path.join(folder, "tables", "headline.csv"), encoding="utf-8", newline="") as file:
             # the strict schedule comes first
@@ -189,7 +208,7 @@ def _claimed(schedule: Schedule | None) -> tuple[float, float, str] | None:
         return None
     how = how_known(schedule["gpu"], False)
     if how == "claimed":
-        how += ", from the table's own rows" if schedule["gpu"]["kind"] == "table" else ", not validated"
+        how += ", from the table's own rows" if schedule["gpu"]["kind"] == "table" else ", not measured again"
     return energy, time, how
 
 

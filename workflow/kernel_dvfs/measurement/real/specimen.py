@@ -85,4 +85,6 @@ def check_is_here(setup_path: str) -> None:
     now = identify(gpu["uuid"], results)
     changed = [f"{key} {gpu[key]} -> {now[key]}" for key in _IDENTITY if now[key] != gpu[key]]
     if changed:
-        raise InputError(f"GPU {gpu['uuid']} has changed: {', '.join(changed)}; run snakemake again: all is remeasured")
+        raise InputError(
+            f"GPU {gpu['uuid']} has changed: {', '.join(changed)}; run snakemake again: all is measured anew"
+        )

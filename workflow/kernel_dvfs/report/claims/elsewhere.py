@@ -13,8 +13,9 @@ from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.claims import claim as evidence
 from kernel_dvfs.report.claims.claim import NotTestable, Number, claim
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.words import CLAIMED, MEASURED_AGAIN
 
-# --- where it was chosen: claimed against validated -------------------------------------------------------------------
+# --- where it was chosen: claimed against measured again --------------------------------------------------------------
 
 # Kernels that choose for themselves, in random subsets: how many, and how many draws of each (drawn once for
 # all, so that a verdict is the same every time).
@@ -28,7 +29,7 @@ SEED = 1
     "Repeats show more time and less energy saved than claimed; no repeat reaches the claim",
     "6",
     cause="at locked clocks the simulated board scatters as little as a real one did (0.1 % of time), so one sweep "
-    "flatters little; what is left is the scatter of auto, which may go either way",
+    "flatters little; the scatter of auto may go either way",
 )
 def optimism(results: Results) -> Iterator[Number]:
     too_much = evidence.table(results, "validation").set_index("quantity").optimism_pp
@@ -38,7 +39,7 @@ def optimism(results: Results) -> Iterator[Number]:
         each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
         for each_time, each_energy in zip(time.values, energy.values)
     ]
-    yield Number("time validated - claimed", too_much.time, "points", {">": 0})
+    yield Number("time measured again - claimed", too_much.time, "points", {">": 0})
     yield Number("energy", too_much.energy, "points", {">": 0})
     yield Number(f"of {len(reached)} repeats, as good as claimed in both", sum(reached), "", {"=": 0})
 
@@ -47,15 +48,15 @@ def optimism(results: Results) -> Iterator[Number]:
     21,
     "The selection error grows with the number of kernels",
     "6",
-    cause="each kernel is chosen by itself, so its error is a share of its own time whatever the others do: more "
-    "kernels make the same error more certain, not larger",
+    cause="a kernel's error is a share of its own time whatever the others do: more kernels make it more certain, not "
+    "larger",
 )
 def error_grows(results: Results) -> Iterator[Number]:
     kernels = _kernel_times(results)
     count, repeats = len(kernels[0]), len(kernels[1])
     if count <= SUBSETS[0] or repeats < 2:
         raise NotTestable(
-            f"{count} kernels and {repeats} validation repeats: more than {SUBSETS[0]} kernels and two repeats are "
+            f"{count} kernels and {repeats} repeats of the choice: more than {SUBSETS[0]} kernels and two repeats are "
             "needed"
         )
     draw = np.random.default_rng(SEED)
@@ -67,7 +68,7 @@ def error_grows(results: Results) -> Iterator[Number]:
     # grows: by more than half as much again
     rules = {SUBSETS[0]: {">": 0.0}, count: {">": 1.5 * error[SUBSETS[0]]}}
     for size, points in error.items():
-        yield Number(f"time validated - claimed of {size} kernels", points, "points", rules.get(size, {}))
+        yield Number(f"time measured again - claimed of {size} kernels", points, "points", rules.get(size, {}))
 
 
 def _kernel_times(results: Results) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +91,7 @@ def _kernel_times(results: Results) -> tuple[np.ndarray, np.ndarray]:
 
 
 def change_error(claimed: np.ndarray, validated: np.ndarray, subset: np.ndarray) -> float:
-    """Change of time validated - claimed of a subset of kernels, in points; arrays as `_kernel_times` has them."""
+    """Change of time measured again - claimed of a subset of kernels, in points; arrays as `_kernel_times` has them."""
     auto, chosen = claimed[subset].sum(axis=0)
     auto_again, chosen_again = validated[:, subset].sum(axis=1).T
     return float(100 * ((chosen_again / auto_again).mean() - chosen / auto))
@@ -129,7 +130,7 @@ def smaller_batches(results: Results) -> Iterator[Number]:
     23,
     "Time changes are steadier over batches than energy changes",
     "7",
-    cause="the power of a simulated product does not depend on the batch, so that changes of energy hardly move",
+    cause="the power of a simulated product does not depend on the batch",
 )
 def time_steadier(results: Results) -> Iterator[Number]:
     rows, _ = _carried(results, "batch")
@@ -166,8 +167,7 @@ def is_outlier(values: pd.Series, index: int) -> bool:
     " higher, absolute time and energy almost twice",
     "8",
     paper="about +2 points; almost 2 times",
-    cause="a rank of our workload splits heads, hidden layer and, by sequence parallelism, all other rows, without"
-    " communication, so that it has the FLOP of the small batch",
+    cause="a rank here splits all rows, without communication, so it has the FLOP of the small batch",
 )
 def degree_against_batch(results: Results) -> Iterator[Number]:
     (split, own_degree), (small, own_batch) = _carried(results, "tensor_parallel"), _carried(results, "batch")
@@ -218,9 +218,9 @@ def second_gpu(results: Results) -> Iterator[Number]:
     both = [by_name[FIRST], by_name[SECOND]]
     try:
         tables = [evidence.table(each, "validation").set_index("quantity") for each in both]
-        (first, second), how = (rows.fresh_change_percent.energy for rows in tables), "validated"
+        (first, second), how = (rows.fresh_change_percent.energy for rows in tables), MEASURED_AGAIN
     except NotTestable:
-        (first, second), how = (evidence.schedule(each)["energy_change_percent"] for each in both), "claimed"
+        (first, second), how = (evidence.schedule(each)["energy_change_percent"] for each in both), CLAIMED
     one, other = (evidence.strict(each) for each in both)
     other = other.reindex(one.index)
     same = ((one.lower_core == other.lower_core) & (one.lower_mem == other.lower_mem)).mean()
@@ -238,7 +238,7 @@ def second_gpu(results: Results) -> Iterator[Number]:
         yield Number(f"power figures of the {SECOND}:", "inferred, not measured")
 
 
-@claim(27, "Clocks found on one GPU type cannot be applied to another; re-measure for another specimen", "9")
+@claim(27, "Clocks found on one GPU type cannot be applied to another; measure again for another specimen", "9")
 def carried_to_another(results: Results) -> Iterator[Number]:
     others = [each for each in evidence.siblings(results) if each.gpu["name"] != results.gpu["name"]]
     if not others:

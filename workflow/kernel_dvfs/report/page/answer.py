@@ -15,7 +15,7 @@ from kernel_dvfs.report.measured_tables import DIFFERS
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import ALL_TOGETHER, another_hour_pp, how_known
+from kernel_dvfs.report.words import ALL_TOGETHER, MEASURED_AGAIN, another_hour_pp, how_known
 from kernel_dvfs.student import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
@@ -69,8 +69,8 @@ class Answer:
 
     energy: Change
     time: Change
-    verdict: str | None  # of the validated time on its limit
-    repeats: str | None  # of the validation
+    verdict: str | None  # of the time measured again on its limit
+    repeats: str | None  # of measuring it again
     interval: str | None  # what its intervals are over
     repeats_to_decide: str | None  # where the verdict is ambiguous
     slack_percent: float | None  # the limit
@@ -240,7 +240,7 @@ def _strict_row(found: Answer) -> Tolerated:
 def plane(
     changes: Sequence[tuple[str, Change, Change]],
     paper: tuple[float, float] | None = None,
-    how: str = "validated",
+    how: str = MEASURED_AGAIN,
     joined: bool = False,
 ) -> Plane | None:
     """The plane of labelled changes of (energy, time); None if there is none with both.
@@ -370,7 +370,7 @@ def sentence(rows: Sequence[Tolerated]) -> list[tuple[str, bool]]:
     """[(words, whether they are the finding)] of the headline, from the first table's rows: what is saved at no loss of
     time, and what a little more time adds."""
     first = rows[0]
-    held, take = ("would save", "would take") if first.how != "validated" else ("save", "take")
+    held, take = ("would save", "would take") if first.how != MEASURED_AGAIN else ("save", "take")
     if first.note:
         when = f", but {take} {first.time:.1f} % more time"
     else:

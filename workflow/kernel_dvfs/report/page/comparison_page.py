@@ -41,7 +41,7 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     ]
     page = render(
         "comparison.html.j2",
-        gpus=table("gpus", [_validated_first(row) for row in rows], known["gpus"], drop=()),
+        gpus=table("gpus", [_measured_again_first(row) for row in rows], known["gpus"], drop=()),
         simulated=sum(row["kind"] == "simulated" for row in rows),
         plane=plane([(_label(row, rows), _change(row, "energy"), _change(row, "time")) for row in rows]),
         pages=_pages(root),
@@ -54,8 +54,8 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     return page, missing
 
 
-def _validated_first(row: dict[str, str]) -> dict[str, str]:
-    """What a reader compares in front: which, then the validated change of energy and time."""
+def _measured_again_first(row: dict[str, str]) -> dict[str, str]:
+    """What a reader compares in front: which, then what was measured again: of energy and time."""
     ranked = sorted(
         row, key=lambda name: (name not in _FIRST, not name.startswith("kernel_fresh_energy"), "fresh" not in name)
     )

@@ -13,7 +13,7 @@ class Fleet:
 
     power_w: float  # mean of one GPU at auto clocks
     energy_change_percent: float  # negative = saved
-    how: str  # that change is known: validated, claimed or forecast
+    how: str  # that change is known: measured again, claimed or forecast
     simulated: bool
     usd_per_kwh: float | None
     co2_g_per_kwh: float | None

@@ -114,10 +114,10 @@ def _rank(parts: tuple[str, ...]) -> tuple:
 
 def _group(top: str, run: dict) -> str:
     if top in _SWEEPS:
-        remeasured = str(run.get("campaign", "")).startswith("remeasure")
-        return f"{_SWEEPS[top]}, measured again" if remeasured else _SWEEPS[top]
+        repeated = str(run.get("campaign", "")).startswith("remeasure")
+        return f"{_SWEEPS[top]}, repeated" if repeated else _SWEEPS[top]
     if top.startswith("validation"):
-        return "validation repeats"
+        return "the choice, measured again"
     study, _, value = top.partition("-")
     return {"batch": f"batch {value}", "tp": f"tensor-parallel degree {value}"}.get(study, top)
 

@@ -15,7 +15,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.report.page.answer import Change
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most, table
-from kernel_dvfs.report.words import asked, in_words, whose
+from kernel_dvfs.report.words import against, asked, in_words, whose
 from kernel_dvfs.report.words import checked as answered
 from kernel_dvfs.student import interval
 
@@ -61,6 +61,7 @@ def make(
         simulated=schedule["gpu"].get("kind") == "simulated",
         forecast=bool(schedule["gpu"].get("forecast")),
         asked=asked(schedule),
+        against=against(schedule["workload"]),
         cards=[("Energy", energy), ("Time", time)],
         repeats=len(again[0]) if again else 0,
         energy_words=in_words(schedule["energy_change_percent"], "energy"),

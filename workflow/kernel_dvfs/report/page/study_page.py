@@ -48,7 +48,7 @@ from kernel_dvfs.report.page.tables import (
     table,
 )
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import PAPER_POINT, in_words, is_papers
+from kernel_dvfs.report.words import PAPER_POINT, against, in_words, is_papers
 
 Made = TypeVar("Made")
 
@@ -136,6 +136,7 @@ def make(
             # a step says so itself, as a whole
             iteration=_iteration(results) if has_profile and "step" not in workload else None,
             in_words=in_words,
+            against=against(workload),
             sentence=sentence(first) if found else [],
             tolerated=first,
             plane=found and _plane(results, found, rows.get("headline")),
