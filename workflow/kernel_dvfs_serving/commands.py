@@ -478,7 +478,7 @@ def _study(options: argparse.Namespace) -> None:
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads, misprediction or week")
+    parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads or misprediction")
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
 
 

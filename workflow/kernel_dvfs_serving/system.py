@@ -52,10 +52,11 @@ PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
 # who can be the answer: without hindsight and without clocks per kernel, whose changes count as free
 ABLE = (*(name for name, own in SYSTEMS.items() if not own.kernel_level), PUBLISHED, AUTOSCALED, TUNED, PACKED)
-# the systems that the literature compares
-COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
-KNOBS = ("instances", "degrees", "clocks")
-# which knobs turn -> system: all subsets, so that the saving can be split between them
+# whose power is kept over time
+OVER_TIME = (BASELINE, TUNED, PACKED, "DynamoLLM")
+# published names of loads, and what they are taken for: prompt and answer tokens/s per server
+LOADS_TPS = {"low": 650, "medium": 2000, "high": 4000}
+# which knobs turn -> system: all subsets
 SUBSETS = {
     (): "MultiPool",
     ("instances",): "ScaleInst",
@@ -130,9 +131,6 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "trace_sha256": None,
     "trace_times": None,
     "slo_scale": 1.0,
-    "loads_tps": [650, 2000, 4000, 12000],
-    "loads_span_s": 300,
-    "week": None,
     "usd_per_server_hour": 88.5,
     "usd_per_kwh": 0.0806,
     "co2_g_per_kwh": 226,
