@@ -240,8 +240,8 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     if ours["end_s"] >= _DAY_S:
         day = {reported.V1: reported.DAY_CONVERSATION}
         rows.append(row("conversation, 24 h, energy", day, changed(everything), "ours is the study's trace"))
-    for service, theirs in reported.WEEK.items() if ours["end_s"] >= _WEEK_S else ():
-        week = {reported.V1: theirs}
+    for service, change in reported.WEEK.items() if ours["end_s"] >= _WEEK_S else ():
+        week = {reported.V1: change}
         rows.append(row(f"{service}, a week, energy", week, changed(everything), "ours is the study's trace"))
     for knob, alone in reported.BY_KNOB.items():
         own = runs[SUBSETS[(knob,)]]
