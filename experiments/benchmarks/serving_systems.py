@@ -75,7 +75,7 @@ def main() -> int:
         name, trace, tuned_on = Path(path).stem, read_trace(path), None
         if path in options.halves:
             name, (tuned_on, trace) = f"{name}, second half", halves(trace)
-        runs = {each["system"]: each for each in every_system(replayer, trace, own, tuned_on=tuned_on)}
+        runs = {each["system"]: each for each in every_system(replayer, trace, own, tuned_on=tuned_on, cores=1)}
         for found in runs.values():
             rows.append(row(name, found, runs[TUNED], own.promise_percent))
             print(*rows[-1].values(), sep=", ", flush=True)

@@ -204,12 +204,12 @@ def test_the_papers_figures_are_quoted_in_both_versions_with_distance_and_reason
     assert not any("24 h" in claim or "week" in claim for claim in frame.index)
 
 
-@pytest.mark.parametrize("name", ["classes", "events", "sensitivity"])
+@pytest.mark.parametrize("name", ["classes", "sensitivity"])
 def test_the_other_tables_are_written(folder, name):
     assert len(table(folder, name)) >= 9
 
 
-@pytest.mark.parametrize("name", ["savings", "power", "knobs", "sensitivity"])
+@pytest.mark.parametrize("name", ["savings", "power", "sensitivity"])
 def test_figures_have_units_and_the_one_sign_and_are_readable(folder, name, cut_off):
     plot = figures.OUTPUTS["figure", name].make(ServingStudy(folder))
     assert cut_off(plot) == []

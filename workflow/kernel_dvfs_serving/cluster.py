@@ -121,7 +121,6 @@ class Cluster:
         self.agenda = Agenda()
         self.accounts = Accounts(settings.bin_s)
         self.events: Counter[str] = Counter()
-        self.samples: list[dict] = []  # what the knobs stood at
         # load of the last slot, by class, with the margin, where it was more than planned for; else 0
         self.unplanned_tps = np.zeros(len(CLASSES))
         self.prepared: dict[float, Sizing] = {}  # what was planned for a cluster epoch, by its start

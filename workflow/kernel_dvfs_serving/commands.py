@@ -481,6 +481,7 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
     parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads or misprediction")
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
+    parser.add_argument("--cores", type=whole(1, 1024), default=1, metavar="N", help="two may be used (default: 1)")
 
 
 def _experiment(options: argparse.Namespace) -> None:
@@ -491,7 +492,7 @@ def _experiment(options: argparse.Namespace) -> None:
 
     if options.name not in EXPERIMENTS:
         raise InputError(f"no experiment '{options.name}'; allowed: {', '.join(EXPERIMENTS)}")
-    found = EXPERIMENTS[options.name](ServingStudy(options.folder))
+    found = EXPERIMENTS[options.name](ServingStudy(options.folder, options.cores))
     write_json(Path(options.folder) / "experiments" / f"{options.name}.json", found)
     for each in found:
         for line in lines(each) if "system" in each else []:

@@ -27,13 +27,14 @@ from kernel_dvfs_serving.system import (
     TUNED,
 )
 from kernel_dvfs_serving.trace import poisson
-from kernel_dvfs_serving.tuned import Tuner, replayed
+from kernel_dvfs_serving.tuned import Tuner, replayed, second_for
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.study import ServingStudy
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import Trace
+    from kernel_dvfs_serving.tuned import Second
 
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
 MISPREDICTION = (0.0, 0.2, 0.4)
@@ -51,23 +52,32 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def systems(study: ServingStudy) -> list[dict]:
     """Every system on the study's trace, some with timelines."""
-    return every_system(study.replayer(), study.trace(), study.settings(), study["kernel_level"])
+    return every_system(study.replayer(), study.trace(), study.settings(), study["kernel_level"], cores=study.cores)
 
 
 def every_system(
-    replayer: Replayer, trace: Trace, own: Settings, kernel_level: bool = False, tuned_on: Trace | None = None
+    replayer: Replayer,
+    trace: Trace,
+    own: Settings,
+    kernel_level: bool = False,
+    tuned_on: Trace | None = None,
+    cores: int | None = None,
 ) -> list[dict]:
-    """Every system on a trace. tuned_on: what the plans, packing and the autoscaler are tuned on; None: the trace."""
+    """Every system on a trace. tuned_on: what the plans, packing and the autoscaler are tuned on; None: the trace.
+    cores: as tuned.second_for."""
     asked = [(name, name, own) for name, each in SYSTEMS.items() if kernel_level or not each.kernel_level]
     asked += [(name, "DynamoLLM", replace(own, **changed)) for name, changed in VARIANTS.items()]
     found = [
         _run(replayer, trace, system, settings, name in OVER_TIME) | {"system": name}
         for name, system, settings in asked
     ]
-    return [*found, *tuned_systems(replayer, trace, own, tuned_on or trace)]
+    with second_for(replayer, tuned_on or trace, cores) as second:
+        return [*found, *tuned_systems(replayer, trace, own, tuned_on or trace, second)]
 
 
-def tuned_systems(replayer: Replayer, trace: Trace, own: Settings, tuned_on: Trace) -> list[dict]:
+def tuned_systems(
+    replayer: Replayer, trace: Trace, own: Settings, tuned_on: Trace, second: Second | None
+) -> list[dict]:
     """The tuned static plan, which all are compared with, packing on no more servers, and an autoscaler that begins as
     the plan: tuned on one trace, replayed on another.
 
@@ -78,7 +88,7 @@ def tuned_systems(replayer: Replayer, trace: Trace, own: Settings, tuned_on: Tra
     for name, parts in ((TUNED, None), (PACKED, PARTS)):
         begun = time.process_time()
         most = found[0]["servers"] if found else own.servers
-        tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts)
+        tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
         best = next(iter(tuner.frontier((own.promise_percent,))), None)
         if best is None:
             tp = max(replayer.columns().degrees)
@@ -110,15 +120,14 @@ def ladder(study: ServingStudy) -> list[dict]:
     """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers."""
     replayer, trace, own = study.replayer(), study.trace(), study.settings()
     found: list[dict] = []
-    for name, parts in ({TUNED: None} | LADDER).items():
-        most = found[0]["servers"] if found else own.servers
-        best = next(
-            iter(Tuner(replayer, trace, replace(own, servers=most), parts).frontier((own.promise_percent,))), None
-        )
-        if best is None and not found:
-            return []
-        if best is not None:
-            found.append(best | {"system": name})
+    with second_for(replayer, trace, study.cores) as second:
+        for name, parts in ({TUNED: None} | LADDER).items():
+            most = replace(own, servers=found[0]["servers"] if found else own.servers)
+            best = next(iter(Tuner(replayer, trace, most, parts, second).frontier((own.promise_percent,))), None)
+            if best is not None:
+                found.append(best | {"system": name})
+            elif not found:
+                break
     return found
 
 

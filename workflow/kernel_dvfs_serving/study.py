@@ -57,13 +57,13 @@ def _check(where: str, asked: Any) -> Asked:
 
 
 class ServingStudy:
-    """The folder of a replay, or of an instance, which has experiments and no study.json.
+    """The folder of a replay, or of an instance, which has experiments and no study.json. cores: for its experiments.
 
     Raises InputError where study.json is asked for and is not there, or an experiment has not been run.
     """
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, cores: int = 1):
+        self.folder, self.cores = Path(folder), cores
 
     @cached_property
     def _asked(self) -> _StudyFile:

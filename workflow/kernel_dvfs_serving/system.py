@@ -111,7 +111,6 @@ class Settings:
     queue_share: float = 0.5  # of its time to the first token that a queued request may use before it is an emergency
     queue_patience_s: float = 1.0  # between two steps of the ladder
     clock_hold_s: float = 5.0  # that the highest clock stays after an emergency
-    sample_s: float = 60.0  # between samples of what the knobs stand at
     bin_s: float = 10.0  # of energy over time
     seed: int = 1
 
@@ -142,7 +141,7 @@ _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {
     "servers": (1, 128),  # in one pool their divisions take 1.2 GB, and eight times as much for twice as many
     "pools": (1, 9),
-    **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s", "sample_s"), (0.1, _WEEK_S)),
+    **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("bin_s", "queue_patience_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("start_s", "reshard_unit_s", "reshard_gap_s", "reload_s", "clock_latency_s"), (0, 3600)),
     "clock_hold_s": (0, 3600),

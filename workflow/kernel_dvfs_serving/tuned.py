@@ -379,10 +379,14 @@ def _serve(end: Connection, replayer: Replayer, trace: Trace) -> None:
                 end.send((found, tuner.replays - before))
 
 
-def second_for(replayer: Replayer, trace: Trace) -> AbstractContextManager[Second | None]:
-    """A Second where it pays: a second CPU, and a trace that takes longer to replay than a process to start."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return Second(replayer, trace) if cpus > 1 and len(trace.arrival_s) > LONG else nullcontext()
+def second_for(replayer: Replayer, trace: Trace, cores: int | None = None) -> AbstractContextManager[Second | None]:
+    """A Second where it pays: a second core, and a trace that takes longer to replay than a process to start.
+
+    cores: that may be used; None: as many as there are.
+    """
+    if cores is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return Second(replayer, trace) if cores > 1 and len(trace.arrival_s) > LONG else nullcontext()
 
 
 def _cost(best: dict[float, dict], level: float) -> float:

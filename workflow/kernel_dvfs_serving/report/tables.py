@@ -117,23 +117,6 @@ def costs(study: ServingStudy, found: dict) -> dict:
 
 
 @OUTPUTS.table(
-    "Events by system: clock changes, servers divided again, started and released, steps of the emergency ladder",
-    reads=["systems"],
-)
-def events(study: ServingStudy) -> pd.DataFrame:
-    """One row a system, one column a kind of event."""
-    import pandas as pd
-
-    runs = study.experiment("systems")
-    kinds = sorted({kind for each in runs for kind in each["events"]})
-    rows = [
-        {"system": each["system"]} | {kind.replace(" ", "_"): each["events"].get(kind, 0) for kind in kinds}
-        for each in runs
-    ]
-    return pd.DataFrame(rows)
-
-
-@OUTPUTS.table(
     "What each part of packing is worth: the tuned static plan, then one part more in each row, each tuned by itself",
     when=lambda plan: plan.has("ladder"),
     reads=["ladder"],
@@ -311,25 +294,6 @@ def anchors(study: ServingStudy) -> pd.DataFrame:
 
     frame = pd.DataFrame(study.experiment("anchors")["anchors"])
     return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
-
-
-@OUTPUTS.table(
-    "Errors of the simulated serving instance against published measurements, by source and quantity",
-    reads=["anchors"],
-    subject=_of("anchors"),
-)
-def anchors_summary(study: ServingStudy) -> pd.DataFrame:
-    """Mean absolute and mean error of each source, quantity and role."""
-    import pandas as pd
-
-    groups = anchors(study).groupby(["source", "quantity", "role"], sort=False).error_percent
-    return pd.DataFrame(
-        {"count": groups.size(), "mean_error_percent": groups.mean(), "mean_abs_error_percent": groups.apply(_absolute)}
-    ).reset_index()
-
-
-def _absolute(errors: pd.Series) -> float:
-    return errors.abs().mean()
 
 
 @OUTPUTS.table(
