@@ -67,10 +67,7 @@ STUDIES = {
     ),
     "serving": Study(
         "serving",
-        (
-            "serving={degrees: [8], core_mhz: [1200, 1980], requests: 40, trace: mine.csv, servers: 2, pools: 2, "
-            "loads_tps: [650], loads_span_s: 60}",
-        ),
+        ("serving={degrees: [8], core_mhz: [1200, 1980], requests: 40, trace: mine.csv, servers: 2, pools: 2}",),
         _TRACE,
     ),
 }

@@ -29,7 +29,7 @@ from kernel_dvfs_serving.profile import read_profile, write_profile  # noqa: E40
 from kernel_dvfs_serving.replay import Replayer  # noqa: E402
 from kernel_dvfs_serving.requests import CLASSES  # noqa: E402
 from kernel_dvfs_serving.system import Settings  # noqa: E402
-from kernel_dvfs_serving.trace import Trace, hours, make_trace, read_trace  # noqa: E402
+from kernel_dvfs_serving.trace import Trace, halves, hours, make_trace, read_trace  # noqa: E402
 from kernel_dvfs_serving.tuned import Tuner, replayed  # noqa: E402
 
 CLOCKS = [345, 1000, 1300, 1600, 1980]
@@ -46,16 +46,6 @@ def day(seed: int, slot_s: int = 300) -> Trace:
     arrival_s = np.concatenate([part.arrival_s + k * slot_s for k, part in enumerate(parts)])
     tokens = [np.concatenate([getattr(part, name) for part in parts]) for name in ("input_tokens", "output_tokens")]
     return make_trace(arrival_s, *tokens, "synthetic day pressed into two hours", 24 * slot_s)
-
-
-def halves(trace: Trace) -> tuple[Trace, Trace]:
-    """The first and the second half of a trace's time."""
-    middle = trace.span_s / 2
-    found = []
-    for start_s, own in ((0.0, trace.arrival_s < middle), (middle, trace.arrival_s >= middle)):
-        arrays = trace.arrival_s[own] - start_s, trace.input_tokens[own], trace.output_tokens[own]
-        found.append(make_trace(*arrays, f"half of {trace.subject}", middle))
-    return found[0], found[1]
 
 
 def said(found: dict) -> str:

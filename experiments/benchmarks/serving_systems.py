@@ -1,98 +1,57 @@
-"""Every managed serving system on given traces: energy of a token served in time, promises kept, requests rejected.
+"""Every serving system beside the tuned static plan: energy of a token served in time, and promises kept.
 
-    python experiments/benchmarks/serving_systems.py profile.csv conv.csv synthetic-idle-night.csv -o systems.csv
-    python experiments/benchmarks/serving_systems.py profile.csv conv.csv --before ../old --before-profile old.csv
+    python experiments/benchmarks/serving_systems.py profile.csv conv.csv synthetic-bursty-coding.csv \\
+        synthetic-idle-night.csv --halves synthetic-hour-x5.csv -o experiments/results/serving_systems.csv
 
-profile.csv: made by `kernel-dvfs serving profile`. --before: another checkout of this project, on the same traces and
-in this same call; then each line also has its figures, and the ratio of a token's energy, after / before.
-Says which systems spend more than another with a part of their knobs, checks that requests and energy are conserved,
-and prints CPU seconds. Every figure is simulated.
+profile.csv: made by `kernel-dvfs serving profile --core-mhz 345,1000,1300,1600,1980`. The plan, packing and the
+autoscaler are tuned on each trace itself, of those of --halves on the first half, and all systems are replayed on the
+second. The ratio is of the plan's energy, and is empty where either of the two breaks the promise. Says which systems
+spend more than another with a part of their knobs, and prints CPU seconds. Every figure is simulated.
 
-The traces of docs/serving.md, besides the Azure one (conv.csv):
+The traces of docs/serving-details.md, besides the Azure one (conv.csv):
 
     kernel-dvfs serving trace --hours 1 --rate 2 --swing 0.3 --service coding --bursts 4 -o synthetic-bursty-coding.csv
     kernel-dvfs serving trace --hours 8 --rate 0.05 --swing 0.5 -o synthetic-idle-night.csv
-    kernel-dvfs serving trace conv.csv --times 6 -o conv-x6.csv
+    kernel-dvfs serving trace workflow/kernel_dvfs_serving/traces/synthetic_hour.csv --times 5 -o synthetic-hour-x5.csv
 """
 
 import argparse
 import csv
-import json
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-OWN = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow"))
+
+from kernel_dvfs_serving.experiments import every_system
+from kernel_dvfs_serving.machine import machine
+from kernel_dvfs_serving.profile import read_profile
+from kernel_dvfs_serving.replay import Replayer
+from kernel_dvfs_serving.report.share import plan_in_words
+from kernel_dvfs_serving.system import SUBSETS, TUNED, Settings
+from kernel_dvfs_serving.trace import halves, read_trace
 
 
-def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
-    """One row a trace and system, of whichever version of the library is on the path.
-
-    Only what every version has is read: a finished cluster's arrays.
-    """
-    import numpy as np
-
-    from kernel_dvfs_serving import system
-    from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.replay import Replayer
-    from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
-    from kernel_dvfs_serving.trace import read_trace
-
-    read = read_profile(profile)
-    try:
-        from kernel_dvfs_serving.machine import machine
-
-        replayer = Replayer(machine(read, read.gpu, read.model), read)
-    except ImportError:
-        from kernel_dvfs_serving.machine import Machine
-
-        replayer = Replayer(Machine(read.gpu, read.model), read)
-    rows = []
-    for path in traces:
-        trace, own = read_trace(path), system.Settings(servers=servers)
-        asked = [(name, name, own) for name in system.SYSTEMS]
-        for name, run_name, settings in asked:
-            begun = time.process_time()
-            cluster = replayer.run(trace, run_name, settings)
-            cpu_s = time.process_time() - begun
-            promised_s = np.array([ttft_slo_s(each) for each in CLASSES])[cluster.kinds]
-            if hasattr(cluster, "first_kept"):
-                kept = cluster.first_kept & cluster.gaps_kept
-            else:  # a checkout of before
-                kept = cluster.finished & (cluster.ttft_s <= promised_s) & ~(cluster.mean_tbt_s > TBT_SLO_S)
-            late, rejected = int((cluster.finished & ~kept).sum()), int(cluster.rejected.sum())
-            if int(kept.sum()) + late + rejected != len(kept):
-                raise SystemExit(f"{path}, {name}: requests are not conserved")
-            energy_j = sum(cluster.accounts.energy_j.values())
-            by_server = [
-                sum(each.account.energy_j.values()) for each in cluster.fleet.servers if hasattr(each, "account")
-            ]
-            if by_server and abs(sum(by_server) / energy_j - 1) > 1e-9:
-                raise SystemExit(f"{path}, {name}: the servers' energies do not add up to the total")
-            tokens = int((trace.input_tokens.astype(int) + trace.output_tokens)[kept].sum())
-            rows.append(
-                {
-                    "trace": Path(path).stem,
-                    "system": name,
-                    "servers": settings.servers,
-                    "j_per_token_in_time": energy_j / tokens,
-                    "kept_percent": 100 * float(kept.mean()),
-                    "late": late,
-                    "rejected": rejected,
-                    "server_hours": cluster.fleet.server_s / 3600,
-                    "cpu_s": cpu_s,
-                }
-            )
-    return rows
+def row(name: str, found: dict, plan: dict, promise_percent: float) -> dict:
+    """A system's line of the table."""
+    told = all(each["kept_percent"] >= promise_percent for each in (found, plan))
+    return {
+        "trace": name,
+        "system": found["system"],
+        "j_per_token_in_time": f"{found['j_per_token_in_time']:.4f}",
+        "kept_percent": f"{found['kept_percent']:.2f}",
+        "of_tuned_plan": f"{found['j_per_token_in_time'] / plan['j_per_token_in_time']:.3f}" if told else "",
+        "late": found["late"],
+        "rejected": found["rejected"],
+        "server_hours": f"{found['server_hours']:.2f}",
+        "ttft_p99_s": f"{found['ttft_p99_s']:.2f}",
+        "plan": plan_in_words(found),
+        "cpu_s": f"{found['cpu_s']:.1f}",
+    }
 
 
-def losses(rows: list[dict]) -> list[str]:
+def losses(runs: dict[str, dict]) -> list[str]:
     """Systems that spend more, by over 1 %, than another with a part of their knobs."""
-    from kernel_dvfs_serving.system import SUBSETS
-
-    spent = {row["system"]: row["j_per_token_in_time"] for row in rows}
+    spent = {system: found["j_per_token_in_time"] for system, found in runs.items()}
     return [
         f"{SUBSETS[more]} spends more than {SUBSETS[less]}"
         for less in SUBSETS
@@ -104,47 +63,30 @@ def losses(rows: list[dict]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("profile")
-    parser.add_argument("traces", nargs="+")
+    parser.add_argument("traces", nargs="*")
+    parser.add_argument("--halves", nargs="*", default=[], help="traces that are tuned on one half")
     parser.add_argument("--servers", type=int, default=12)
-    parser.add_argument("--before", metavar="CHECKOUT")
-    parser.add_argument("--before-profile", metavar="PROFILE.csv", help="made by it, where its instance is another")
     parser.add_argument("-o", "--output", metavar="OUT.csv")
-    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    rows = runs(options.profile, options.traces, options.servers)
-    if options.json:
-        print(json.dumps(rows))
-        return 0
-    if options.before:
-        profile = options.before_profile or options.profile
-        command = [sys.executable, __file__, profile, *options.traces, "--servers", str(options.servers)]
-        path = {"PYTHONPATH": str(Path(options.before) / "workflow")}
-        said = subprocess.run(
-            [*command, "--json"], env=os.environ | path, stdout=subprocess.PIPE, check=True, text=True
-        )
-        for row, old in zip(rows, json.loads(said.stdout), strict=True):
-            row |= {f"before_{name}": value for name, value in old.items() if name not in ("trace", "system")}
-            row["energy_ratio"] = row["j_per_token_in_time"] / old["j_per_token_in_time"]
-    for row in rows:
-        text = "{trace:24} {system:26} {j_per_token_in_time:9.4f} J/token, kept {kept_percent:6.2f} %, late {late:5d}, "
-        text += "rejected {rejected:4d}, {server_hours:6.2f} server-hours, {cpu_s:.2f} s CPU"
-        if options.before:
-            text += " | before {before_j_per_token_in_time:9.4f}, {before_kept_percent:6.2f} %, {before_rejected:4d}"
-            text += " | after / before {energy_ratio:.3f}"
-        print(text.format(**row))
-    for trace in dict.fromkeys(row["trace"] for row in rows):
-        found = losses([row for row in rows if row["trace"] == trace])
-        print(f"{trace}: {'; '.join(found) or 'no system spends more than another with a part of its knobs'}")
+    profile, own = read_profile(options.profile), Settings(servers=options.servers)
+    replayer = Replayer(machine(profile, profile.gpu, profile.model), profile)
+    rows = []
+    for path in [*options.traces, *options.halves]:
+        name, trace, tuned_on = Path(path).stem, read_trace(path), None
+        if path in options.halves:
+            name, (tuned_on, trace) = f"{name}, second half", halves(trace)
+        runs = {each["system"]: each for each in every_system(replayer, trace, own, tuned_on=tuned_on, cores=1)}
+        for found in runs.values():
+            rows.append(row(name, found, runs[TUNED], own.promise_percent))
+            print(*rows[-1].values(), sep=", ", flush=True)
+        print(f"{name}: {'; '.join(losses(runs)) or 'no system spends more than another with a part of its knobs'}")
     if options.output:
         with open(options.output, "w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
             writer.writeheader()
-            cells = ({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-            writer.writerows(cells)
+            writer.writerows(rows)
     return 0
 
 
 if __name__ == "__main__":
-    if "PYTHONPATH" not in os.environ or "--json" not in sys.argv:
-        sys.path.insert(0, str(OWN / "workflow"))
     sys.exit(main())

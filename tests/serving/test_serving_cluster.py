@@ -135,7 +135,6 @@ def test_a_calm_static_cluster_keeps_its_promises_and_changes_nothing(replayed):
     found = outcome(replayed("SinglePool"), timeline=True)
     assert found["kept_percent"] > 99 and found["events"] == {} and found["rejected"] == 0
     assert found["server_hours"] == pytest.approx(4 * found["end_s"] / 3600)
-    assert {sample["servers_on"] for sample in found["samples"]} == {4}
     assert found["starting_kwh"] == found["switching_kwh"] == 0
 
 

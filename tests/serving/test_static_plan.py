@@ -3,17 +3,21 @@
 import re
 from dataclasses import replace
 from math import inf
+from multiprocessing import active_children
 
+import numpy as np
 import pytest
 import yaml
 from synthetic_profile import LineEngine, LineMachine
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs_serving.cluster import Cluster, Hopeless
 from kernel_dvfs_serving.deployment import recording_rules
 from kernel_dvfs_serving.packing import PARTS, Mix, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
-from kernel_dvfs_serving.tuned import STATIC_PLAN, Tuner, lines, lone_ttft_s, read_static, replayed, written
+from kernel_dvfs_serving.trace import make_trace
+from kernel_dvfs_serving.tuned import STATIC_PLAN, Second, Tuner, lines, lone_ttft_s, read_static, replayed, written
 
 OWN = Settings(servers=3)
 ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
@@ -49,8 +53,11 @@ def test_no_other_plan_within_the_servers_is_cheaper(tuner):
 def test_the_bounds_leave_out_only_what_cannot_be_it(tuner):
     for tp, clock in tuner.kinds:
         assert tuner.on(Static(3, tp, clock))["kept_percent"] <= tuner._lone_percent(tp, clock)
-        cost = tuner.on(Static(2, tp, clock))["j_per_token_in_time"]
+        one, two = (tuner.on(Static(count, tp, clock)) for count in (1, 2))
+        cost = two["j_per_token_in_time"]
         assert tuner._affordable(tp, clock, cost) >= 2
+        # the second server takes what it draws idle, at least
+        assert tuner._affordable(tp, clock, cost, 1, 3.6e6 * one["energy_kwh"]) >= 2
 
 
 def test_a_plan_runs_at_its_own_clock_and_degree(tuner):
@@ -106,6 +113,37 @@ def test_a_replay_that_is_ended_could_not_have_won(line, trace):
             assert full["j_per_token_in_time"] > most_j
         assert tuner.on(plan) == full
     assert ends == {"late", "dear", None}
+
+
+def test_a_second_process_finds_what_one_finds_and_is_not_missed(line, trace):
+    replayer = Replayer(LineMachine(), line)
+    alone = {parts: Tuner(replayer, trace, OWN, parts).frontier() for parts in (None, PARTS)}
+    assert alone[None] and alone[PARTS]
+    with Second(replayer, trace) as second:
+        for parts, found in alone.items():
+            assert Tuner(replayer, trace, OWN, parts, second).frontier() == found
+        (process,) = active_children()
+        process.kill()
+        process.join()
+        assert Tuner(replayer, trace, OWN, second=second).frontier() == alone[None]
+    with Second(replayer, trace) as second:
+        second.ask(OWN, None, "wish", ())
+        with pytest.raises(AttributeError, match="wish"):
+            second.answer()
+
+
+def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(line, monkeypatch):
+    """A hundred prompts a second, of which one replica reads some fifty; each is promised within 0.4 s."""
+    load = make_trace(np.arange(400) * 0.01, np.full(400, 500), np.full(400, 300), "too much")
+    replayer, plan = Replayer(LineMachine(), line), Static(1, 8, "800")
+    full = replayed(replayer, load, plan, OWN)
+    assert 11 < full["late"] < 400 and replayed(replayer, load, plan, OWN, limits=(full["late"],)) == full
+    with pytest.raises(Hopeless):
+        replayed(replayer, load, plan, OWN, limits=(full["late"] - 1,))
+    monkeypatch.setattr(Cluster, "finish", lambda *_: pytest.fail("a request has ended"))
+    with pytest.raises(Hopeless) as ended:
+        replayed(replayer, load, plan, OWN, limits=(10.0,))
+    assert ended.value.late == 11
 
 
 def test_a_mix_divides_its_servers_as_it_says(line, trace):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.workflow
 
 SMALL = (
     "serving={degrees: [8], core_mhz: [1200, 1980], kernel_level: false, requests: 40, trace: mine.csv, servers: 2, "
-    "pools: 2, loads_tps: []}"
+    "pools: 2}"
 )
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{second},{200 + second},50\n" for second in range(60))
 

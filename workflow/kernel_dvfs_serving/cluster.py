@@ -121,7 +121,6 @@ class Cluster:
         self.agenda = Agenda()
         self.accounts = Accounts(settings.bin_s)
         self.events: Counter[str] = Counter()
-        self.samples: list[dict] = []  # what the knobs stood at
         # load of the last slot, by class, with the margin, where it was more than planned for; else 0
         self.unplanned_tps = np.zeros(len(CLASSES))
         self.prepared: dict[float, Sizing] = {}  # what was planned for a cluster epoch, by its start
@@ -131,7 +130,9 @@ class Cluster:
         self.short_tps = 0.0  # largest load that an epoch's servers could not carry
         self.solve_s: list[float] = []  # CPU seconds of each allocation
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
-        self._predicted = predicted
+        # plain numbers, which are read one by one: (arrival, prompt, answer, class, class it is taken for)
+        columns_ = (trace.arrival_s, trace.input_tokens, trace.output_tokens, self.kinds, predicted)
+        self._coming = list(zip(*(each.tolist() for each in columns_)))
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
         self.tbt_slo_s = columns.slo_scale * TBT_SLO_S
         self._reacts = settings.react and (system.scale_clock or system.scale_sharding)
@@ -142,6 +143,10 @@ class Cluster:
         self.first_kept = np.zeros(count, dtype=bool)  # whether the first token was in time
         self.gaps_kept = np.zeros(count, dtype=bool)  # whether the tokens after it were
         self.late = 0  # finished requests that broke a promise
+        # open requests by promised time to the first token, as they came, and those that are past it: a queue that
+        # grows is seen long before its requests end
+        self._due: dict[float, deque[Request]] = {}
+        self._overdue: set[int] = set()
         self.tokens_out = 0
         self.tokens_in = 0
         self.end_s = 0.0
@@ -159,7 +164,7 @@ class Cluster:
     @property
     def active(self) -> bool:
         """Whether anything is still to come or to be finished."""
-        return self._arrived < len(self.trace.arrival_s) or self.open > len(self.router.backlog)
+        return self._arrived < len(self._coming) or self.open > len(self.router.backlog)
 
     def run(self) -> Cluster:
         """Serve the whole trace; returns self. Raises RuntimeError if a request is lost."""
@@ -177,16 +182,18 @@ class Cluster:
         return self
 
     def _next_arrival(self) -> None:
-        if self._arrived < len(self.trace.arrival_s):
-            self.agenda.at(float(self.trace.arrival_s[self._arrived]), self._arrive)
+        if self._arrived < len(self._coming):
+            self.agenda.at(self._coming[self._arrived][0], self._arrive)
 
     def _arrive(self) -> None:
         number = self._arrived
-        trace, kind, predicted = self.trace, int(self.kinds[number]), int(self._predicted[number])
-        tokens = int(trace.input_tokens[number]), int(trace.output_tokens[number])
-        request = Request(number, float(trace.arrival_s[number]), *tokens, kind, predicted, self._slo_s[kind])
+        arrival_s, prompt, answer, kind, predicted = self._coming[number]
+        request = Request(number, arrival_s, prompt, answer, kind, predicted, self._slo_s[kind])
         self._arrived += 1
         self.open += 1
+        if self.most_late < inf:
+            self._due.setdefault(request.slo_s, deque()).append(request)
+            self._count_overdue()
         self._next_arrival()
         self.router.arrive(request)
 
@@ -206,13 +213,26 @@ class Cluster:
         if pool is not None and self._reacts:
             self._track(pool, kept)
         self.late += not kept
+        self._overdue.discard(number)
         least_j = sum(self.accounts.energy_j.values()) + self.floor_w * (self.trace.span_s - self.now_s)
-        if self.late > self.most_late or least_j > self.most_j:
-            raise Hopeless(self.late)
+        late = self.late + len(self._overdue)
+        if late > self.most_late or least_j > self.most_j:
+            raise Hopeless(late)
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated
         self.tokens_in += request.prefilled
         self.open -= 1
+
+    def _count_overdue(self) -> None:
+        """Note the open requests whose first token has not come in time. Raises Hopeless."""
+        for due in self._due.values():
+            # a hair of tolerance: times to the first token are kept in fewer digits
+            while due and (last_s := due[0].deadline_s + 1e-5) < self.now_s:
+                request = due.popleft()
+                if request.finish_s is None and (request.first_s is None or request.first_s > last_s):
+                    self._overdue.add(request.number)
+        if (late := self.late + len(self._overdue)) > self.most_late:
+            raise Hopeless(late)
 
     def _track(self, pool: int, kept: bool) -> None:
         """Follow the quantile: the reserve rises with each broken promise and falls with each kept one.
@@ -311,10 +331,10 @@ class Router:
             places = [place, *self._chains[place]]
         need = request.input + request.output
         for each in places:
-            best = None
+            best, least = None, inf
             for replica in self.serving[each]:
-                if replica.instance.kv_tokens >= need and (best is None or replica.relative_load < best.relative_load):
-                    best = replica
+                if replica.instance.kv_tokens >= need and (load := replica.relative_load) < least:
+                    best, least = replica, load
             if best is not None:
                 return best
         if above is None:

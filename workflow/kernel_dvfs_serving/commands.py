@@ -388,7 +388,7 @@ def _plan(options: argparse.Namespace) -> None:
     from kernel_dvfs_serving.profile import read_profile
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import dealt, of_loads, read_trace
-    from kernel_dvfs_serving.tuned import LEVELS, Tuner, lines, written
+    from kernel_dvfs_serving.tuned import LEVELS, Tuner, lines, second_for, written
 
     if (options.trace is None) == (not options.load):
         raise InputError("serving plan: give either a trace or, class by class, --load CLASS=TPS")
@@ -397,16 +397,18 @@ def _plan(options: argparse.Namespace) -> None:
     trace, profile = dealt(whole_trace, options.cells), read_profile(options.profile)
     own = Settings(servers=options.servers, gaps=options.gaps, preempts=options.preempts)
     replayer = _replayer(options, profile, own, slo_scale=options.slo_scale)
-    tuner = Tuner(replayer, trace, own)
-    found = tuner.frontier(levels)
-    if not found:
-        raise InputError(
-            f"{trace.subject}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
-            "promises; give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
-        )
-    # the same servers or fewer, with the other router
-    packer = Tuner(replayer, trace, replace(own, servers=max(each["servers"] for each in found)), PARTS)
-    packed = packer.frontier(levels)
+    with second_for(replayer, trace) as second:
+        tuner = Tuner(replayer, trace, own, second=second)
+        found = tuner.frontier(levels)
+        if not found:
+            raise InputError(
+                f"{trace.subject}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
+                "promises; give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
+            )
+        # the same servers or fewer, with the other router
+        most = max(each["servers"] for each in found)
+        packer = Tuner(replayer, trace, replace(own, servers=most), PARTS, second)
+        packed = packer.frontier(levels)
     source = ", ".join(sorted(profile.sources))
     about = {
         "trace": options.trace or trace.subject,
@@ -415,13 +417,12 @@ def _plan(options: argparse.Namespace) -> None:
         "cells": options.cells,
         "slo_scale": options.slo_scale,
         "gaps": options.gaps,
-        "replays": tuner.replays + packer.replays,
     }
     plans = written(found, packed, about, profile.model)
     write_text(options.output, as_yaml(plans))
     if options.rules:
         write_text(options.rules, as_yaml(recording_rules(plans)))
-    replays = f"replayed ({about['replays']} times)"
+    replays = f"replayed ({tuner.replays + packer.replays} times)"
     print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), {replays}"))
     print("\n".join(lines(found, packed, levels, options.cells)))
 
@@ -478,8 +479,9 @@ def _study(options: argparse.Namespace) -> None:
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads, misprediction or week")
+    parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads or misprediction")
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
+    parser.add_argument("--cores", type=whole(1, 1024), default=1, metavar="N", help="two may be used (default: 1)")
 
 
 def _experiment(options: argparse.Namespace) -> None:
@@ -490,7 +492,7 @@ def _experiment(options: argparse.Namespace) -> None:
 
     if options.name not in EXPERIMENTS:
         raise InputError(f"no experiment '{options.name}'; allowed: {', '.join(EXPERIMENTS)}")
-    found = EXPERIMENTS[options.name](ServingStudy(options.folder))
+    found = EXPERIMENTS[options.name](ServingStudy(options.folder, options.cores))
     write_json(Path(options.folder) / "experiments" / f"{options.name}.json", found)
     for each in found:
         for line in lines(each) if "system" in each else []:

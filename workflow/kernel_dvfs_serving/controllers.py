@@ -77,7 +77,6 @@ def begin(cluster: Cluster) -> None:
         cluster.agenda.at(own.pool_epoch_s, _pool_epoch, cluster)
     if system.scale_clock:
         cluster.agenda.at(0.0, _clock_epoch, cluster)
-    cluster.agenda.at(0.0, _sample, cluster)
 
 
 # -- cluster manager: servers per pool -------------------------------------------------------------------------------
@@ -360,28 +359,3 @@ def _reject_late(cluster: Cluster, replica: Replica) -> None:
         else:
             cluster.router.put_back(request, replica)
     cluster.router.follow(replica)
-
-
-# -- what is kept of it ------------------------------------------------------------------------------------------------
-
-
-def _sample(cluster: Cluster) -> None:
-    """What the knobs stand at."""
-    if not cluster.active and cluster.now_s > 0:
-        return
-    states = [server.state for server in cluster.fleet.servers]
-    replicas = [replica for server in cluster.fleet.servers for replica in server.replicas]
-    gpus = {tp: sum(each.tp for each in replicas if each.tp == tp) for tp in cluster.columns.degrees}
-    used = sum(gpus.values())
-    cluster.samples.append(
-        {
-            "time_s": cluster.now_s,
-            "servers_on": sum(state != OFF for state in states),
-            "servers_starting": states.count(STARTING),
-            "instances": len(replicas),
-            **{f"gpus_tp{tp}": count for tp, count in gpus.items()},
-            "mean_core_mhz": sum(each.tp * mhz(each.clock) for each in replicas) / used if used else 0.0,
-            "open_requests": cluster.open,
-        }
-    )
-    cluster.agenda.at(cluster.now_s + cluster.settings.sample_s, _sample, cluster)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs_serving.columns import mhz
@@ -15,29 +16,31 @@ from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled, Mix
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.system import (
-    AUTOSCALED,
     BASELINE,
-    COMPARED,
     HINDSIGHT,
+    LOADS_TPS,
+    OVER_TIME,
     PACKED,
     PUBLISHED,
     SYSTEMS,
     TOKEN_COUNT,
     TUNED,
 )
-from kernel_dvfs_serving.trace import poisson, week
-from kernel_dvfs_serving.tuned import Tuner, replayed
+from kernel_dvfs_serving.trace import poisson
+from kernel_dvfs_serving.tuned import Tuner, replayed, second_for
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.study import ServingStudy
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import Trace
+    from kernel_dvfs_serving.tuned import Second
 
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
 MISPREDICTION = (0.0, 0.2, 0.4)
 MISPREDICTION_SEEDS = 3
 SLOTS_S = (5.0, 15.0, 60.0, 300.0)
+LOADS_SPAN_S = 300  # that each constant load lasts
 # requests that a replica of the autoscaler is to hold
 HOLDS = (8.0, 16.0, 32.0)
 # DynamoLLM otherwise than by the study's settings
@@ -48,34 +51,35 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def systems(study: ServingStudy) -> list[dict]:
-    """Every system on the study's trace, with timelines."""
-    replayer, trace = study.replayer(), study.trace()
-    names = [name for name, each in SYSTEMS.items() if not each.kernel_level or study["kernel_level"]]
-    found = [_run(replayer, trace, name, study.settings(), timeline=True) for name in names]
-    for name, changed in VARIANTS.items():
-        run = _run(replayer, trace, "DynamoLLM", study.settings(**changed), timeline=True)
-        found.append(run | {"system": name})
-    plans = tuned_plans(replayer, trace, study.settings())
-    return [*found, *plans, autoscaled(replayer, trace, study.settings(), plans[0])]
+    """Every system on the study's trace, some with timelines."""
+    return every_system(study.replayer(), study.trace(), study.settings(), study["kernel_level"], cores=study.cores)
 
 
-def autoscaled(replayer: Replayer, trace: Trace, own: Settings, static: dict) -> dict:
-    """An autoscaler that begins as the static plan: of some targets the cheapest that keeps the promise, else the one
-    that keeps most."""
-    begun, runs = time.process_time(), []
-    for holds in HOLDS:
-        plan = Autoscaled(static["servers"], static["tp"], static["clock"], holds=holds * SERVER_GPUS / static["tp"])
-        runs.append(replayed(replayer, trace, plan, own, timeline=True, servers=own.servers) | {"holds": holds})
-    keeping = [each for each in runs if each["kept_percent"] >= own.promise_percent]
-    best = min(keeping, key=lambda each: each["j_per_token_in_time"], default=None)
-    best = best or max(runs, key=lambda each: each["kept_percent"])
-    # it starts and stops servers: there is no plan to start
-    best.pop("replicas")
-    return best | {"system": AUTOSCALED, "cpu_s": time.process_time() - begun}
+def every_system(
+    replayer: Replayer,
+    trace: Trace,
+    own: Settings,
+    kernel_level: bool = False,
+    tuned_on: Trace | None = None,
+    cores: int | None = None,
+) -> list[dict]:
+    """Every system on a trace. tuned_on: what the plans, packing and the autoscaler are tuned on; None: the trace.
+    cores: as tuned.second_for."""
+    asked = [(name, name, own) for name, each in SYSTEMS.items() if kernel_level or not each.kernel_level]
+    asked += [(name, "DynamoLLM", replace(own, **changed)) for name, changed in VARIANTS.items()]
+    found = [
+        _run(replayer, trace, system, settings, name in OVER_TIME) | {"system": name}
+        for name, system, settings in asked
+    ]
+    with second_for(replayer, tuned_on or trace, cores) as second:
+        return [*found, *tuned_systems(replayer, trace, own, tuned_on or trace, second)]
 
 
-def tuned_plans(replayer: Replayer, trace: Trace, own: Settings) -> list[dict]:
-    """The tuned static plan, which all are compared with, and packing on no more servers, both with timelines.
+def tuned_systems(
+    replayer: Replayer, trace: Trace, own: Settings, tuned_on: Trace, second: Second | None
+) -> list[dict]:
+    """The tuned static plan, which all are compared with, packing on no more servers, and an autoscaler that begins as
+    the plan: tuned on one trace, replayed on another.
 
     Where no static plan keeps the promise it is all servers at the largest degree and highest clock, and says so by
     what it keeps.
@@ -84,31 +88,46 @@ def tuned_plans(replayer: Replayer, trace: Trace, own: Settings) -> list[dict]:
     for name, parts in ((TUNED, None), (PACKED, PARTS)):
         begun = time.process_time()
         most = found[0]["servers"] if found else own.servers
-        tuner = Tuner(replayer, trace, replace(own, servers=most), parts)
+        tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
         best = next(iter(tuner.frontier((own.promise_percent,))), None)
         if best is None:
             tp = max(replayer.columns().degrees)
             best = {"servers": most, "tp": tp, "clock": replayer.columns().top(tp)}
         mix = Mix(**best["mix"]) if "mix" in best else None
         plan = tuner.plan(best["servers"], best["tp"], best["clock"], mix)
-        run = replayed(replayer, trace, plan, own, timeline=True, servers=most)
+        run = replayed(replayer, trace, plan, own, timeline=True)
         found.append(run | {"system": name, "cpu_s": time.process_time() - begun})
-    return found
+    begun = time.process_time()
+    plan = _autoscaler(replayer, tuned_on, own, found[0])
+    run = replayed(replayer, trace, plan, own, servers=own.servers) | {"holds": plan.holds}
+    # it starts and stops servers: there is no plan to start
+    run.pop("replicas")
+    return [*found, run | {"cpu_s": time.process_time() - begun}]
+
+
+def _autoscaler(replayer: Replayer, trace: Trace, own: Settings, static: dict) -> Autoscaled:
+    """Of some targets the cheapest that keeps the promise, else the one that keeps most."""
+    runs = []
+    for holds in HOLDS:
+        plan = Autoscaled(static["servers"], static["tp"], static["clock"], holds=holds * SERVER_GPUS / static["tp"])
+        run = replayed(replayer, trace, plan, own, servers=own.servers)
+        cost = run["j_per_token_in_time"] if run["kept_percent"] >= own.promise_percent else inf
+        runs.append((cost, -run["kept_percent"], plan))
+    return min(runs, key=lambda run: run[:2])[2]
 
 
 def ladder(study: ServingStudy) -> list[dict]:
     """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers."""
     replayer, trace, own = study.replayer(), study.trace(), study.settings()
     found: list[dict] = []
-    for name, parts in ({TUNED: None} | LADDER).items():
-        most = found[0]["servers"] if found else own.servers
-        best = next(
-            iter(Tuner(replayer, trace, replace(own, servers=most), parts).frontier((own.promise_percent,))), None
-        )
-        if best is None and not found:
-            return []
-        if best is not None:
-            found.append(best | {"system": name})
+    with second_for(replayer, trace, study.cores) as second:
+        for name, parts in ({TUNED: None} | LADDER).items():
+            most = replace(own, servers=found[0]["servers"] if found else own.servers)
+            best = next(iter(Tuner(replayer, trace, most, parts, second).frontier((own.promise_percent,))), None)
+            if best is not None:
+                found.append(best | {"system": name})
+            elif not found:
+                break
     return found
 
 
@@ -136,12 +155,11 @@ def sensitivity(study: ServingStudy) -> list[dict]:
 
 
 def loads(study: ServingStudy) -> list[dict]:
-    """The compared systems under constant Poisson loads, tokens/s per server."""
-    replayer, found = study.replayer(), []
-    for tps in study["loads_tps"]:
-        trace = poisson(tps * study["settings"]["servers"], study["loads_span_s"], study["settings"]["seed"])
-        runs = [_run(replayer, trace, name, study.settings()) for name in COMPARED]
-        found += [{"tps_per_server": tps} | each for each in [*runs, *tuned_plans(replayer, trace, study.settings())]]
+    """The paper's baseline and DynamoLLM under its three constant loads, Poisson arrivals."""
+    replayer, own, found = study.replayer(), study.settings(), []
+    for tps in LOADS_TPS.values():
+        trace = poisson(tps * own.servers, LOADS_SPAN_S, own.seed)
+        found += [{"tps_per_server": tps} | _run(replayer, trace, name, own) for name in (BASELINE, "DynamoLLM")]
     return found
 
 
@@ -157,24 +175,12 @@ def misprediction(study: ServingStudy) -> list[dict]:
     ]
 
 
-def week_(study: ServingStudy) -> list[dict]:
-    """The baseline on all servers, DynamoLLM, the tuned static plan and packing over a synthetic week."""
-    asked = study["week"]
-    trace = week(asked["service"], asked["scale"], study["settings"]["seed"], asked["days"])
-    replayer = study.replayer()
-    own = study.settings(bin_s=60.0, sample_s=600.0)
-    found = [_run(replayer, trace, name, own, True) for name in (BASELINE, "DynamoLLM")]
-    found += tuned_plans(replayer, trace, own)
-    return [{"trace": trace.subject} | each for each in found]
-
-
 EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
     "systems": systems,
     "ladder": ladder,
     "sensitivity": sensitivity,
     "loads": loads,
     "misprediction": misprediction,
-    "week": week_,
 }
 
 

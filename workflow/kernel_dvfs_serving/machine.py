@@ -5,8 +5,8 @@ What a profile was made from decides: a simulated one runs on simulated GPUs, a 
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Protocol
+from functools import cache, partial
+from typing import Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving import measured
@@ -45,8 +45,9 @@ class SimulatedMachine:
         parked_w: float | None = None,
         host_s: float = HOST_S,
     ):
-        self._make = lambda tp: StepModel(gpu=gpu, model=model, tp=tp, overrides=overrides, host_s=host_s)
+        self._own: dict[str, Any] = {"gpu": gpu, "model": model, "overrides": overrides, "host_s": host_s}
         self._models: dict[int, StepModel] = {}
+        self._engines: dict[tuple[int, str], Engine] = {}
         largest = self.model(8)
         self.kv_byte_per_token = float(largest.model.kv_byte_per_token)
         self.parked_w = largest.idle_w(largest.clocks[0]) / largest.tp if parked_w is None else parked_w
@@ -54,12 +55,20 @@ class SimulatedMachine:
     def model(self, tp: int) -> StepModel:
         """Steps of an instance of that degree."""
         if tp not in self._models:
-            self._models[tp] = self._make(tp)
+            self._models[tp] = StepModel(tp=tp, **self._own)
         return self._models[tp]
+
+    def __reduce__(self) -> tuple:
+        """To another process goes what it is made of, not its tables."""
+        return partial(SimulatedMachine, parked_w=self.parked_w, **self._own), ()
 
     def engine(self, tp: int, clock: str) -> Engine:
         """See Machine."""
-        return engine_at(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
+        found = self._engines.get((tp, clock))
+        if found is None:
+            found = engine_at(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
+            self._engines[tp, clock] = found
+        return found
 
     def kv_tokens(self, tp: int) -> int:
         """See Machine."""
@@ -75,7 +84,7 @@ class MeasuredMachine:
     """
 
     def __init__(self, profile: Profile, **limits: int):
-        self._profile = profile
+        self._profile, self._limits = profile, limits
         self.engine = cache(lambda tp, clock: measured.engine(profile, tp, clock, self.kv_tokens(tp), **limits))
         known = MODELS.get(profile.model)
         byte = profile.kv_byte_per_token or (known.kv_byte_per_token if known else None)
@@ -88,6 +97,10 @@ class MeasuredMachine:
         settings = sorted({(tp, clock) for _, tp, clock in profile.curves})
         self.fits = {(tp, clock): self.engine(tp, clock).fit for tp, clock in settings}
         self.parked_w = profile.parked_w
+
+    def __reduce__(self) -> tuple:
+        """As SimulatedMachine's."""
+        return partial(MeasuredMachine, self._profile, **self._limits), ()
 
     def note(self) -> str:
         """How well the fitted engines give back the profile, in a line."""

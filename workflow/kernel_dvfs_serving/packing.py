@@ -288,10 +288,10 @@ class PackingRouter(LateRouter):
         if step_s > self._gap_s:
             return True
         room, tokens = max(1, chunk - instance.decoding), 0
+        now_s, latency_s = self.agenda.now_s, self.settings.clock_latency_s
         for request in instance.to_read():
             tokens += request.prompt - request.prefilled
-            left_s = request.deadline_s - self.agenda.now_s
-            if 0 < SAFETY * left_s < ceil(tokens / room) * step_s + self.settings.clock_latency_s:
+            if 0 < SAFETY * (request.deadline_s - now_s) < ceil(tokens / room) * step_s + latency_s:
                 return True
         return False
 

@@ -56,7 +56,7 @@ class Replayer:
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:
-    """Figures of a finished Cluster; timeline: also power by state and knobs over time.
+    """Figures of a finished Cluster; timeline: also power by state over time.
 
     Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
     answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
@@ -103,7 +103,6 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
     if timeline:
         found["bin_s"] = cluster.accounts.bin_s
         found["power_w"] = cluster.accounts.power_w()
-        found["samples"] = cluster.samples
     return found
 
 

@@ -303,40 +303,53 @@ class ClockEngine(Engine):
         self._index = model.clocks.index(core_mhz)
         self._hint = self._index
         self._lines: dict[int, Linear] = {}  # of a batch, no cap
+        self._tables: dict[int, Table] = {}  # of clocks up to this one, by their place, as steps need them
         self._table = Table.of(model.parts(core_mhz), model.tp)
 
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """See Engine.step; at most MAX_TOKENS new tokens."""
         found = self._table.step(new_tokens, prompt_pairs, context_tokens)
         if found[1] > self.cap_w * found[0]:
-            low, high, share = self._capped(new_tokens, prompt_pairs, context_tokens)
-            (low_s, low_j), (high_s, high_j) = (
-                table.step(new_tokens, prompt_pairs, context_tokens) for table in (low, high)
-            )
+            _, (low_s, low_j), (high_s, high_j), share = self._capped(new_tokens, prompt_pairs, context_tokens)
             return low_s + share * (high_s - low_s), low_j + share * (high_j - low_j)
         return found
 
-    def _capped(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[Table, Table, float]:
-        """Tables of the highest clock that keeps the cap and of the next, and the share of the work that is done at the
-        next: a board at its cap alternates between the two, its mean power at the cap (gpu.governor).
+    def _capped(
+        self, new_tokens: int, prompt_pairs: float, context_tokens: float
+    ) -> tuple[int, tuple[float, float], tuple[float, float], float]:
+        """Place of the highest clock that keeps the cap, (s, J) of the step there and at the next clock, and the share
+        of the work that is done at the next: a board at its cap alternates between the two, its mean power at the cap
+        (gpu.governor).
 
         Power rises with the clock, so look near the last one.
         """
-        tables, index, cap_w = self.model.at, self._hint, self.cap_w
-        clocks = self.model.clocks
-
-        def over_j(place: int) -> float:
-            time_s, energy_j = tables(clocks[place])._table.step(new_tokens, prompt_pairs, context_tokens)
-            return energy_j - cap_w * time_s
-
-        while index > 0 and over_j(index) > 0:
+        index, cap_w, last = self._hint, self.cap_w, self._index
+        here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens)
+        below = here[1] - cap_w * here[0]
+        following: tuple[float, float] | None = None
+        while index > 0 and below > 0:
             index -= 1
-        while index < self._index and over_j(index + 1) <= 0:
-            index += 1
+            following = here
+            here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens)
+            below = here[1] - cap_w * here[0]
+        while index < last:
+            if following is None:
+                following = self._table_at(index + 1).step(new_tokens, prompt_pairs, context_tokens)
+            above = following[1] - cap_w * following[0]
+            if above > 0:
+                break
+            index, here, below, following = index + 1, following, above, None
         self._hint = index
-        below, above = over_j(index), over_j(min(index + 1, self._index))
-        share = -below / (above - below) if below <= 0 < above else 0.0
-        return tables(clocks[index])._table, tables(clocks[min(index + 1, self._index)])._table, share
+        if following is None:  # the highest there is
+            return index, here, here, 0.0
+        return index, here, following, -below / (above - below) if below <= 0 else 0.0
+
+    def _table_at(self, place: int) -> Table:
+        """Of the clock at that place of the GPU's."""
+        found = self._tables.get(place)
+        if found is None:
+            found = self._tables[place] = self.model.at(self.model.clocks[place])._table
+        return found
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """A decode step of `batch` as a line over context, at the clocks that the cap leaves at `context_tokens`."""
@@ -348,8 +361,9 @@ class ClockEngine(Engine):
         energy_j = line.energy_j + line.energy_per_token_j * context_tokens
         if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
             return None
-        low, high, share = self._capped(batch, 0, context_tokens)
-        return Linear(*(a + share * (b - a) for a, b in zip(low.linear(batch), high.linear(batch))))
+        place, _, _, share = self._capped(batch, 0, context_tokens)
+        low, high = (self._table_at(each).linear(batch) for each in (place, min(place + 1, self._index)))
+        return Linear(*(a + share * (b - a) for a, b in zip(low, high)))
 
     def uncapped_line(self, batch: int) -> Linear:
         """The line at the clock that was asked for."""

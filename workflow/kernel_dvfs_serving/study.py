@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
 from kernel_dvfs.files import write_json
 from kernel_dvfs.shape import Is, checked, read
@@ -25,13 +25,6 @@ _Number: TypeAlias = Annotated[float, Is("a number from 0 to 1e9", lambda value:
 _Factor: TypeAlias = Annotated[float, Is("a number above 0, at most 1e9", lambda value: 0 < value <= 1e9)]
 
 
-@final
-class _Week(TypedDict):
-    service: Literal["conversation", "coding"]
-    scale: Annotated[float, Is("a number above 0, at most 100", lambda value: 0 < value <= 100)]
-    days: Annotated[float, Is("a number above 0, at most 7", lambda value: 0 < value <= 7)]
-
-
 class Asked(TypedDict):
     """What a study is asked for."""
 
@@ -46,10 +39,7 @@ class Asked(TypedDict):
     co2_g_per_kwh: _Number
     host_s: _Number
     slo_scale: _Factor
-    loads_span_s: _Factor
     kernel_level: bool
-    loads_tps: list[_Number]
-    week: _Week | None
     settings: dict[str, Any]  # system.settings checks them
 
 
@@ -67,13 +57,13 @@ def _check(where: str, asked: Any) -> Asked:
 
 
 class ServingStudy:
-    """The folder of a replay, or of an instance, which has experiments and no study.json.
+    """The folder of a replay, or of an instance, which has experiments and no study.json. cores: for its experiments.
 
     Raises InputError where study.json is asked for and is not there, or an experiment has not been run.
     """
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, cores: int = 1):
+        self.folder, self.cores = Path(folder), cores
 
     @cached_property
     def _asked(self) -> _StudyFile:

@@ -34,7 +34,7 @@ _INSTANCE = {
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
 # of the instance and its grid, and of the replay, what their folder's name does not say in words
 _INSTANCE_TOLD = ("requests", "max_batch", "chunk_tokens", "degrees", "core_mhz", "kernel_level", "seed", "trace")
-_REPLAY_TOLD = ("trace", "loads_tps", "loads_span_s", "week", "usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh")
+_REPLAY_TOLD = ("trace", "usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh")
 # of a replay with a given profile, whose folder says nothing of them
 _GIVEN_TOLD = ("gpu", "model", "host_s", "kernel_level")
 # keys of the replay that are no settings of a cluster
@@ -46,9 +46,6 @@ _REPLAY = (
     "trace",
     "trace_sha256",
     "slo_scale",
-    "loads_tps",
-    "loads_span_s",
-    "week",
     "usd_per_server_hour",
     "usd_per_kwh",
     "co2_g_per_kwh",
@@ -112,8 +109,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     settings = {key: asked[key] for key in SETTINGS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
-    of_replay = ["systems", "ladder", "sensitivity", "misprediction"]
-    of_replay += [name for name, wanted in (("loads", asked["loads_tps"]), ("week", asked["week"])) if wanted]
+    of_replay = ["systems", "ladder", "sensitivity", "loads", "misprediction"]
     return ServingPlan(
         folder=folder,
         profile=profile,

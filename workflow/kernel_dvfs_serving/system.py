@@ -52,10 +52,11 @@ PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
 # who can be the answer: without hindsight and without clocks per kernel, whose changes count as free
 ABLE = (*(name for name, own in SYSTEMS.items() if not own.kernel_level), PUBLISHED, AUTOSCALED, TUNED, PACKED)
-# the systems that the literature compares
-COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
-KNOBS = ("instances", "degrees", "clocks")
-# which knobs turn -> system: all subsets, so that the saving can be split between them
+# whose power is kept over time
+OVER_TIME = (BASELINE, TUNED, PACKED, "DynamoLLM")
+# published names of loads, and what they are taken for: prompt and answer tokens/s per server
+LOADS_TPS = {"low": 650, "medium": 2000, "high": 4000}
+# which knobs turn -> system: all subsets
 SUBSETS = {
     (): "MultiPool",
     ("instances",): "ScaleInst",
@@ -110,7 +111,6 @@ class Settings:
     queue_share: float = 0.5  # of its time to the first token that a queued request may use before it is an emergency
     queue_patience_s: float = 1.0  # between two steps of the ladder
     clock_hold_s: float = 5.0  # that the highest clock stays after an emergency
-    sample_s: float = 60.0  # between samples of what the knobs stand at
     bin_s: float = 10.0  # of energy over time
     seed: int = 1
 
@@ -130,9 +130,6 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "trace_sha256": None,
     "trace_times": None,
     "slo_scale": 1.0,
-    "loads_tps": [650, 2000, 4000, 12000],
-    "loads_span_s": 300,
-    "week": None,
     "usd_per_server_hour": 88.5,
     "usd_per_kwh": 0.0806,
     "co2_g_per_kwh": 226,
@@ -144,7 +141,7 @@ _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {
     "servers": (1, 128),  # in one pool their divisions take 1.2 GB, and eight times as much for twice as many
     "pools": (1, 9),
-    **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s", "sample_s"), (0.1, _WEEK_S)),
+    **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("bin_s", "queue_patience_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("start_s", "reshard_unit_s", "reshard_gap_s", "reload_s", "clock_latency_s"), (0, 3600)),
     "clock_hold_s": (0, 3600),

@@ -42,12 +42,6 @@ PAPER_WH: dict[str, tuple[float | None, ...]] = {
     "LL": (_, _, _, _, _, _, _, _, _, 12.99, 11.89, 13.21),
 }
 
-# shares of the classes, percent, in the order of CLASSES: Azure LLM inference traces 2023 (CC-BY-4.0)
-MIX = {
-    "conversation": (3.58, 9.80, 0.05, 19.00, 10.41, 7.74, 15.09, 8.77, 25.56),
-    "coding": (15.44, 0.51, 0.10, 20.74, 1.01, 0.06, 59.44, 2.35, 0.35),
-}
-
 
 def paper_row(class_: str) -> Row:
     """{(tp, GHz): Wh} of a class, cells that broke a promise left out."""
@@ -58,30 +52,6 @@ def best(row: Row) -> tuple[Setting, float]:
     """((tp, GHz), change against the reference in percent) of the least energy in a row."""
     column = min(row, key=row.__getitem__)
     return column, change_percent(row[column], row[REFERENCE])
-
-
-@dataclass(frozen=True, slots=True)
-class MixChange:
-    """Arithmetic on the published table, per mean request of a trace."""
-
-    reference_wh: float
-    chosen_wh: float
-    change_percent: float
-
-
-def mix_change(mix: str, degrees: Sequence[int] = DEGREES, clocks_ghz: Sequence[float] = CLOCKS_GHZ) -> MixChange:
-    """Table I times the shares of a trace: all at the reference, and each class at its best among the columns given.
-
-    Regression arithmetic on published figures, not a result: it takes the table's unit to be one request's energy.
-    """
-    shares = [share / sum(MIX[mix]) for share in MIX[mix]]
-    reference = chosen = 0.0
-    for share, class_ in zip(shares, CLASSES):
-        row = paper_row(class_)
-        own = [wh for (tp, ghz), wh in row.items() if tp in degrees and ghz in clocks_ghz]
-        reference += share * row[REFERENCE]
-        chosen += share * min(own, default=row[REFERENCE])
-    return MixChange(reference, chosen, change_percent(chosen, reference))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,20 +160,6 @@ def _ratio_error(columns: Sequence[Setting], paper: Row, ours: Row) -> float | N
     return float(sum(abs(ratio - 1) for ratio in ratios) / len(ratios))
 
 
-def mixes() -> list[dict]:
-    """What each class at its best cell would save on each trace, with both knobs and with one."""
-    knobs: dict[str, dict] = {
-        "degree and clock": {},
-        "clock alone": {"degrees": (8,)},
-        "degree alone": {"clocks_ghz": (2.0,)},
-    }
-    return [
-        {"trace": mix, "knobs": knob} | asdict(mix_change(mix, **limits))
-        for mix in MIX
-        for knob, limits in knobs.items()
-    ]
-
-
 def experiment(gpu: str, model: str, **options: Any) -> dict:
     """All of it as plain JSON values. options: as simulated_cells."""
     cells = simulated_cells(gpu, model, **options)
@@ -211,5 +167,4 @@ def experiment(gpu: str, model: str, **options: Any) -> dict:
         "subject": f"simulated {gpu_spec.resolve(gpu)['name']}, {model}",
         "cells": [asdict(cell) for cell in cells],
         "agreement": [asdict(row) for row in agreement(cells)],
-        "mix": mixes(),
     }

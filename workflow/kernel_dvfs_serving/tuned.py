@@ -1,6 +1,7 @@
 """The tuned static plan of a trace: the servers, the degree and the clock that, held fixed, serve it for the least
 energy while they keep the promises; also mixes of two degrees. Bounds leave out what cannot be it, replays decide among
-the rest; a replay ends as soon as it breaks too many promises, or spends more than the cheapest.
+the rest; a replay ends as soon as it breaks too many promises, or spends more than the cheapest. The search is made in
+two halves, which two processes share (Second) and which find the same in one.
 
 A static plan is what anybody has who sweeps: one pool of replicas, the least loaded takes the next request, and nothing
 is changed while it runs.
@@ -8,10 +9,14 @@ is changed while it runs.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
 import yaml
@@ -21,12 +26,14 @@ from kernel_dvfs.shape import FILLED, Is, checked
 from kernel_dvfs_serving.cluster import Hopeless
 from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.packing import FULL, HOLD_S, READY, SAFETY, Autoscaled, Mix, Packing, Parts, Static, boost_of
-from kernel_dvfs_serving.replay import outcome
+from kernel_dvfs_serving.replay import J_PER_KWH, outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.system import AUTOSCALED, NO_SPARE, PACKED, TUNED, System
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from kernel_dvfs_serving.instance import Engine
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.system import Settings
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "kernel-dvfs/serving-static/2"
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
+LONG = 2000  # requests of a trace whose plans two processes look for
 _KNOBS = (False, False, False, False, False)
 STATIC_PLAN, PACKING, AUTOSCALER = (System(name, *_KNOBS) for name in (TUNED, PACKED, AUTOSCALED))
 _REMEDY = "make it again with kernel-dvfs serving plan TRACE.csv --profile PROFILE.csv"
@@ -111,11 +119,20 @@ def replayed(
 class Tuner:
     """The plans of one trace on one machine.
 
-    settings.servers: as many as there are at most. parts: of packing; None: static plans.
+    settings.servers: as many as there are at most. parts: of packing; None: static plans. second: who searches one
+    half; None: nobody else.
     """
 
-    def __init__(self, replayer: Replayer, trace: Trace, settings: Settings, parts: Parts | None = None):
+    def __init__(
+        self,
+        replayer: Replayer,
+        trace: Trace,
+        settings: Settings,
+        parts: Parts | None = None,
+        second: Second | None = None,
+    ):
         self._replayer, self._trace, self._settings, self._parts = replayer, trace, settings, parts
+        self._second = second
         self._found: dict[Static, dict] = {}
         self._columns = columns = replayer.columns()
         self.slo_scale = columns.slo_scale
@@ -165,32 +182,64 @@ class Tuner:
         are kept the more, the more servers there are; a trace may break this by a request or two, and then a plan of
         a server less is missed.
         """
+        kinds = sorted(self.kinds, key=self._promising)
         best: dict[float, dict] = {}
-        for tp, clock in sorted(self.kinds, key=self._promising):
+        # the first two bound all others, which then bound those of their half alone: so it does not matter who asks
+        for halves in ((kinds[:1], kinds[1:2]), (kinds[2::2], kinds[3::2])):
+            for found in self._halves("search", *((list(levels), best, half) for half in halves)):
+                best |= {each: own for each, own in found.items() if own["j_per_token_in_time"] < _cost(best, each)}
+        if self._parts is None:
+            every = sorted(best.items())
+            for found in self._halves("mixed", (dict(every[::2]),), (dict(every[1::2]),)):
+                best |= found
+        return [{"keep_percent": level} | best[level] for level in sorted(best)]
+
+    def _halves(self, method: str, *halves: tuple) -> list[dict[float, dict]]:
+        """What `search` or `mixed` finds of two halves, of the second in the other process while that one lives."""
+        first, second = halves
+        if self._second is None:
+            return [getattr(self, method)(*half) for half in halves]
+        try:
+            self._second.ask(self._settings, self._parts, method, second)
+            mine = getattr(self, method)(*first)
+            theirs, replays = self._second.answer()
+        except (EOFError, ConnectionError):  # it was killed
+            self._second = None
+            return [getattr(self, method)(*half) for half in halves]
+        self.replays += replays
+        return [mine, theirs]
+
+    def search(self, levels: Sequence[float], best: dict[float, dict], kinds: Sequence[tuple[int, str]]) -> dict:
+        """`best`, the cheapest plans so far by level, with what of these degrees and clocks is cheaper."""
+        best = dict(best)
+        for tp, clock in kinds:
             reach = self._lone_percent(tp, self._fastest(tp, clock))
-            least = 1
+            least, least_j = 1, 0.0
             for level in sorted(levels):
                 if reach < level:
                     break
                 cheapest = _cost(best, level)
-                # what is no cheaper than the dearest of all levels is of no use for any
-                search = min(levels), max(_cost(best, each) for each in levels)
-                count = self._fewest(tp, clock, level, least, self._affordable(tp, clock, cheapest), search)
+                most = self._affordable(tp, clock, cheapest, least if least_j else 0, least_j)
+                # what is no cheaper than the dearest of the levels that are left is of no use for any
+                search = level, max(_cost(best, each) for each in levels if each >= level)
+                count = self._fewest(tp, clock, level, least, most, search)
                 if count is None:
                     continue  # a stricter level may have a dearer best plan, and room for more servers
-                least = count
                 found = self.on(self.plan(count, tp, clock))
                 if found["j_per_token_in_time"] < cheapest:
                     best[level] = found
-        for level, found in list(best.items()):
-            best[level] = self._mixed(found, level)
-        return [{"keep_percent": level} | best[level] for level in sorted(best)]
+                least = count
+                if self._parts is None:  # packing boosts less on more servers
+                    least_j = found["energy_kwh"] * J_PER_KWH
+        return best
+
+    def mixed(self, best: dict[float, dict]) -> dict[float, dict]:
+        """The plans of each level, with half a server of another degree where that is cheaper."""
+        return {level: self._mixed(found, level) for level, found in best.items()}
 
     def _mixed(self, found: dict, level: float) -> dict:
         """A cheaper plan with half a server of another degree at this clock, also on one server less; else the same."""
         servers, tp, clock = found["servers"], found["tp"], found["clock"]
-        if self._parts is not None:
-            return found
         for count in {servers, servers - 1} - {0}:
             for other in set(self._columns.degrees) - {tp}:
                 gpus = max(tp, other, SERVER_GPUS // 2)
@@ -211,10 +260,11 @@ class Tuner:
         return self.on(self.plan(count, tp, clock))
 
     def _promising(self, kind: tuple[int, str]) -> tuple[float, int]:
-        # the middle clocks first: a cheap plan found early bounds all after it
+        # the middle clocks first, without boost somewhat higher: a cheap plan found early bounds all after it; and of
+        # these the few large replicas, whose replays take the least time
         tp, clock = kind
         clocks = [mhz(each) for own, each in self.kinds if own == tp]
-        return abs(mhz(clock) - float(np.quantile(clocks, 0.7))), tp
+        return abs(mhz(clock) - float(np.quantile(clocks, 0.7 if self._parts is None else 0.5))), -tp
 
     def _fewest(
         self, tp: int, clock: str, level: float, least: int, most: int, search: tuple[float, float]
@@ -243,10 +293,11 @@ class Tuner:
         found = self.on(plan, *search)
         return found.get("ended") != "dear" and bool(found["kept_percent"] < level)
 
-    def _affordable(self, tp: int, clock: str, j_per_token: float) -> int:
-        """Most servers whose idle power alone does not cost more: what is left out could only lose."""
+    def _affordable(self, tp: int, clock: str, j_per_token: float, least: int = 0, least_j: float = 0.0) -> int:
+        """Most servers that need not cost more: all beyond `least`, which take `least_j`, draw their idle power."""
+        left_j = j_per_token * self._tokens - least_j
         idle_j = self._floor_w(self.plan(1, tp, clock)) * self._trace.span_s
-        return int(min(self._settings.servers, j_per_token * self._tokens / idle_j if idle_j else inf))
+        return int(min(self._settings.servers, least + left_j / idle_j if idle_j else inf)) if left_j >= 0 else 0
 
     def _floor_w(self, plan: Static) -> float:
         """Power of a plan's servers without a request, W: they never draw less."""
@@ -274,6 +325,68 @@ class Tuner:
 
     def _engine(self, tp: int, clock: str) -> Engine:
         return self._replayer.machine.engine(tp, clock)
+
+
+class Second:
+    """A second process, which searches for plans of one trace on one machine as a Tuner asks; use with `with`.
+
+    Started afresh, not forked: a library's threads do not outlive a fork. Its end of the pipe is its own, so that it
+    ends by itself when this process is gone, whatever ended it.
+    """
+
+    def __init__(self, replayer: Replayer, trace: Trace):
+        context = get_context("spawn")
+        self._end, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, replayer, trace), daemon=True)
+        self._process.start()
+        other.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.close()
+        self._process.terminate()
+        self._process.join()
+
+    def ask(self, settings: Settings, parts: Parts | None, method: str, arguments: tuple) -> None:
+        """Have a method of a Tuner with these settings and parts called."""
+        self._end.send((settings, parts, method, arguments))
+
+    def answer(self) -> tuple[dict[float, dict], int]:
+        """What it found, and in how many replays. Raises EOFError or ConnectionError if the process is gone."""
+        found = self._end.recv()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def _serve(end: Connection, replayer: Replayer, trace: Trace) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no word of its own when the user ends it
+    tuners: dict[tuple, Tuner] = {}
+    with suppress(EOFError, ConnectionError):
+        while True:
+            settings, parts, method, arguments = end.recv()
+            if (settings, parts) not in tuners:
+                tuners[settings, parts] = Tuner(replayer, trace, settings, parts)
+            tuner = tuners[settings, parts]
+            before = tuner.replays
+            try:
+                found = getattr(tuner, method)(*arguments)
+            except Exception as error:
+                end.send(error)
+            else:
+                end.send((found, tuner.replays - before))
+
+
+def second_for(replayer: Replayer, trace: Trace, cores: int | None = None) -> AbstractContextManager[Second | None]:
+    """A Second where it pays: a second core, and a trace that takes longer to replay than a process to start.
+
+    cores: that may be used; None: as many as there are.
+    """
+    if cores is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return Second(replayer, trace) if cores > 1 and len(trace.arrival_s) > LONG else nullcontext()
 
 
 def _cost(best: dict[float, dict], level: float) -> float:

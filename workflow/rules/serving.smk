@@ -72,10 +72,12 @@ rule serving_experiment:
         "logs/" + SERVING.replay + "/experiment-{experiment}.log",
     wildcard_constraints:
         experiment="|".join(SERVING.replayed()),
+    # what looks for plans shares the search between two processes
+    threads: lambda wildcards: 2 if wildcards.experiment in ("systems", "ladder") else 1
     params:
         folder=subpath(output[0], ancestor=2),
     shell:
-        "{RUN} serving experiment {wildcards.experiment} {params.folder:q} --log {log:q}"
+        "{RUN} serving experiment {wildcards.experiment} {params.folder:q} --cores {threads} --log {log:q}"
 
 
 rule serving_page:

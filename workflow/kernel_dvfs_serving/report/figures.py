@@ -6,9 +6,9 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Outputs
-from kernel_dvfs_serving.report import reported, tables
-from kernel_dvfs_serving.report.share import by_system, subtitle, wrapped
-from kernel_dvfs_serving.system import BASELINE, PACKED, TUNED
+from kernel_dvfs_serving.report import tables
+from kernel_dvfs_serving.report.share import subtitle
+from kernel_dvfs_serving.system import BASELINE, OVER_TIME, TUNED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,99 +66,6 @@ def savings(study: ServingStudy) -> p9.ggplot:
     )
 
 
-SERVERS, GPUS, CLOCK = "servers on", "GPUs in instances", "mean core clock, MHz"
-
-
-def knobs_data(study: ServingStudy, experiment: str = "systems") -> pd.DataFrame:
-    """Long form: time_min, panel, series, value."""
-    import pandas as pd
-
-    samples = pd.DataFrame(by_system(study.experiment(experiment))["DynamoLLM"]["samples"])
-    degrees = [name for name in samples if name.startswith("gpus_tp")]
-    parts = [("servers_on", SERVERS, "all")] + [(name, GPUS, name.removeprefix("gpus_").upper()) for name in degrees]
-    parts.append(("mean_core_mhz", CLOCK, "all"))
-    return pd.concat(
-        [
-            pd.DataFrame({"time_min": samples.time_s / 60, "value": samples[name], "panel": panel, "series": series})
-            for name, panel, series in parts
-        ]
-    ).assign(panel=lambda frame: pd.Categorical(frame.panel, [SERVERS, GPUS, CLOCK]))
-
-
-def _whole(limits: tuple[float, float]) -> list[float]:
-    """Breaks of an axis at whole numbers: there is no half of a server."""
-    step = next(each for each in (1, 2, 4, 8, 16, 32, 64, 250, 500, 1000) if limits[1] <= 5 * each or each == 1000)
-    return [float(value) for value in range(0, int(limits[1]) + 1, step)]
-
-
-@OUTPUTS.figure(
-    "DynamoLLM's knobs over time: servers on, GPUs in instances by tensor-parallel degree, mean clock of their GPUs",
-    reads=["systems"],
-)
-def knobs(study: ServingStudy) -> p9.ggplot:
-    """Three panels under each other."""
-    import plotnine as p9
-
-    from kernel_dvfs.report import style
-
-    frame = knobs_data(study)
-    names = list(dict.fromkeys(frame.series))
-    colours = dict(zip(names, [style.INK, *style.cycle(style.SERIES, len(names) - 1)]))
-    return (
-        p9.ggplot(frame, p9.aes("time_min", "value", color="series", linetype="series"))
-        + p9.geom_step(size=0.6)
-        + p9.facet_wrap("panel", ncol=1, scales="free_y")
-        + p9.scale_color_manual(colours)
-        + p9.scale_linetype_manual(dict(zip(names, style.cycle(style.LINES, len(names)))))
-        + p9.expand_limits(y=0)
-        + p9.scale_y_continuous(breaks=_whole)
-        + p9.labs(title="What DynamoLLM sets, over time", subtitle=subtitle(study), x="time, min", y="")
-        + style.keys(color="", linetype="")
-        + style.theme(4.2)
-    )
-
-
-@OUTPUTS.figure(
-    "From the tuned static plan to DynamoLLM, in percent of the plan's energy of a token, negative = saved: pools by "
-    "class on all servers, then instances, degrees, clocks (mean over all orders)",
-    reads=["systems"],
-)
-def split(study: ServingStudy) -> p9.ggplot:
-    """One bar a part, its number at its end."""
-    import pandas as pd
-    import plotnine as p9
-
-    from kernel_dvfs.report import style
-
-    frame = tables.split(study)
-    frame = frame.assign(part=pd.Categorical(frame.part, frame.part[::-1]))
-    # no bar where a system that the part is made of breaks the promise
-    frame = frame.dropna(subset="of_plan_percent")
-    frame = frame.assign(
-        label=[f" {value:+.0f} " for value in frame.of_plan_percent],
-        whole=frame.part == "all",
-    )
-    low, high = min([0.0, *frame.of_plan_percent]), max([0.0, *frame.of_plan_percent])
-    reach = 0.15 * (high - low) + 1
-    return (
-        p9.ggplot(frame, p9.aes("part", "of_plan_percent", fill="whole"))
-        + p9.geom_col(width=0.65, show_legend=False)
-        + p9.geom_text(p9.aes(label="label"), frame[frame.of_plan_percent < 0], ha="right", size=6, color=style.INK)
-        + p9.geom_text(p9.aes(label="label"), frame[frame.of_plan_percent >= 0], ha="left", size=6, color=style.INK)
-        + p9.coord_flip()
-        + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[1]})
-        + p9.scale_y_continuous(limits=(low - reach, high + reach))
-        + p9.labs(
-            title="From the tuned static plan to DynamoLLM",
-            subtitle=subtitle(study, "left"),
-            x="",
-            y="change of energy, % (negative: saved)",
-            caption="Of a token served in time, in percent of the tuned static plan's.",
-        )
-        + style.theme(2.4)
-    )
-
-
 @OUTPUTS.figure(
     "What the answer hangs on: energy of a token served in time over degree and clock (fewest servers that keep the "
     "promise), servers, and DynamoLLM's load slot; hollow: fewer promises kept than must be",
@@ -200,21 +107,15 @@ def sensitivity(study: ServingStudy) -> p9.ggplot:
     )
 
 
-SYSTEMS = (BASELINE, TUNED, PACKED, "DynamoLLM")
-
-
-_STEP_S = 60.0
-
-
-def over_time(found: dict, step_s: float = _STEP_S) -> pd.DataFrame:
-    """time_s (middle of a step), kw: means of all states' bins; the last step only if it is whole."""
+def over_time(found: dict) -> pd.DataFrame:
+    """time_min (middle of a minute), kw: means of all states' bins; the last minute only if it is whole."""
     import pandas as pd
 
-    each = max(1, round(step_s / found["bin_s"]))
+    each = max(1, round(60.0 / found["bin_s"]))
     total = [sum(powers) for powers in zip(*found["power_w"].values())][: int(found["end_s"] / found["bin_s"])]
     means = [sum(total[start : start + each]) / each for start in range(0, len(total) - each + 1, each)]
-    step_s = each * found["bin_s"]
-    return pd.DataFrame({"time_s": [(place + 0.5) * step_s for place in range(len(means))], "kw": means}).assign(
+    step_min = each * found["bin_s"] / 60
+    return pd.DataFrame({"time_min": [(place + 0.5) * step_min for place in range(len(means))], "kw": means}).assign(
         system=found["system"], kw=lambda frame: frame.kw / 1000
     )
 
@@ -226,143 +127,27 @@ def over_time(found: dict, step_s: float = _STEP_S) -> pd.DataFrame:
 def power(study: ServingStudy) -> p9.ggplot:
     """Four systems of the trace."""
     import pandas as pd
-
-    runs = [each for each in study.experiment("systems") if each["system"] in SYSTEMS]
-    return power_plot(pd.concat(map(over_time, runs)), subtitle(study, "down"), 60.0, "time, min")
-
-
-def power_plot(frame: pd.DataFrame, text: str, unit_s: float, x: str) -> p9.ggplot:
-    """frame: over_time of some systems. unit_s: of the axis."""
-    import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
+    frame = pd.concat([over_time(each) for each in study.experiment("systems") if each["system"] in OVER_TIME])
     names = list(dict.fromkeys(frame.system))
-    frame = frame.assign(system=pd.Categorical(frame.system, names), time=frame.time_s / unit_s)
     return (
-        p9.ggplot(frame, p9.aes("time", "kw", color="system", linetype="system"))
+        p9.ggplot(
+            frame.assign(system=pd.Categorical(frame.system, names)),
+            p9.aes("time_min", "kw", color="system", linetype="system"),
+        )
         + p9.geom_line(size=0.6)
         + p9.scale_color_manual(style.cycle(style.SERIES, len(names)))
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
         + p9.expand_limits(y=0)
-        + p9.labs(title="Power of all GPUs over time", subtitle=text, x=x, y="GPU power, kW")
+        + p9.labs(
+            title="Power of all GPUs over time", subtitle=subtitle(study, "down"), x="time, min", y="GPU power, kW"
+        )
         + style.keys(color="", linetype="")
         + style.theme(2.6)
     )
-
-
-CHANGE = "change_of_all_servers_percent"
-
-
-def loads_data(study: ServingStudy) -> pd.DataFrame:
-    """system, tps_per_server, CHANGE: ours, and the reported points."""
-    import pandas as pd
-
-    ours = tables.loads(study)
-    ours = ours[ours.system != BASELINE][["system", "tps_per_server", CHANGE]]
-    at = {name: tps for tps, name in tables.LOADS.items()}
-    theirs = [
-        {
-            "system": f"DynamoLLM, reported ({version})",
-            "tps_per_server": at[name],
-            CHANGE: value,
-        }
-        for version, values in reported.BY_LOAD.items()
-        for name, value in values.items()
-    ]
-    return pd.concat([ours, pd.DataFrame(theirs)], ignore_index=True)
-
-
-@OUTPUTS.figure(
-    "Energy of a token served in time over constant load, change against SinglePool on all servers, simulated; "
-    "DynamoLLM as reported in both versions, placed at the loads that its names are taken for",
-    when=lambda plan: plan.has("loads"),
-    reads=["loads"],
-)
-def loads(study: ServingStudy) -> p9.ggplot:
-    """A line a system."""
-    import plotnine as p9
-
-    from kernel_dvfs.report import style
-
-    frame = loads_data(study)
-    names = list(dict.fromkeys(frame.system))
-    return (
-        p9.ggplot(
-            frame,
-            p9.aes("tps_per_server", CHANGE, color="system", shape="system", linetype="system"),
-        )
-        + p9.geom_line(size=0.5)
-        + p9.geom_point(size=1.7, fill="white", stroke=0.5)
-        + p9.scale_x_log10()
-        + p9.scale_color_manual(style.cycle(style.SERIES, len(names)))
-        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
-        + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
-        + p9.labs(
-            title="Energy of a token over load",
-            subtitle=subtitle(study, "down"),
-            x="load, tokens/s per server (logarithmic)",
-            y=style.ENERGY_CHANGE,
-            caption="Of a token served in time, against SinglePool on all servers.",
-        )
-        + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape", "linetype")})
-        + style.theme(3.5)
-    )
-
-
-_MISPREDICTED = {
-    "change_percent": "change of energy of a token, % (negative: saved)",
-    "late_or_rejected_percent": "requests whose promises are broken, %",
-}
-
-
-@OUTPUTS.figure(
-    "DynamoLLM's energy of a token and kept promises by the share of mispredicted answers, a point a draw",
-    reads=["misprediction"],
-)
-def misprediction(study: ServingStudy) -> p9.ggplot:
-    """Two panels, a point a draw of the errors; the token-count predictor stands last."""
-    import pandas as pd
-    import plotnine as p9
-
-    from kernel_dvfs.report import style
-
-    frame = tables.misprediction(study).assign(late_or_rejected_percent=lambda own: 100 - own.kept_percent)
-    frame = pd.concat([frame.assign(panel=panel, value=frame[name]) for name, panel in _MISPREDICTED.items()])
-    frame = frame.assign(
-        panel=pd.Categorical(frame.panel, list(_MISPREDICTED.values())),
-        misprediction=pd.Categorical(frame.misprediction, list(dict.fromkeys(frame.misprediction))),
-    )
-    return (
-        p9.ggplot(frame, p9.aes("misprediction", "value"))
-        + p9.geom_point(color=style.SERIES[0], size=1.8, fill="none")
-        + p9.facet_wrap("panel", ncol=1, scales="free_y")
-        + p9.expand_limits(y=0)
-        + p9.labs(
-            title="What wrongly predicted answers cost",
-            subtitle=subtitle(study, "down"),
-            x="share of answers mispredicted",
-            y="",
-        )
-        + style.theme(3.2)
-    )
-
-
-@OUTPUTS.figure(
-    "Power of all GPUs over a synthetic week, hourly means, by serving system",
-    when=lambda plan: plan.has("week"),
-    reads=["week"],
-    subject=tables.week_subject,
-)
-def week(study: ServingStudy) -> p9.ggplot:
-    """A line a system."""
-    import pandas as pd
-
-    runs = study.experiment("week")
-    frame = pd.concat([over_time(each, 3600.0) for each in runs])
-    text = wrapped(f"{tables.week_subject(study)}, {study['settings']['servers']} servers")
-    return power_plot(frame, text, 86_400.0, "time, days")
 
 
 _TABLE1_PANELS = {

@@ -16,12 +16,12 @@ from kernel_dvfs_serving.tuned import started
 
 # id -> title and what it shows, in the order of the page; what is named nowhere stands last
 SECTIONS = {
-    "systems": ("Every system on this trace", ("savings", "classes", "cost", "events", "power", "knobs", "week")),
-    "hangs-on": ("What the answer hangs on", ("sensitivity", "ladder", "loads")),
-    "paper": ("DynamoLLM: the paper's numbers beside these", ("paper", "split", "misprediction")),
+    "systems": ("Every system on this trace", ("savings", "classes", "cost", "power")),
+    "hangs-on": ("What the answer hangs on", ("sensitivity", "ladder")),
+    "paper": ("DynamoLLM: the paper's numbers beside these", ("paper", "misprediction")),
     "instance": (
         "The simulated instance, held to published measurements",
-        ("anchors_summary", "anchors", "table1_agreement", "table1", "table1_mix"),
+        ("anchors", "table1_agreement", "table1"),
     ),
 }
 _SHOWN = (TUNED, PACKED, AUTOSCALED, "DynamoLLM", PUBLISHED, HINDSIGHT)

@@ -1,14 +1,12 @@
-"""What several tables and figures share: changes, the split of a change between knobs, a figure's subtitle."""
+"""What several tables and figures share: changes, a plan in words, a figure's subtitle."""
 
 from __future__ import annotations
 
 import textwrap
-from itertools import permutations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs import change
 from kernel_dvfs_serving.resharding import SERVER_GPUS
-from kernel_dvfs_serving.system import KNOBS, SUBSETS
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.study import ServingStudy
@@ -53,38 +51,8 @@ def by_system(outcomes: list[dict]) -> dict[str, dict]:
     return {each["system"]: each for each in outcomes}
 
 
-def difference(value: float | None, reference: float | None) -> float | None:
-    """value - reference; None where either is missing (no token served in time)."""
-    return None if value is None or reference is None else value - reference
-
-
-def shapley(energy_of: dict[str, float | None]) -> dict[str, float | None]:
-    """{knob: change}: each knob's mean contribution over all orders of turning them (Shapley), in energy's unit.
-
-    energy_of: {system: energy} of all SUBSETS. The parts add up to DynamoLLM minus MultiPool: negative = saved.
-    None for all where one of them is missing (no token served in time).
-    """
-    known = {name: value for name, value in energy_of.items() if value is not None}
-    if not known.keys() >= set(SUBSETS.values()):
-        return dict.fromkeys(KNOBS)
-    parts = dict.fromkeys(KNOBS, 0.0)
-    orders = list(permutations(KNOBS))
-    for order in orders:
-        turned: tuple[str, ...] = ()
-        for knob in order:
-            then = tuple(each for each in KNOBS if each in (*turned, knob))
-            parts[knob] += (known[SUBSETS[then]] - known[SUBSETS[turned]]) / len(orders)
-            turned = then
-    return {**parts}
-
-
 def subtitle(study: ServingStudy, better: str = "") -> str:
     """The study's subject and size; better: the direction in which numbers are better, or ""."""
     own = study["settings"]
     text = f"{study.subject}, {own['servers']} servers of 8 GPUs" + (f"; better: {better}" if better else "")
-    return wrapped(text)
-
-
-def wrapped(text: str) -> str:
-    """A subtitle in lines that fit."""
     return textwrap.fill(text, _CHARACTERS)

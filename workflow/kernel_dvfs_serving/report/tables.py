@@ -9,13 +9,11 @@ from kernel_dvfs_serving.report import reported
 from kernel_dvfs_serving.report.share import (
     by_system,
     change_percent,
-    difference,
     plan_in_words,
     promise_kept,
-    shapley,
     token_change_percent,
 )
-from kernel_dvfs_serving.system import BASELINE, KNOBS, STATIC, SUBSETS, TUNED
+from kernel_dvfs_serving.system import BASELINE, LOADS_TPS, STATIC, SUBSETS, TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +57,6 @@ def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
         "energy_kwh": found["energy_kwh"],
         "j_per_token_in_time": found["j_per_token_in_time"],
         "change_percent": token_change_percent(study, found, runs[TUNED]),
-        "change_of_all_servers_percent": token_change_percent(study, found, runs[BASELINE]),
         "promise_kept": promise_kept(study, found),
         "plan": plan_in_words(found),
     }
@@ -120,64 +117,6 @@ def costs(study: ServingStudy, found: dict) -> dict:
 
 
 @OUTPUTS.table(
-    "Events by system: clock changes, servers divided again, started and released, steps of the emergency ladder",
-    reads=["systems"],
-)
-def events(study: ServingStudy) -> pd.DataFrame:
-    """One row a system, one column a kind of event."""
-    import pandas as pd
-
-    runs = study.experiment("systems")
-    kinds = sorted({kind for each in runs for kind in each["events"]})
-    rows = [
-        {"system": each["system"]} | {kind.replace(" ", "_"): each["events"].get(kind, 0) for kind in kinds}
-        for each in runs
-    ]
-    return pd.DataFrame(rows)
-
-
-_ALONE = {knobs[0]: system for knobs, system in SUBSETS.items() if len(knobs) == 1}
-PARTS = {"instances": "instances (consolidation)", "degrees": "tensor-parallel degree", "clocks": "clock"}
-
-
-@OUTPUTS.table(
-    "From the tuned static plan to DynamoLLM, in percent of the plan's energy of a token: pools by class on all "
-    "servers, then each knob (mean share over all orders of turning the three, Shapley); also each knob alone on top "
-    "of MultiPool",
-    reads=["systems"],
-)
-def split(study: ServingStudy) -> pd.DataFrame:
-    """One row a part; the parts add up to the last row.
-
-    alone: of MultiPool's energy. paper: one knob alone, reference not stated. Empty where a system that it is made of
-    breaks the promise: then there is nothing to split.
-    """
-    import pandas as pd
-
-    runs = by_system(study.experiment("systems"))
-    energy = {
-        name: runs[name]["j_per_token_in_time"] if promise_kept(study, runs[name]) else None
-        for name in (*SUBSETS.values(), TUNED)
-    }
-    base, parts = energy[TUNED], shapley(energy)
-
-    def row(part: str, change: float | None, system: str, alone: bool = True, paper: float | None = None) -> dict:
-        return {
-            "part": part,
-            "of_plan_percent": 100 * change / base if change is not None and base else None,
-            "alone_of_multipool_percent": change_percent(energy[system], energy[STATIC]) if alone else None,
-            "kept_percent": runs[system]["kept_percent"],
-            "paper_alone_percent": paper,
-        }
-
-    whole = SUBSETS[KNOBS]
-    rows = [row("pools by class, all servers", difference(energy[STATIC], base), STATIC, alone=False)]
-    rows += [row(PARTS[knob], parts[knob], _ALONE[knob], paper=reported.BY_KNOB[knob]) for knob in KNOBS]
-    frame = pd.DataFrame([*rows, row("all", difference(energy[whole], base), whole)])
-    return frame.astype({"of_plan_percent": float, "alone_of_multipool_percent": float})
-
-
-@OUTPUTS.table(
     "What each part of packing is worth: the tuned static plan, then one part more in each row, each tuned by itself",
     when=lambda plan: plan.has("ladder"),
     reads=["ladder"],
@@ -229,7 +168,7 @@ _ENGINE = (
 
 
 _KNOB = "their reference is not stated; ours is MultiPool on the same servers"
-_DAY_S = 72_000  # a trace at least this long stands beside the paper's day
+_DAY_S, _WEEK_S = 72_000, 6 * 86_400  # a trace at least this long stands beside the paper's day, its weeks
 
 
 @OUTPUTS.table(
@@ -283,50 +222,28 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     ]
     if ours["end_s"] >= _DAY_S:
         day = {reported.V1: reported.DAY_CONVERSATION}
-        rows.append(row("conversation, 24 h, energy", day, changed(sized), "ours is the study's trace"))
-    parts = split(study).set_index("part")
+        rows.append(row("conversation, 24 h, energy", day, changed(everything), "ours is the study's trace"))
+    for service, change in reported.WEEK.items() if ours["end_s"] >= _WEEK_S else ():
+        week = {reported.V1: change}
+        rows.append(row(f"{service}, a week, energy", week, changed(everything), "ours is the study's trace"))
     for knob, alone in reported.BY_KNOB.items():
-        system = SUBSETS[(knob,)]
-        percent = parts.loc[PARTS[knob]].alone_of_multipool_percent
-        rows.append(row(f"{PARTS[knob]} alone", {reported.V1: alone}, percent, _KNOB, runs[system]))
+        own = runs[SUBSETS[(knob,)]]
+        percent = token_change_percent(study, own, runs[STATIC])
+        rows.append(row(f"{knob} alone", {reported.V1: alone}, percent, _KNOB, own))
     found = study.experiment("loads")
-    for tps in dict.fromkeys(each["tps_per_server"] for each in found):
-        name = LOADS.get(tps)
-        if name:
-            own = by_system([each for each in found if each["tps_per_server"] == tps])
-            theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
-            claim = f"{name} load ({tps:g} tokens/s a server), SinglePool on all servers"
-            rows.append(
-                row(
-                    claim, theirs, token_change_percent(study, own["DynamoLLM"], own[BASELINE]), _UNIT, own["DynamoLLM"]
-                )
-            )
+    for name, tps in LOADS_TPS.items():
+        own, base = (
+            next(each for each in found if (each["tps_per_server"], each["system"]) == (tps, system))
+            for system in ("DynamoLLM", BASELINE)
+        )
+        theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
+        claim = f"{name} load ({tps} tokens/s a server), SinglePool on all servers"
+        rows.append(row(claim, theirs, token_change_percent(study, own, base), _UNIT, own))
     for name, change in reported.LATENCY.items():
         kind, share = name.lower().split(" ")
         key = f"{kind}_{share}_s"
         why = "ours slows down as far as the promises allow, on faster engines"
         rows.append(row(name, {reported.V1: change}, change_percent(ours[key], sized[key]), why))
-    return pd.DataFrame(rows)
-
-
-# the published names of the first three
-LOADS = {650: "low", 2000: "medium", 4000: "high"}
-
-
-@OUTPUTS.table(
-    "Energy of a token served in time under constant loads, tokens/s per server of 8 GPUs; negative change = saved",
-    when=lambda plan: plan.has("loads"),
-    reads=["loads"],
-)
-def loads(study: ServingStudy) -> pd.DataFrame:
-    """One row a load and system."""
-    import pandas as pd
-
-    found, rows = study.experiment("loads"), []
-    for tps in dict.fromkeys(each["tps_per_server"] for each in found):
-        runs = by_system([each for each in found if each["tps_per_server"] == tps])
-        head = {"tps_per_server": tps, "load": LOADS.get(tps, "-")}
-        rows += [head | savings_row(study, each, runs) for each in runs.values()]
     return pd.DataFrame(rows)
 
 
@@ -366,31 +283,6 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
     )
 
 
-def week_subject(study: ServingStudy) -> str:
-    """Whose numbers these are: not the study's own trace."""
-    return f"{study['hardware']}, {study.experiment('week')[0]['trace']}"
-
-
-@OUTPUTS.table(
-    "A synthetic week of published load shape: energy of a token served in time, latencies, cost and carbon",
-    when=lambda plan: plan.has("week"),
-    reads=["week"],
-    subject=week_subject,
-)
-def week(study: ServingStudy) -> pd.DataFrame:
-    """One row a system."""
-    import pandas as pd
-
-    runs = by_system(study.experiment("week"))
-    rows = []
-    for found in runs.values():
-        bill = {name: value for name, value in costs(study, found).items() if name != "system"}
-        theirs = reported.WEEK[study["week"]["service"]] if found["system"] == "DynamoLLM" else None
-        head = {"trace": found["trace"], "requests": found["requests"]}
-        rows.append(head | savings_row(study, found, runs) | bill | {"paper_arxiv_v1_change_percent": theirs})
-    return pd.DataFrame(rows)
-
-
 @OUTPUTS.table(
     "Serving on the simulated GPU compared with published measurements; informed: a kernel family's figure rests on it",
     reads=["anchors"],
@@ -402,25 +294,6 @@ def anchors(study: ServingStudy) -> pd.DataFrame:
 
     frame = pd.DataFrame(study.experiment("anchors")["anchors"])
     return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
-
-
-@OUTPUTS.table(
-    "Errors of the simulated serving instance against published measurements, by source and quantity",
-    reads=["anchors"],
-    subject=_of("anchors"),
-)
-def anchors_summary(study: ServingStudy) -> pd.DataFrame:
-    """Mean absolute and mean error of each source, quantity and role."""
-    import pandas as pd
-
-    groups = anchors(study).groupby(["source", "quantity", "role"], sort=False).error_percent
-    return pd.DataFrame(
-        {"count": groups.size(), "mean_error_percent": groups.mean(), "mean_abs_error_percent": groups.apply(_absolute)}
-    ).reset_index()
-
-
-def _absolute(errors: pd.Series) -> float:
-    return errors.abs().mean()
 
 
 @OUTPUTS.table(
@@ -456,16 +329,3 @@ def table1_agreement(study: ServingStudy) -> pd.DataFrame:
 def _cell_name(column: list | None) -> str:
     """`TP2@1.2` of [2, 1.2]; a dash for none."""
     return f"TP{column[0]}@{column[1]}" if column is not None else "-"
-
-
-@OUTPUTS.table(
-    "Arithmetic on DynamoLLM's Table I with the class mix of the Azure 2023 traces (no result of ours)",
-    when=lambda plan: plan.has("table1"),
-    reads=["table1"],
-    subject=_of("table1"),
-)
-def table1_mix(study: ServingStudy) -> pd.DataFrame:
-    """One row a trace and choice of knobs."""
-    import pandas as pd
-
-    return pd.DataFrame(study.experiment("table1")["mix"])
