@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case
+from whole_programme import least_energy_j
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
@@ -52,18 +54,19 @@ def test_a_beam_keeps_the_limit_and_what_it_may_not_choose_anew(module, backward
     for planner in planners():
         offered, graph = planner._offered("one clock"), planner.graph
         edges = rounding._edges(module, graph)
+        # at the slowest time a second is worth nothing, so operations take all of it that they can get
+        careless = planner._interior.point(planner.ends_ticks[1])
         for ticks in times_of(planner, 4):
-            point = planner._interior.point(ticks)
 
-            def beam(width, choice, free):
+            def beam(width, choice, free, point):
                 return module.beam(edges, offered.native, point, ticks, width, 0.1, backwards, choice, free)  # noqa: B023
 
-            for width in (1, 5, 40):
-                found = beam(width, nothing, nothing)
+            for width, point in itertools.product((1, 5, 40), (planner._interior.point(ticks), careless)):
+                found = rounding.repaired(graph, offered, beam(width, nothing, nothing, point), ticks, False)
                 assert max(graph.finish_ticks(offered.ticks_of(found).tolist())) <= ticks
-                assert beam(width, found, nothing).tolist() == found.tolist()
+                assert beam(width, found, nothing, point).tolist() == found.tolist()
                 free = np.arange(len(graph))[::3]
-                again = beam(width, found, free)
+                again = beam(width, found, free, point)
                 kept = np.setdiff1d(np.arange(len(graph)), free)
                 assert again[kept].tolist() == found[kept].tolist()
                 assert max(graph.finish_ticks(offered.ticks_of(again).tolist())) <= ticks
@@ -138,6 +141,18 @@ def test_a_thorough_plan_is_in_time_not_below_the_bound_and_never_worse_than_a_q
             gaps.append((quick.gap, thorough.gap))
     quick_mean, thorough_mean = np.mean(gaps, axis=0)
     assert thorough_mean < quick_mean
+
+
+@pytest.mark.parametrize("make", [profile, few_clocks])
+def test_energy_budgets_are_refused_where_an_integer_programme_proves_that_no_plan_keeps_them(make):
+    planner = Planner(make(2), pipeline_graph("1f1b", 2, 3), BLOCKING_W)
+    proven_j, best_j = least_energy_j(planner)
+    assert proven_j == pytest.approx(best_j, rel=1e-6)
+    assert float(planner.frontier.energy_j.min()) < proven_j * (1 - 1e-5)
+    with pytest.raises(InputError, match="no plan was found within"):
+        planner.plan_for_energy(proven_j * (1 - 1e-5))
+    # the search is a heuristic; at this size it comes this close to the least
+    assert planner.plan_for_energy(best_j * 1.0001).energy_j() <= best_j * 1.0001
 
 
 def test_the_core_is_found_beside_the_package_from_a_folder_without_one(pipeline_core, tmp_path):

@@ -33,9 +33,8 @@ from kernel_dvfs_pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, Corner, re
 PYTHON = "Python"  # what searched, where the core is not built
 # seconds that stand for a time may have been rounded down by float64
 _SAME = 1 - 1e-12
-# a budget's plan is searched for to this share of its time; where the thriftiest iteration's plan is over budget, so
-# many longer ones are tried
-_CLOSE, _LATER = 1e-4, 6
+# a budget's plan is searched for to this share of its time, from the first of so many times that has one
+_CLOSE, _ASKED = 1e-4, 9
 _FEW = 4000  # operations: up to so many the exact frontier takes a second or two; beyond, the core brackets it
 _START = 4e-4  # of the energy: the error of the solution that beams start from
 _TICKS_PER_US = TICKS_PER_S // 10**6
@@ -395,8 +394,11 @@ class Planner:
             raise InputError(
                 f"pipeline: no iteration takes {budget_j:.6g} J; the least is {least:.6g} J: raise the budget"
             )
-        thriftiest = max(frontier.ticks_at_price(frontier.blocking_w), early)
-        later = np.linspace(thriftiest, max(frontier.slowest_ticks, thriftiest), _LATER).astype(np.int64).tolist()
+        # from the least energy on, slower is dearer as well: a plan within the budget lies between these two
+        energy_j, least_at = frontier.energy_j, int(np.argmin(frontier.energy_j))
+        slow = slice(least_at, None, -1)
+        last = np.interp(budget_j - self.transfer_j, energy_j[slow], frontier.records.ticks[slow])
+        asked = np.linspace(early, max(last, early), _ASKED).astype(np.int64).tolist()
         tried: list[Plan] = []
 
         def fits(ticks: int, thorough: bool) -> bool:
@@ -406,7 +408,7 @@ class Planner:
         high: int | None = None
         for thorough in (False, True):
             if high is None:
-                high = next((ticks for ticks in (early, *later) if fits(ticks, thorough)), None)
+                high = next((ticks for ticks in asked if fits(ticks, thorough)), None)
             low = early
             while high is not None and high - low > _CLOSE * high:
                 middle = (low + high) // 2
