@@ -2,10 +2,10 @@
 
 Each size is solved whole, as `pipeline frontier` does it (exact up to 4,000 operations; beyond, between two bounds)
 and, up to 30,000 operations, by the exact solver for all: the ratio is of these two. Then one plan of one clock an
-operation is made from nothing, graph and rounding and all, and its linear programme alone is solved by the interior
-point and, likewise up to 30,000 operations, by the network simplex. The compiled core must be built (`kernel-dvfs build
---pipeline on`). Stages are like those of a large model: all equal but the last, which has the logits and the loss.
-Their curves come from the simulated A100 (GPT-3 175B, tensor-parallel 8), so no data are needed.
+operation is made from nothing, graph and rounding and all, and its linear programme alone is solved. The compiled core
+must be built (`kernel-dvfs build --pipeline on`). Stages are like those of a large model: all equal but the last, which
+has the logits and the loss. Their curves come from the simulated A100 (GPT-3 175B, tensor-parallel 8), so no data are
+needed.
 
 Beside them runs lowtime 0.3.0, its authors' published implementation, where a Python that has it is named; it is
 stopped after --limit, and what it had not reached by then is told.
@@ -28,9 +28,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 SIZES = ("8x12", "8x96", "25x128", "50x256", "100x512")
 TARGET_S, ONE_TARGET_S, TARGET_GIB = 60, 5, 0.5
 BLOCKING_W = 632.0
-MOST_EXACT = 30_000  # operations: beyond, the exact solvers take many minutes
+MOST_EXACT = 30_000  # operations: beyond, the exact solver takes many minutes
 LATER = 1.05  # T of the one plan, relative to the fastest
-WAYS = ("frontier", "exact", "plan", "interior", "simplex")
+WAYS = ("frontier", "exact", "plan", "interior")
 
 
 def profile_of(stages: int, kernels_path: str):
@@ -54,7 +54,7 @@ def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
     from kernel_dvfs_pipeline.bracket import Bracket, Programme
     from kernel_dvfs_pipeline.frontier import parametric_frontier
     from kernel_dvfs_pipeline.graph import pipeline_graph
-    from kernel_dvfs_pipeline.planner import ONE_CLOCK, Planner
+    from kernel_dvfs_pipeline.planner import Planner
 
     module = rounding.core()
     if module is None:
@@ -63,8 +63,6 @@ def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
     began = time.process_time(), time.perf_counter()
     planner = Planner(profile, pipeline_graph("1f1b", stages, microbatches), BLOCKING_W)
     curves, ticks = [planner.curves[key] for key in planner.keys], int(LATER * planner.ends_ticks[0])
-    if way == "simplex":
-        programme = rounding.network(module, planner.graph, curves, planner._offered(ONE_CLOCK))
     if way != "plan":
         began = time.process_time(), time.perf_counter()
     error = 0.0
@@ -75,12 +73,10 @@ def solve(stages: int, microbatches: int, way: str, kernels_path: str) -> dict:
         parametric_frontier(planner.graph, curves)
     elif way == "plan":
         error = planner.plan_ticks(ticks).gap
-    elif way == "interior":
+    else:
         interior = Programme(rounding.interior(module, planner.graph, curves), curves, planner.blocking_w)
         own = interior.bounds(ticks)
         error = (own.cost_j - own.least_j) / (own.least_j + planner.blocking_w * ticks * 1e-12)
-    else:
-        programme.solve(ticks)
     made = {"s": time.process_time() - began[0], "wall_s": time.perf_counter() - began[1], "error": 100 * error}
     return made | {"gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
 
@@ -138,7 +134,7 @@ def main() -> int:
             print(f"{size}: {many} operations", flush=True)
             found: dict[str, dict] = {}
             for way in WAYS:
-                if way in ("exact", "simplex") and many > MOST_EXACT:
+                if way == "exact" and many > MOST_EXACT:
                     continue
                 command = [sys.executable, __file__, "--one", *size.split("x"), way, kernels]
                 try:
@@ -156,9 +152,8 @@ def main() -> int:
                 asked = stages, microbatches, kernels, options.lowtime_python, options.limit
                 print(beside_lowtime(*map(int, asked[:2]), *asked[2:]), flush=True)
             missed |= not {"frontier", "plan"} <= found.keys()
-            for slow, fast in (("exact", "frontier"), ("simplex", "interior")):
-                if {slow, fast} <= found.keys():
-                    print(f"  {slow} / {fast}: {found[slow]['s'] / found[fast]['s']:.1f}", flush=True)
+            if {"exact", "frontier"} <= found.keys():
+                print(f"  exact / frontier: {found['exact']['s'] / found['frontier']['s']:.1f}", flush=True)
     target = f"each frontier in <= {TARGET_S} CPU s, each plan in <= {ONE_TARGET_S}, both in <= {TARGET_GIB} GiB"
     print(f"target: {target}: {'MISSED' if missed else 'met'}")
     return int(missed)

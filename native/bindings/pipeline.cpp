@@ -3,7 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include "kdvfs/pipeline/interior.hpp"
-#include "kdvfs/pipeline/network.hpp"
+#include "kdvfs/pipeline/rounding.hpp"
 
 namespace py = pybind11;
 using namespace kdvfs::pipeline;
@@ -31,30 +31,19 @@ Choices choices(const Array<int>& first, const Array<Ticks>& ticks, const Array<
 
 // types are local to the module: a process may load the libraries of two folders
 PYBIND11_MODULE(_pipeline, module) {
-  module.doc() = "Clocks of a training pipeline: interior point, network simplex, rounding to options.";
+  module.doc() = "Clocks of a training pipeline: interior point, rounding to options.";
   py::class_<Edges>(module, "Edges", py::module_local())
       .def(py::init([](const Array<int>& tail, const Array<int>& head, const Array<Ticks>& lag_ticks) {
         return Edges{values(tail), values(head), values(lag_ticks)};
       }));
   py::class_<Choices>(module, "Choices", py::module_local()).def(py::init(&choices));
-  py::class_<Network>(module, "Network", py::module_local())
-      .def(py::init([](const Edges& edges, const Choices& hull, const Array<std::int64_t>& price_uw,
-                       const Choices& options) { return Network(edges, hull, values(price_uw), options); }))
-      .def("solve", &Network::solve, py::arg("ticks"), py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("times", [](const Network& self) { return array(self.times()); })
-      .def_property_readonly("cost_j", &Network::cost)
-      .def_property_readonly("price_uw", &Network::price_uw)
-      .def("dive", [](Network& self, const Array<int>& order) {
-        std::vector<Ticks> times;
-        const std::vector<int> choice = self.dive(values(order), times);
-        return py::make_tuple(array(choice), array(times));
-      });
   py::class_<Point>(module, "Point", py::module_local())
       .def_property_readonly("begin", [](const Point& self) { return array(self.begin); })
       .def_property_readonly("end", [](const Point& self) { return array(self.end); })
       .def_readonly("cost_j", &Point::cost)
       .def_readonly("intercept_j", &Point::intercept)
       .def_readonly("price_w", &Point::price_w)
+      .def_property_readonly("flow", [](const Point& self) { return array(self.flow); })
       .def_readonly("iterations", &Point::iterations);
   py::class_<Interior>(module, "Interior", py::module_local())
       .def(py::init([](const Edges& edges, const Choices& hull) { return Interior(edges, hull); }))
@@ -62,6 +51,19 @@ PYBIND11_MODULE(_pipeline, module) {
       .def_property_readonly("slowest_ticks", &Interior::slowest)
       .def("solve", &Interior::solve, py::arg("ticks"), py::arg("tolerance_j"),
            py::call_guard<py::gil_scoped_release>());
+  // free: what may choose anew where `choice` is not empty
+  module.def(
+      "beam",
+      [](const Edges& edges, const Choices& options, const Point& plan, Ticks limit, int width, double stiff,
+         bool backwards, const Array<int>& choice, const Array<int>& free) {
+        std::vector<int> own = values(choice);
+        const std::vector<int> anew = values(free);
+        {
+          const py::gil_scoped_release released;
+          own = beam(edges, options, plan, limit, {width, stiff, backwards}, std::move(own), anew);
+        }
+        return array(own);
+      });
   module.def("repair", [](const Edges& edges, const Choices& options, const Array<int>& choice, Ticks limit,
                           bool per_second) {
     std::vector<int> own = values(choice);

@@ -12,7 +12,6 @@
 namespace kdvfs::pipeline {
 namespace {
 
-constexpr double kTicksPerSecond = 1e12;
 constexpr int kMostIterations = 150, kStalled = 25;
 // nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
 constexpr double kRoom = 1e-5;
@@ -36,6 +35,7 @@ Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
   std::vector<bool> leaves(n, true);
   entry_.assign(n, true);
   for (std::size_t e = 0; e < edges.tail.size(); ++e) leaves[edges.tail[e]] = false, entry_[edges.head[e]] = false;
+  const int given = edges_given_ = static_cast<int>(edges.tail.size());
   for (int op = 0; op < n; ++op)
     if (leaves[op]) edges.tail.push_back(op), edges.head.push_back(n), edges.lag.push_back(0);
   std::vector<int> order(edges.tail.size());
@@ -45,6 +45,7 @@ Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
     edges_.tail.push_back(edges.tail[e]);
     edges_.head.push_back(edges.head[e]);
     edges_.lag.push_back(edges.lag[e]);
+    given_.push_back(e < given ? e : -1);
   }
   out_.assign(n + 1, 0);
   for (const int tail : edges_.tail) ++out_[tail + 1];
@@ -88,7 +89,7 @@ std::vector<Ticks> Interior::earliest(const std::vector<Ticks>& ticks) const {
 
 Point Interior::bounds(const State& state, Ticks limit) const {
   const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
-  Point found{std::vector<Ticks>(n), std::vector<Ticks>(n), 0, 0, 0, 0};
+  Point found{std::vector<Ticks>(n), std::vector<Ticks>(n), 0, 0, 0, 0, Values(edges_given_)};
   // Above: starts pulled between the earliest and the latest of the fastest durations, then whole ticks made feasible
   // in topological order. Neither breaks an edge, so the limit holds exactly.
   const auto fast = [&](int op) { return hull_.ticks[hull_.first[op]]; };
@@ -132,6 +133,7 @@ Point Interior::bounds(const State& state, Ticks limit) const {
     for (int e = out_[op]; e < out_[op + 1]; ++e) {
       const double flow = state.f[e] / out * in[op];
       in[edges_.head[e]] += flow;
+      if (given_[e] >= 0) found.flow[given_[e]] = flow;
       found.intercept += flow * static_cast<double>(edges_.lag[e]) / kTicksPerSecond;
     }
     double best = std::numeric_limits<double>::infinity();
@@ -144,7 +146,7 @@ Point Interior::bounds(const State& state, Ticks limit) const {
 }
 
 Point Interior::slowest_point() const {
-  Point found{{}, {}, 0, 0, 0, 0};
+  Point found{{}, {}, 0, 0, 0, 0, Values(edges_given_)};
   std::vector<Ticks> slow(operations_);
   for (int op = 0; op < operations_; ++op) {
     const int last = hull_.first[op + 1] - 1;
@@ -357,7 +359,7 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
     // both bounds hold for good: the better of each is kept
     if (below(now) > below(best)) {
       if (below(now) > below(best) + 0.01 * tolerance_j) stalled = 0;
-      best.intercept = now.intercept, best.price_w = now.price_w;
+      best.intercept = now.intercept, best.price_w = now.price_w, best.flow = std::move(now.flow);
     }
     if (now.cost < best.cost) {
       if (now.cost < best.cost - 0.01 * tolerance_j) stalled = 0;

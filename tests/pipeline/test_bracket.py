@@ -152,8 +152,7 @@ def test_many_operations_are_planned_from_the_interior_point_in_time_and_not_bel
     graph, stages = pipeline_graph("1f1b", 4, 8), few_clocks(4)
     few = Planner(stages, graph, BLOCKING_W)
     exact = few.frontier
-    monkeypatch.setattr(planner_module, "_FRONTIER_TOO", 10)
-    monkeypatch.setattr(planner_module, "_SIMPLEX", 10)
+    monkeypatch.setattr(planner_module, "_FEW", 10)
     many, again = (Planner(stages, graph, BLOCKING_W) for _ in range(2))
     assert isinstance(many.frontier, Bracket) and many.frontier.error <= 1e-3
     for ticks in np.linspace(exact.fastest_ticks, exact.slowest_ticks, 9).astype(np.int64).tolist():

@@ -56,11 +56,15 @@ class Programme:
         self.fastest_ticks, self.slowest_ticks = int(interior.fastest_ticks), int(interior.slowest_ticks)
         self.least_cost_j = float(sum(float(curve.cost_j[-1]) for curve in curves))
 
-    def bounds(self, ticks: int, error: float = ERROR) -> Bounds:
-        """Both bounds at `ticks`, which must lie between the fastest and the slowest iteration; closer to each other
-        than a quarter of `error` of the energy, as far as 53 bits allow."""
+    def point(self, ticks: int, error: float = ERROR) -> Any:
+        """The core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its bounds are
+        closer to each other than a quarter of `error` of the energy, as far as 53 bits allow."""
         energy_j = self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S
-        found = self.interior.solve(ticks, _OWN * error * energy_j)
+        return self.interior.solve(ticks, _OWN * error * energy_j)
+
+    def bounds(self, ticks: int, error: float = ERROR) -> Bounds:
+        """Both bounds of `point`."""
+        found = self.point(ticks, error)
         return Bounds(ticks, found.cost_j, found.intercept_j, found.price_w, found.begin, found.end)
 
     def frontier(self, error: float = ERROR) -> Bracket:

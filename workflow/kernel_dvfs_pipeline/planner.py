@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,20 +26,17 @@ from kernel_dvfs_pipeline.bracket import ERROR, Programme
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
 from kernel_dvfs_pipeline.frontier import Frontier, Records, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
-from kernel_dvfs_pipeline.rounding import DIVED, Offered, Rounded, round_to_options
+from kernel_dvfs_pipeline.rounding import Offered, Rounded, round_to_options
 from kernel_dvfs_pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs_pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, Corner, read_records
 
 PYTHON = "Python"  # what searched, where the core is not built
 # seconds that stand for a time may have been rounded down by float64
 _SAME = 1 - 1e-12
-# a budget's plan is searched for to this share of its time; where the thriftiest iteration's plan is over budget, so
-# many longer ones are tried
-_CLOSE, _LATER = 1e-4, 6
-# up to so many operations the frontier takes a second or two, and a thorough search takes the quick one's plan as well
-_FRONTIER_TOO = 4000
-# beyond so many operations plans start from the interior point: network simplex, which rounds better, takes too long
-_SIMPLEX = 10_000
+# a budget's plan is searched for to this share of its time, from the first of so many times that has one
+_CLOSE, _ASKED = 1e-4, 9
+_FEW = 4000  # operations: up to so many the exact frontier takes a second or two; beyond, the core brackets it
+_START = 4e-4  # of the energy: the error of the solution that beams start from
 _TICKS_PER_US = TICKS_PER_S // 10**6
 
 
@@ -188,7 +185,7 @@ class Planner:
         self.blocking_w = graph.stages * blocking_w
         self.synchronising_w = math.nan if synchronising_w is None else graph.stages * synchronising_w
         self.transfer_j = transfer_w * float(graph.lag_ticks.sum()) / TICKS_PER_S
-        self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its optimum
+        self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its lower bound
         self._laid_out: dict[str, Offered] = {}
         self._is_read = False  # whether the frontier came from a file: its corners alone
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
@@ -250,7 +247,8 @@ class Planner:
 
     @cached_property
     def _solved_frontier(self) -> Frontier:
-        if self._interior is not None:
+        if self._is_large:
+            assert self._interior is not None
             return self._interior.frontier()
         curves = [self.curves[key] for key in self.keys]
         slowest_cost = sum(float(curve.cost_j[-1]) for curve in curves)
@@ -266,22 +264,18 @@ class Planner:
         return fastest, slowest
 
     @cached_property
-    def _programme(self) -> Any | None:
+    def _interior(self) -> Programme | None:
         """The core's linear programme of one clock per operation; None where the core is not built."""
         module = rounding.core()
         if module is None:
             return None
         curves = [self.curves[key] for key in self.keys]
-        return rounding.network(module, self.graph, curves, self._offered(ONE_CLOCK))
-
-    @cached_property
-    def _interior(self) -> Programme | None:
-        """What answers for many operations; None for few, and where the core is not built."""
-        module = rounding.core()
-        if module is None or len(self.graph) <= _FRONTIER_TOO:
-            return None
-        curves = [self.curves[key] for key in self.keys]
         return Programme(rounding.interior(module, self.graph, curves), curves, self.blocking_w)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the core's bounds take the place of the exact frontier."""
+        return len(self.graph) > _FEW and self._interior is not None
 
     @cached_property
     def _split(self) -> dict[Key, Options]:
@@ -317,50 +311,33 @@ class Planner:
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
-        ways = [thorough]
-        if len(self.graph) <= _FRONTIER_TOO and thorough and self._programme is not None:
-            # the programme has many solutions; the frontier's, as the quick search takes it, at times rounds better
-            ways.append(False)
-        found: list[tuple[str, Rounded]] = []
-        for own in ways:
-            planned, programme = self._planned(ticks, own), self._simplex(thorough=True)
-            if not own and (programme is None or len(self.graph) > DIVED or not programme.solve(ticks)):
-                programme = None
-            # one clock is a way to split, too, and rounding is no more than a heuristic
-            for each in KINDS[: KINDS.index(kind) + 1]:
-                used = programme if each == ONE_CLOCK else None
-                found.append((each, round_to_options(self.graph, self._offered(each), *planned, ticks, used, own)))
+        point = None if self._interior is None else self._interior.point(ticks, _START)
+        if point is not None and (self._is_large or self._is_read):
+            planned = [point.begin, point.end]
+        else:  # the frontier's plan leaves most operations whole durations
+            planned = self._solved_frontier.planned(ticks) if self._is_read else self.frontier.planned(ticks)
+        if point is not None:
+            self._solved = ticks, point.intercept_j - point.price_w * ticks / TICKS_PER_S
+        # one clock is a way to split, too, and rounding is no more than a heuristic
+        found = [
+            (
+                each,
+                round_to_options(
+                    self.graph, self._offered(each), *planned, ticks, point if each == ONE_CLOCK else None, thorough
+                ),
+            )
+            for each in KINDS[: KINDS.index(kind) + 1]
+        ]
         return min(found, key=lambda each: each[1].cost_j)
-
-    def _simplex(self, thorough: bool) -> Any | None:
-        """The core's programme where a plan starts from it: for few operations a quick one starts from the frontier."""
-        few, many = len(self.graph) <= _FRONTIER_TOO, len(self.graph) > _SIMPLEX
-        return None if many or (few and not thorough and not self._is_read) else self._programme
-
-    def _planned(self, ticks: int, thorough: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Begins and ends of the linear programme's plan. With the core a thorough search needs no frontier, and where
-        there are many operations, none does."""
-        programme = self._simplex(thorough)
-        if programme is None and self._interior is not None:
-            bounds = self._interior.bounds(ticks)
-            self._solved = (ticks, bounds.least_j)
-            return bounds.begin, bounds.end
-        if programme is None:
-            begin, end = (self._solved_frontier if self._is_read else self.frontier).planned(ticks)
-            return begin, end
-        if not programme.solve(ticks):
-            raise ArithmeticError(f"no iteration takes {ticks} ticks")
-        self._solved = (ticks, programme.cost_j)
-        times = programme.times
-        return times[: len(self.graph)], times[len(self.graph) :]
 
     def _bound_j(self, ticks: int) -> float:
         """The least effective energy of iterations of `ticks`."""
-        if self._solved[0] == ticks:
-            return self._solved[1]
-        if self._interior is not None:
-            return self._interior.bounds(min(ticks, self._interior.slowest_ticks)).least_j
-        return float(self.frontier.cost_at(ticks))
+        if not self._is_large:
+            return float(self.frontier.cost_at(ticks))
+        assert self._interior is not None
+        if self._solved[0] != ticks:
+            self._solved = ticks, self._interior.bounds(min(ticks, self._interior.slowest_ticks)).least_j
+        return self._solved[1]
 
     def offered(self, kind: str) -> dict[Key, Options]:
         """{key: Options} that plans of a kind choose from."""
@@ -417,8 +394,11 @@ class Planner:
             raise InputError(
                 f"pipeline: no iteration takes {budget_j:.6g} J; the least is {least:.6g} J: raise the budget"
             )
-        thriftiest = max(frontier.ticks_at_price(frontier.blocking_w), early)
-        later = np.linspace(thriftiest, max(frontier.slowest_ticks, thriftiest), _LATER).astype(np.int64).tolist()
+        # from the least energy on, slower is dearer as well: a plan within the budget lies between these two
+        energy_j, least_at = frontier.energy_j, int(np.argmin(frontier.energy_j))
+        slow = slice(least_at, None, -1)
+        last = np.interp(budget_j - self.transfer_j, energy_j[slow], frontier.records.ticks[slow])
+        asked = np.linspace(early, max(last, early), _ASKED).astype(np.int64).tolist()
         tried: list[Plan] = []
 
         def fits(ticks: int, thorough: bool) -> bool:
@@ -428,7 +408,7 @@ class Planner:
         high: int | None = None
         for thorough in (False, True):
             if high is None:
-                high = next((ticks for ticks in (early, *later) if fits(ticks, thorough)), None)
+                high = next((ticks for ticks in asked if fits(ticks, thorough)), None)
             low = early
             while high is not None and high - low > _CLOSE * high:
                 middle = (low + high) // 2

@@ -1,11 +1,12 @@
 """Rounds the linear programme's durations to options that exist, never past the promised time.
 
-Three steps, each within the promise; the cheapest result counts.
+Each step keeps the promise; the cheapest result counts.
 
 1. Starts. (A) Each operation takes the slowest option within its own planned duration; (B) in order of the graph, the
-   slowest option that ends by its planned end, so that time lost by one is handed on; (C) where the core is built and
-   the search is thorough, dives: operation after operation takes the option of which the linear programme of all
-   others grows least (native/pipeline/network.cpp).
+   slowest option that ends by its planned end, so that time lost by one is handed on.
+   (C) With the core, for one clock per operation: beam searches (native/pipeline/rounding.cpp), which know from the
+   programme's flow what a second is worth at every edge; forwards and backwards in time, held to the planned times
+   loosely and closely. Then neighbouring stages choose anew while the others keep their clocks.
 2. Shared slack (`shifted`): a set of begins and ends moves by one step of time together, so that some operations take a
    slower option and others a faster one. Which set gains most is a minimum cut, solved exactly; where an operation
    would gain more than it would lose, which no cut can say, one of the two is left out, by turns.
@@ -14,9 +15,9 @@ Three steps, each within the promise; the cheapest result counts.
 A heuristic: the bound (frontier.py) says for each plan how much it can lose.
 
 The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it, for the current folder or, with
-`--beside`, for all. Everything works without it, slower,
-and one clock per operation then loses more (docs/pipeline-details.md): dives are left out, and the repair takes
-operations backwards in time. The bound and every promise hold all the same.
+`--beside`, for all. Everything works without it, slower, and one clock per operation then loses more
+(docs/pipeline-details.md): there are no beam searches, and the repair takes operations backwards in time. The bound and
+every promise hold all the same.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from kernel_dvfs.native.load import load
 from kernel_dvfs_pipeline.curve import Curve, Options
 from kernel_dvfs_pipeline.graph import Graph
 
-# minimum cuts at most, of a quick and of a thorough search; one ends after so many rounds that gained nothing
-_QUICK_CUTS, _CUTS, _IDLE_ROUNDS = 16, 800, 3
-_AGAIN = 3  # times that the best plan is searched from once more
+_CUTS, _IDLE_ROUNDS = 16, 3  # minimum cuts at most; they end after so many rounds that gained nothing
 _STEPS = 10  # steps of time that a round tries, each both ways
-DIVED = 2000  # operations: beyond, no dives, and fewer cuts
+# of a beam search, quick and thorough: states that it keeps, at most and times operations; rounds over all stages
+_WIDTHS, _STATES, _ROUNDS = (64, 256), (100_000, 400_000), 3
+_FEW = 10_000  # operations: beyond, whole beams alone
+_STIFF = (0.1, 1.0)  # how closely beams keep to the planned times
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
 _NEVER = 2**50
@@ -109,14 +111,6 @@ def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
     return _loaded(os.path.abspath("results")) or _loaded(os.path.dirname(os.path.abspath(__file__)))
 
 
-def network(module: Any, graph: Graph, curves: list[Curve], offered: Offered) -> Any:
-    """The linear programme of a graph. curves, offered: one per operation; every vertex of a curve is offered."""
-    # one price a vertex: that of the segment on its fast side, of which the fastest has none
-    price_uw = np.concatenate([np.append(0, curve.price_uw) for curve in curves])
-    options = module.Choices(offered.first, offered.ticks, offered.cost_j)
-    return module.Network(_edges(module, graph), _hull(module, curves), price_uw, options)
-
-
 def interior(module: Any, graph: Graph, curves: list[Curve]) -> Any:
     """The linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
     return module.Interior(_edges(module, graph), _hull(module, curves))
@@ -128,47 +122,57 @@ def round_to_options(
     begin: np.ndarray,
     end: np.ndarray,
     limit: int,
-    programme: Any = None,
+    point: Any = None,
     thorough: bool = True,
 ) -> Rounded:
     """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
 
-    The plan must leave every operation the time of its fastest option; then so does every start. programme: the core's
-    network of the same options, solved for `limit`. Without it the search is quick; with it, thorough or, where that is
-    False, quick but for one dive. Raises ArithmeticError.
+    The plan must leave every operation the time of its fastest option; then so does every start. point: the core's
+    solution for `limit`, from which beam searches start, long ones where `thorough`. Raises ArithmeticError.
     """
     planned = np.asarray(begin), np.asarray(end)
-    found = [
-        _finished(graph, offered, start, limit)
-        for start in (np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1]))
-    ]
-
-    def search(times: Times, cuts: int) -> Times:
-        moved = shifted(graph, offered, times, limit, cuts)
+    if point is None:
+        within = np.maximum(offered.within(planned[1] - planned[0]), 0)
+        found = [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
+    else:
+        found = [_searched(graph, offered, point, limit, thorough)]
+        planned = found[0].finish - offered.ticks_of(found[0].choice), found[0].finish
+    if point is None or len(graph) <= _FEW:
+        moved = shifted(graph, offered, planned, limit, _CUTS)
         found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
-        return moved
-
-    after = search(planned, _QUICK_CUTS)
-    if programme is not None and not thorough:
-        # of the three orders the one that does best alone: backwards in time
-        search(_split(programme.dive(_orders(offered, planned)[0])[1]), _QUICK_CUTS)
-    if programme is not None and thorough:
-        # what takes long where there are many operations is done less
-        many = len(offered) / DIVED
-        cuts = round(_CUTS / max(many, 1))
-        search(after, cuts)
-    if programme is not None and thorough and many <= 1:
-        dives = [_split(programme.dive(order)[1]) for order in _orders(offered, planned)]
-        # dives differ by chance: the best is worth the cuts
-        search(min(dives, key=lambda times: float(_cost_of(offered, times).sum())), cuts)
-        for _ in range(_AGAIN):
-            best = min(found, key=lambda each: each.cost_j)
-            search((best.finish - offered.ticks_of(best.choice), best.finish), cuts)
-            if found[-1].cost_j >= best.cost_j - _STILL_J:
-                break
     best = min(found, key=lambda each: each.cost_j)
     if best.time_ticks > limit:
         raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
+    return best
+
+
+def _searched(graph: Graph, offered: Offered, point: Any, limit: int, thorough: bool) -> Rounded:
+    """The best of beam searches: of all operations, then of some stages after others."""
+    module = core()
+    assert module is not None
+    edges, nothing = _edges(module, graph), np.zeros(0, np.int64)
+    width = max(min(_WIDTHS[thorough], _STATES[thorough] // len(graph)), 1)
+
+    def beam(stiff: float, backwards: bool, choice: np.ndarray, free: np.ndarray) -> Rounded:
+        made = module.beam(edges, offered.native, point, limit, width, stiff, backwards, choice, free)
+        return _finished(graph, offered, made.astype(np.int64), limit, (False,))
+
+    whole = [(beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
+    best, stiff = min(whole, key=lambda each: each[0].cost_j)
+    stage = np.array([operation.stage for operation in graph.operations])
+    together = max(graph.stages // 4, 2)  # stages, each in two groups
+    groups = [
+        np.flatnonzero((stage >= first) & (stage < first + together))
+        for first in range(0, graph.stages - together + 1, together // 2)
+        if len(graph) <= _FEW
+    ]
+    for _ in range(_ROUNDS):
+        before = best
+        for free in groups:
+            for way in (True, False):
+                best = min(best, beam(stiff, way, best.choice, free), key=lambda each: each.cost_j)
+        if best is before:
+            break
     return best
 
 
@@ -195,25 +199,6 @@ def _hull(module: Any, curves: list[Curve]) -> Any:
     )
 
 
-def _cost_of(offered: Offered, times: Times) -> np.ndarray:
-    """(N,) J of the slowest options that fit between begins and ends."""
-    return offered.cost_of(offered.within(times[1] - times[0]))
-
-
-def _orders(offered: Offered, planned: Times) -> list[np.ndarray]:
-    """Of dives: backwards and forwards in time; what is long first, then forwards."""
-    fastest = offered.ticks[offered.first[:-1]]
-    is_short = fastest < (fastest.min() + fastest.max()) / 2
-    begin, end = planned
-    return [np.argsort(-end, kind="stable"), np.argsort(begin, kind="stable"), np.lexsort((begin, is_short))]
-
-
-def _split(times: np.ndarray) -> Times:
-    """(begins, ends) of what the core gives in one array."""
-    begin, end = np.split(times, 2)
-    return begin, end
-
-
 def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
     ticks = [own.ticks.tolist() for own in offered.kinds]
     choice: list[int] = []
@@ -229,10 +214,12 @@ def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
     return np.array(choice)
 
 
-def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
-    """A start, repaired in the better of both ways."""
-    ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
-    choice = min(ways, key=lambda way: float(offered.cost_of(way).sum()))
+def _finished(
+    graph: Graph, offered: Offered, start: np.ndarray, limit: int, ways: tuple[bool, ...] = (False, True)
+) -> Rounded:
+    """A start, repaired in the best of `ways`: by what saves most in all (False), per second (True)."""
+    made = (repaired(graph, offered, start, limit, per_second) for per_second in ways)
+    choice = min(made, key=lambda way: float(offered.cost_of(way).sum()))
     finish = np.array(graph.finish_ticks(offered.ticks_of(choice).tolist()), np.int64)
     return Rounded(choice, float(offered.cost_of(choice).sum()), finish, int(finish.max()))
 

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "kdvfs/pipeline/network.hpp"
+#include "kdvfs/pipeline/graph.hpp"
 
 namespace kdvfs::pipeline {
 
@@ -18,6 +18,7 @@ struct Point {
   double cost;                    // J, what its durations cost on the hulls: no optimum at the limit is dearer
   double intercept, price_w;      // intercept - price_w T bounds every schedule of T seconds from below, up to slowest
   int iterations;
+  std::vector<double> flow;  // W through each edge: what one more second there would save
 };
 
 class Interior {
@@ -42,9 +43,10 @@ class Interior {
   Point bounds(const State& state, Ticks limit) const;
   Point slowest_point() const;  // everyone's cheapest, which nothing undercuts
 
-  Edges edges_;  // with one more for each operation that nothing waits for: to the end
+  Edges edges_;  // by tail, with one more for each operation that nothing waits for: to the end
+  std::vector<int> given_;  // which of the constructor's edges each is, -1: none
   Choices hull_;
-  int operations_;
+  int operations_, edges_given_;
   std::vector<int> out_;  // edges of tail i are [out_[i], out_[i + 1])
   std::vector<int> first_;
   std::vector<Hinge> hinges_;  // of operation i: [first_[i], first_[i + 1])
