@@ -171,15 +171,15 @@ def test_without_the_right_nothing_is_left_behind(limited):
 def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_within_the_boards_limits():
     told, asked = [], []
     client = SimpleNamespace(uid=1234, who="process 7 of alice", tell=lambda **answer: told.append(answer))
-    client.refuse = lambda why, code=4: told.append((why, code))
+    client.refuse = lambda why, code=4, log="": told.append((why, code))
     guard = SimpleNamespace(limit_power=asked.append)
     broker._do(client, guard, {"do": "limit", "domain": "power", "mw": 400_000}, "GPU-1", False)
     broker._do(client, guard, {"do": "reset", "domain": "power"}, "GPU-1", False)
     assert not asked and all(code == 4 and "--allow-power" in why for why, code in told) and len(told) == 2
     told.clear()
-    for mw in (400_000, True, "400000", None):
+    for mw in (400_000, True, "400000", None, 0, 10**400):
         broker._do(client, guard, {"do": "limit", "domain": "power", "mw": mw}, "GPU-1", True)
-    assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == [2, 2, 2]
+    assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == 5 * [2]
 
 
 def test_a_broker_killed_with_its_children_brings_it_back_when_it_starts_again(limited):

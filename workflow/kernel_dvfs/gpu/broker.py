@@ -54,6 +54,7 @@ _LOOK_EVERY_S = 1.0
 _LONGEST = 1 << 12  # bytes of a request
 _FIRST_S = 10.0  # for a client to get a GPU, or to go again
 _MORE = 4  # connections without a GPU that a user may have, beside one for each board
+_CLOSING_S = 0.01  # for which closing what a client hands over may keep a process of ours
 _INVALID = 2  # NVML's code for an argument that is not possible
 _MODES = ("lock", "auto-only", "external", "dry-run")  # of gpu.guard.Guard
 # of systemd.exec(5): what a broker has no use for
@@ -107,6 +108,8 @@ def unit(allow: str, after: str, hours: float, power: str = "") -> str:
             "RuntimeDirectory=kernel-dvfs",
             "RuntimeDirectoryPreserve=yes",
             "Restart=on-failure",
+            # a line for each clock: none of them is dropped because a client has many set
+            "LogRateLimitIntervalSec=0",
             "CapabilityBoundingSet=CAP_SYS_ADMIN",
             "DevicePolicy=closed",
             "DeviceAllow=char-nvidia* rw",
@@ -199,6 +202,7 @@ class Server:
         listener = _listening(at)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_number, _leave)
+        signal.signal(signal.SIGALRM, lambda *_: None)  # of _not_for_long
         try:
             for uuid, node, device in _boards(self._after, listener):
                 self._nodes[uuid], self._devices[uuid] = node, device
@@ -254,7 +258,7 @@ class Server:
             self._waiting.add(client)
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
             return
-        client.connection.close()
+        _close(client.connection.detach())
 
     def _let_go(self, client: _Client) -> None:
         """A client that waits no more."""
@@ -264,7 +268,7 @@ class Server:
         self._waiting.discard(client)
         with contextlib.suppress(KeyError):
             self._selector.unregister(client.connection)
-        client.connection.close()
+        _close(client.connection.detach())
 
     def _hear(self, client: _Client) -> None:
         if client.wants:
@@ -324,7 +328,7 @@ class Server:
             try:
                 self._hold(uuid, _Holder(client.who, life), client)
             finally:
-                client.connection.close()
+                _close(client.connection.detach())
 
     def _is_taken(self, client: _Client, uuid: str) -> bool:
         """Whether another client has a GPU; this one is told."""
@@ -405,13 +409,15 @@ class _Client:
         self.wants: dict[str, Any] = {}  # its request for a GPU, while it has to show that it may use it
         self.prover = 0  # the process that looks at what it shows
         self._unread = b""
+        self._refused: set[str] = set()  # what is in the log already
 
     def request(self) -> dict[str, Any] | None:
         """The next request, of what has come by now; None where it is not whole, {} where it is none or the client is
         gone. Descriptors that come with it are dropped by the kernel."""
         if b"\n" not in self._unread:
             try:
-                part = self.connection.recv(_LONGEST)
+                with _not_for_long():
+                    part = self.connection.recv(_LONGEST)
             except BlockingIOError:
                 return None
             except OSError:  # reset by a client that died with answers unread
@@ -433,8 +439,11 @@ class _Client:
         with contextlib.suppress(OSError):  # it may have gone; the next look at it tells
             self.connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def refuse(self, why: str, code: int = NO_PERMISSION) -> None:
-        """Say no."""
+    def refuse(self, why: str, code: int = NO_PERMISSION, log: str = "") -> None:
+        """Say no. log: a line for the log, which is not filled by one who asks for the same again and again."""
+        if log and log not in self._refused:
+            self._refused.add(log)
+            _say(log)
         self.tell(error=why, code=code)
 
 
@@ -532,8 +541,20 @@ def _ended_by() -> Iterator[None]:
 
 
 def _close(file: int) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), _not_for_long():
         os.close(file)
+
+
+@contextlib.contextmanager
+def _not_for_long() -> Iterator[None]:
+    """What a client has sent along without our asking is closed by the kernel, in the process that reads what came
+    with it, or closes the connection; and a network connection may linger then for as long as who opened it likes
+    (SO_LINGER, socket(7)). A signal ends that."""
+    signal.setitimer(signal.ITIMER_REAL, _CLOSING_S, _CLOSING_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _prove(connection: socket.socket, device: int) -> None:
@@ -598,13 +619,15 @@ def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_l
     do, domain, mhz = request.get("do"), request.get("domain"), request.get("mhz")
     try:
         if domain == "power" and do in ("limit", "reset") and not may_limit:
-            _say(f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power")
-            client.refuse(f"user {_name(client.uid)} is not among those who may set a power limit (--allow-power)")
+            client.refuse(
+                f"user {_name(client.uid)} is not among those who may set a power limit (--allow-power)",
+                log=f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power",
+            )
             return
         if domain == "power" and do == "reset":
             guard.limit_power(None)
             _say(f"GPU {uuid}: power limit as it was for {client.who}")
-        elif domain == "power" and do == "limit" and type(limit_mw := request.get("mw")) is int:
+        elif domain == "power" and do == "limit" and _is_below(limit_mw := request.get("mw"), 10**9):
             guard.limit_power(limit_mw)
             _say(f"GPU {uuid}: power limited to {limit_mw / 1000:g} W for {client.who}")
         elif do == "reset" and domain in ("core", "mem"):
@@ -617,8 +640,8 @@ def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_l
             client.refuse("a request that is not understood", _INVALID)
             return
     except NvmlError as error:
-        _say(f"GPU {uuid}: {do} {domain} for {client.who}: {error.call} failed, NVML code {error.code}")
-        client.refuse(f"{error.call}: NVML code {error.code}", error.code)
+        failed = f"GPU {uuid}: {do} {domain} for {client.who}: {error.call} failed, NVML code {error.code}"
+        client.refuse(f"{error.call}: NVML code {error.code}", error.code, failed)
         if error.code == LOST:
             raise
         return
@@ -629,9 +652,13 @@ def _is_range(mhz: object) -> bool:
     return (
         isinstance(mhz, Sequence)
         and len(mhz) == 2
-        and all(type(each) is int and 0 < each < 100_000 for each in mhz)
+        and all(_is_below(each, 100_000) for each in mhz)
         and mhz[0] <= mhz[1]
     )
+
+
+def _is_below(value: Any, limit: int) -> bool:
+    return type(value) is int and 0 < value < limit
 
 
 def _left(path: str) -> str | None:
