@@ -42,7 +42,14 @@ ROOT = Path(__file__).resolve().parents[1]
 # what turns text into data
 PARSERS = {
     *("kernel_dvfs.shape.read", "kernel_dvfs.shape.checked", "kernel_dvfs.files.read_json", "json.loads", "json.load"),
-    *("kernel_dvfs.files.parse_json", "yaml.safe_load", "csv.reader", "csv.DictReader", "pandas.read_csv"),
+    *(
+        "kernel_dvfs.files.parse_json",
+        "kernel_dvfs.files.parse_yaml",
+        "yaml.safe_load",
+        "csv.reader",
+        "csv.DictReader",
+        "pandas.read_csv",
+    ),
 }
 # by place, the base below that it is reached from
 READERS = {
@@ -67,6 +74,7 @@ READERS = {
     "kernel_dvfs.sequence.schedule.read_iteration": "iteration",
     "kernel_dvfs.sequence.launches._order": "order",
     "kernel_dvfs.files.parse_json": "lease",
+    "kernel_dvfs.files.parse_yaml": "configuration",
     "kernel_dvfs.shape.read": "step",
     "kernel_dvfs.registry.kind_of": "study",
     "kernel_dvfs_pipeline.csv_rows.read_rows": "stages",
@@ -341,7 +349,7 @@ BYTES = (
     b"#",
     b"&a",
 )
-NUMBERS = (0, -1, -0.0, 1e308, -1e308, 1e-308, 10**30, 2**63, 2**31, 0.5, True)
+NUMBERS = (0, -1, -0.0, 1e308, -1e308, 1e-308, 10**30, 10**307, 10**400, 2**63, 2**31, 0.5, True)
 
 
 def another(value, rng):

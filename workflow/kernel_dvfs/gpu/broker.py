@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from kernel_dvfs import package
 from kernel_dvfs.errors import InputError, lines
@@ -657,7 +657,7 @@ def _is_range(mhz: object) -> bool:
     )
 
 
-def _is_below(value: Any, limit: int) -> bool:
+def _is_below(value: object, limit: int) -> TypeGuard[int]:
     return type(value) is int and 0 < value < limit
 
 
