@@ -8,6 +8,7 @@ did:
 kills: a study whose whole group is killed, again and again, then completed: every file is as of one never killed.
 flips: one bit of a record, setup or profile of that study: refused in one line, or what is read is the same.
 deaths: whatever ends the owner of a GPU, at any moment, its clocks are free and its lease is gone (fake NVML).
+broker: clients that say anything and hand over anything: it goes on, nothing stays locked, its log is plain lines.
 archives: hostile contributions: refused in one line, or read, and no file anywhere else.
 environments: commands in odd environments: done, or one line.
 
@@ -26,6 +27,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -174,6 +176,140 @@ def deaths(seed: str, number: int, at: Path) -> int:
                 break
             time.sleep(0.05)
     return shown(seed, f"deaths: {len(every)} of the owner of a GPU", len(every) * number, failed)
+
+
+# --- broker -----------------------------------------------------------------------------------------------------------
+
+WORDS = (
+    "hello",
+    "list",
+    "take",
+    "evict",
+    "prove",
+    "lock",
+    "reset",
+    "limit",
+    "",
+    None,
+    5,
+    [],
+    {},
+    "\x1b[2J",
+    "take " * 99,
+)
+
+
+def said(rng: random.Random, uuid: str) -> bytes:
+    """A request, or what is none."""
+    how = rng.choice(["sound", "sound", "sound", "request", "request", "junk", "long", "part", "many"])
+    if how == "sound":
+        about = {
+            "uuid": uuid,
+            "mode": "lock",
+            "own": rng.random() < 0.5,
+            "domain": rng.choice(["core", "mem", "power"]),
+        }
+        about |= {"do": rng.choice(["take", "take", "lock", "reset", "limit"]), "mhz": [345, 900], "mw": 400_000}
+        return json.dumps(about).encode() + b"\n"
+    odd = (
+        None,
+        -1,
+        10**30,
+        1e308,
+        [345, 900],
+        [900, 345],
+        [1, 2, 3],
+        [0, 0],
+        ["a", {}],
+        "core",
+        "mem",
+        "power",
+        {},
+        True,
+    )
+    request = {"do": rng.choice(WORDS), "uuid": rng.choice([uuid, uuid, uuid, "GPU-0", "../x", 5, None, [uuid]])}
+    request |= {
+        "mode": rng.choice(["lock", "auto-only", "dry-run", "no", 5]),
+        "own": rng.choice([True, False, 1, None]),
+    }
+    request |= {name: rng.choice(odd) for name in ("domain", "mhz", "mw") if rng.random() < 0.7}
+    line = json.dumps(request).encode() + b"\n"
+    if how == "junk":
+        return bytes(rng.randrange(256) for _ in range(rng.choice([1, 30, 3000]))) + rng.choice([b"", b"\n"])
+    if how == "long":
+        return b"[" * rng.choice([100, 4096, 100_000]) + b"\n"
+    if how == "part":
+        return line[: rng.randrange(len(line))]
+    return line * rng.choice([2, 40]) if how == "many" else line
+
+
+def broker(seed: str, number: int, at: Path) -> int:
+    """Clients that say anything, and hand over anything, each until it likes no more."""
+    rng, failed = random.Random(seed), []
+    boards = fake.Boards(fake.build(at), at / "boards.state", "h200", time="real")
+    boards.set(deny=1)
+    nodes = fake.device_nodes(at)
+    more = {"KERNEL_DVFS_BROKER_DIR": at / "broker", "KERNEL_DVFS_DEVICES_DIR": nodes, "FAKENVML_ROOT": 1}
+    more |= {"PYTHONPATH": ROOT / "workflow", "KERNEL_DVFS_LOCK_DIR": at}
+    environment = boards.environment(**{name: str(each) for name, each in more.items()})
+    with open(at / "broker.log", "wb") as log:
+        words = [sys.executable, "-m", "kernel_dvfs", "broker", "--allow", str(os.getuid())]
+        serving = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+    path, taken = str(at / "broker/broker.sock"), 0
+
+    def connected() -> socket.socket:
+        for _ in range(200):
+            made = socket.socket(socket.AF_UNIX)
+            made.settimeout(20)
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                made.connect(path)
+                return made
+            time.sleep(0.1)
+        sys.exit("error: the broker does not come")
+
+    clients: list[socket.socket] = []
+    handed = [os.open(each, os.O_RDWR) for each in (nodes / "nvidia7", nodes / "nvidia6", "/dev/null")]
+    handed += [os.open("/", os.O_RDONLY), os.open(nodes / "nvidia7", os.O_PATH), *os.pipe(), socket.socket().detach()]
+    for _ in range(number):
+        if not clients or (len(clients) < 4 and rng.random() < 0.4):
+            clients.append(connected())
+        client = rng.choice(clients)
+        files = [rng.choice(handed) for _ in range(rng.choice([1, 1, 2, 60]))] if rng.random() < 0.5 else []
+        try:
+            client.settimeout(0.05)
+            client.sendall(said(rng, boards.uuid)) if not files else socket.send_fds(
+                client, [said(rng, boards.uuid)], files
+            )
+            with contextlib.suppress(TimeoutError):
+                answer = client.recv(1 << 16)
+                taken += answer.startswith(b"{}")
+                if b'"node"' in answer and rng.random() < 0.8:
+                    socket.send_fds(client, [b"{}\n"], [handed[0]])
+            gone = rng.random() < 0.2
+        except OSError:
+            gone = True
+        if gone:
+            clients.remove(client)
+            client.close()
+    for client in clients:
+        client.close()
+    with connected() as client:
+        client.sendall(b'{"do": "hello"}\n')
+        if b"allowed" not in client.recv(1 << 16):
+            failed.append("it does not answer any more")
+    end_s = time.monotonic() + 30
+    while boards.locks != ("none", "none") and time.monotonic() < end_s:
+        time.sleep(0.05)
+    if boards.locks != ("none", "none"):
+        failed.append(f"locks are left: {boards.locks}")
+    serving.terminate()
+    if code := serving.wait(60):
+        failed.append(f"it ended with exit code {code}")
+    text = (at / "broker.log").read_text("utf-8", "replace")
+    failed += [line for line in text.splitlines() if "Traceback" in line or not line.isprintable()]
+    failed += [line for line in text.splitlines() if "error: " in line and "Error" in line]
+    print(f"{taken} times a client had the GPU or a clock; {len(text.splitlines())} lines in the log")
+    return shown(seed, "broker: requests", number, failed)
 
 
 # --- flips ------------------------------------------------------------------------------------------------------------
@@ -389,7 +525,7 @@ def environments(seed: str, _: int, at: Path) -> int:
 
 # {part: (what does it, how many)}
 PARTS = {"kills": (kills, 8), "deaths": (deaths, 1), "flips": (flips, 250), "archives": (archives, 305)}
-PARTS["environments"] = environments, 1
+PARTS |= {"broker": (broker, 3000), "environments": (environments, 1)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
