@@ -519,7 +519,7 @@ def run_broker(options: Namespace) -> None:
     if options.unit:
         print(broker.unit(options.allow, options.after, options.hours, options.allow_power))
         return
-    broker.serve(allow, after, 3600 * options.hours, power)
+    broker.Server(allow, after, 3600 * options.hours, power).serve()
 
 
 # --- build ----------------------------------------------------------------------------------------------------------

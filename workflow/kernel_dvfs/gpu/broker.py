@@ -33,9 +33,8 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from kernel_dvfs import package
 from kernel_dvfs.errors import InputError, lines
@@ -162,7 +161,9 @@ def _check_roots_own(path: str) -> None:
 def _run_by_root() -> Iterator[str]:
     """Paths that decide what code this Python runs: its own, where it looks for modules, what it has imported, from
     where and from which compiled file, and each file of ours."""
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *_imported()):
+    modules = list(sys.modules.values())
+    imported = [getattr(module, name, None) for module in modules for name in ("__file__", "__cached__")]
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *(each for each in imported if each)):
         path = os.path.abspath(path)
         while not os.path.lexists(path):  # what is not there, who may make it?
             path = os.path.dirname(path)
@@ -172,12 +173,6 @@ def _run_by_root() -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in names)
 
 
-def _imported() -> Iterator[str]:
-    for module in list(sys.modules.values()):
-        found = getattr(module, "__file__", None), getattr(module, "__cached__", None)
-        yield from (path for path in found if isinstance(path, str))
-
-
 class Server:
     """The process that waits. allow: user ids. after: clocks to leave behind instead of none, see
     setter.leave_as_configured. longest_s: for which a client may have a GPU. power: ids of those among the users who
@@ -185,8 +180,7 @@ class Server:
 
     def __init__(self, allow: frozenset[int], after: After, longest_s: float, power: frozenset[int]) -> None:
         self._allow, self._after, self._longest_s, self._power = allow, after, longest_s, power
-        self._devices: dict[str, int] = {}  # by UUID, the number of the device
-        self._nodes: dict[str, str] = {}  # by UUID, the name of its node
+        self._nodes: dict[str, tuple[str, int]] = {}  # by UUID, the name of its device node and the device's number
         self._waiting: set[_Client] = set()  # clients that have no GPU
         self._holders: dict[str, _Holder] = {}  # by UUID, who has one
         self._selector = selectors.DefaultSelector()
@@ -204,17 +198,16 @@ class Server:
             signal.signal(signal_number, _leave)
         signal.signal(signal.SIGALRM, lambda *_: None)  # of _not_for_long
         try:
-            for uuid, node, device in _boards(self._after, listener):
-                self._nodes[uuid], self._devices[uuid] = node, device
+            self._nodes = _boards(self._after, listener)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(at)
             raise
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         for uuid in lease.left_behind(self._folder):
-            if uuid in self._devices:
+            if uuid in self._nodes:
                 restoring = partial(_restore_left, uuid, self._after, self._folder)
-                self._hold(uuid, _Holder("what an earlier broker left is being restored", restoring))
+                self._hold(uuid, "what an earlier broker left is being restored", restoring)
         may, why = may_set_clocks()
         if not may:
             _say(f"warning: {why}, so the driver will refuse")
@@ -249,10 +242,10 @@ class Server:
         client = _Client(listener.accept()[0])
         # strangers get no further, and nobody can hold descriptors without end
         if client.uid not in self._allow:
-            client.refuse(f"user {_name(client.uid)} is not among those whom it sets clocks for")
-        elif sum(each.uid == client.uid for each in self._waiting) >= len(self._devices) + _MORE:
+            client.refuse(f"user {lease.user_name(client.uid)} is not among those whom it sets clocks for")
+        elif sum(each.uid == client.uid for each in self._waiting) >= len(self._nodes) + _MORE:
             client.refuse(
-                f"user {_name(client.uid)} has {len(self._devices) + _MORE} connections without a GPU already"
+                f"user {lease.user_name(client.uid)} has {len(self._nodes) + _MORE} connections without a GPU already"
             )
         else:
             self._waiting.add(client)
@@ -274,7 +267,7 @@ class Server:
         if client.wants:
             # what it hands over is looked at elsewhere: a file of a file system of the user's own may never answer
             self._selector.unregister(client.connection)
-            device = self._devices[client.wants["uuid"]]
+            device = self._nodes[client.wants["uuid"]][1]
             client.prover = self._forked(partial(_prove, client.connection, device), client)
             self._when_over(client.prover, partial(self._proved, client))
             return
@@ -284,12 +277,12 @@ class Server:
         do, uuid = request.get("do"), str(request.get("uuid"))
         is_root = client.uid in (0, os.geteuid())
         if do == "hello":
-            client.tell(allowed=_name(client.uid))
+            client.tell(allowed=lease.user_name(client.uid))
         elif do == "list":
-            client.tell(boards=[self._about(each) for each in self._devices])
+            client.tell(boards=[self._about(each) for each in self._nodes])
         elif do == "evict" and not is_root:
             client.refuse("only root takes a GPU from whom it is given to")
-        elif do in ("take", "evict") and uuid not in self._devices:
+        elif do in ("take", "evict") and uuid not in self._nodes:
             client.refuse("there is no such GPU here, or it has no device node", _INVALID)
         elif do == "evict" and uuid not in self._holders:
             client.refuse("nobody has it", _INVALID)
@@ -303,7 +296,7 @@ class Server:
 
     def _ask_for_proof(self, client: _Client, request: dict[str, Any]) -> None:
         client.wants = request
-        client.tell(node=self._nodes[request["uuid"]])
+        client.tell(node=self._nodes[request["uuid"]][0])
 
     def _proved(self, client: _Client, code: int) -> None:
         """A client has shown that it may use the GPU that it wants, or has not."""
@@ -326,7 +319,7 @@ class Server:
             life = partial(_serve, client, request, self._after, self._folder, self._longest_s, may_limit)
             self._waiting.discard(client)
             try:
-                self._hold(uuid, _Holder(client.who, life), client)
+                self._hold(uuid, client.who, life, client)
             finally:
                 _close(client.connection.detach())
 
@@ -339,10 +332,10 @@ class Server:
 
     # --- GPUs ---------------------------------------------------------------------------------------------------------
 
-    def _hold(self, uuid: str, holder: _Holder, client: _Client | None = None) -> None:
-        holder.pid = self._forked(holder.life, client)
-        self._holders[uuid] = holder
-        self._when_over(holder.pid, lambda _: self._holders.pop(uuid))
+    def _hold(self, uuid: str, who: str, life: Callable[[], None], client: _Client | None = None) -> None:
+        pid = self._forked(life, client)
+        self._holders[uuid] = _Holder(who, pid, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        self._when_over(pid, lambda _: self._holders.pop(uuid))
 
     def _about(self, uuid: str) -> dict[str, str | None]:
         holder = self._holders.get(uuid)
@@ -383,17 +376,12 @@ class Server:
         self._selector.register(watched, selectors.EVENT_READ, ended)
 
 
-@dataclass(slots=True)
-class _Holder:
+class _Holder(NamedTuple):
     """Who has a GPU."""
 
     who: str  # in words
-    life: Callable[[], None]  # of the process that serves it
-    pid: int = 0
-    since_utc: str = ""
-
-    def __post_init__(self) -> None:
-        self.since_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    pid: int  # of the process that serves him
+    since_utc: str
 
 
 class _Client:
@@ -404,7 +392,7 @@ class _Client:
         connection.setblocking(False)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid, self.uid, _ = struct.unpack("3i", credentials)
-        self.who = f"process {self.pid} of {_name(self.uid)}"
+        self.who = f"process {self.pid} of {lease.user_name(self.uid)}"
         self.until_s = time.monotonic() + _FIRST_S
         self.wants: dict[str, Any] = {}  # its request for a GPU, while it has to show that it may use it
         self.prover = 0  # the process that looks at what it shows
@@ -447,14 +435,9 @@ class _Client:
         self.tell(error=why, code=code)
 
 
-def serve(allow: frozenset[int], after: After, longest_s: float, power: frozenset[int]) -> NoReturn:
-    """See Server."""
-    Server(allow, after, longest_s, power).serve()
-
-
-def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]:
-    """(UUID, name of its device node, number of its device) of each GPU that has a node. Raises SystemExit where a GPU
-    here cannot be left as `after` says; the child has said why.
+def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]:
+    """{UUID: (name of its device node, number of its device)} of each GPU that has a node. Raises SystemExit where a
+    GPU here cannot be left as `after` says; the child has said why.
 
     In a process of its own: whoever has had NVML open must not fork a guard.
     """
@@ -463,7 +446,7 @@ def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]
     if not pid:
         with _ended_by():
             listener.close()
-            found = []
+            found = {}
             with Library() as nvml:
                 if os.geteuid() == 0:
                     check_loaded()
@@ -476,7 +459,7 @@ def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]
                     except FileNotFoundError:
                         about = None
                     if about and stat.S_ISCHR(about.st_mode):
-                        found.append((uuid, node, about.st_rdev))
+                        found[uuid] = node, about.st_rdev
                     else:
                         _say(f"warning: GPU {uuid} has no device node {device_node(node)}, so nobody gets it")
             os.write(write_end, json.dumps(found).encode())
@@ -485,7 +468,7 @@ def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]
         said = file.read()
     if os.waitpid(pid, 0)[1]:
         raise SystemExit(2)
-    return [(uuid, node, device) for uuid, node, device in json.loads(said)]
+    return {uuid: (node, device) for uuid, (node, device) in json.loads(said).items()}
 
 
 def _listening(at: str) -> socket.socket:
@@ -620,7 +603,7 @@ def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_l
     try:
         if domain == "power" and do in ("limit", "reset") and not may_limit:
             client.refuse(
-                f"user {_name(client.uid)} is not among those who may set a power limit (--allow-power)",
+                f"user {lease.user_name(client.uid)} is not among those who may set a power limit (--allow-power)",
                 log=f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power",
             )
             return
@@ -671,13 +654,6 @@ def _left(path: str) -> str | None:
         return None
     except (OSError, ValueError):
         return "unknown clocks"
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _say(line: str) -> None:
