@@ -327,7 +327,19 @@ def test_clocks_come_back_when_the_broker_ends(brokered, end):
     assert made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
 
 
-def kill_all_of(made, broker):
+def test_clocks_come_back_when_who_serves_a_client_is_killed_with_its_janitor(brokered):
+    """As by the kernel, for memory: the broker itself goes on."""
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    kill_all_of(made, made.daemons[0], spared=made.daemons[0].pid)
+    assert freed(made) and made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
+    client.kill()
+    client.communicate(timeout=30)
+    assert made.comes_to(lambda: asked(made) == [{}], 20)
+
+
+def kill_all_of(made, broker, spared=0):
     """All of its processes at once, as when the machine runs out of memory."""
     os.killpg(broker.pid, signal.SIGSTOP)
     pids = []
@@ -343,8 +355,9 @@ def kill_all_of(made, broker):
             pids.append(int(name))
             os.kill(pids[-1], signal.SIGSTOP)  # none sees another one's end
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    broker.wait(timeout=30)
+        os.kill(pid, signal.SIGCONT if pid == spared else signal.SIGKILL)
+    if not spared:
+        broker.wait(timeout=30)
 
 
 def test_while_the_broker_is_down_nobody_takes_a_gpu_without_it(brokered):

@@ -206,8 +206,7 @@ class Server:
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         for uuid in lease.left_behind(self._folder):
             if uuid in self._nodes:
-                restoring = partial(_restore_left, uuid, self._after, self._folder)
-                self._hold(uuid, "what an earlier broker left is being restored", restoring)
+                self._restore(uuid)
         may, why = may_set_clocks()
         if not may:
             _say(f"warning: {why}, so the driver will refuse")
@@ -335,7 +334,18 @@ class Server:
     def _hold(self, uuid: str, who: str, life: Callable[[], None], client: _Client | None = None) -> None:
         pid = self._forked(life, client)
         self._holders[uuid] = _Holder(who, pid, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        self._when_over(pid, lambda _: self._holders.pop(uuid))
+        self._when_over(pid, lambda _: self._over(uuid, client is not None))
+
+    def _restore(self, uuid: str) -> None:
+        life = partial(_restore_left, uuid, self._after, self._folder)
+        self._hold(uuid, "what a process that was killed has left is being restored", life)
+
+    def _over(self, uuid: str, had_client: bool) -> None:
+        """Nobody has a GPU any more. Its lease is left where who served the client was killed; his janitor, too, where
+        nobody restores it."""
+        del self._holders[uuid]
+        if had_client and os.path.lexists(lease.path_of(uuid, self._folder)):
+            self._restore(uuid)
 
     def _about(self, uuid: str) -> dict[str, str | None]:
         holder = self._holders.get(uuid)
