@@ -130,6 +130,18 @@ def test_a_record_that_cannot_be_relied_on_sets_nothing(limited, boot_id, mode):
     assert process.returncode == 0 and is_as_before(made)
 
 
+def test_a_record_of_what_no_board_can_be_set_to_is_refused_and_not_cut_to_what_it_can(limited):
+    """NVML would take 2^32 + 300,000 mW for 300 W."""
+    made = limited()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    content = {"schema": "kernel-dvfs/power-limit/1", "limit_mw": 2**32 + 300_000, "boot_id": boot_id}
+    record(made).write_text(json.dumps(content))
+    record(made).chmod(0o644)
+    done = made.command("reset", "--uuid", made.boards.uuid)
+    assert done.returncode == 2 and "limit_mw is 4295267296, expected a power limit in mW" in done.stderr, done.stderr
+    assert limit_mw(made) == ADMINS_MW
+
+
 def test_a_command_runs_under_a_limit_and_leaves_the_one_that_was_there(limited):
     made = limited()
     look = "from kernel_dvfs.gpu.nvml.library import Library\nfrom kernel_dvfs.gpu.nvml.board import Board\n"
