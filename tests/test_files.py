@@ -14,6 +14,7 @@ from kernel_dvfs.files import (
     inside,
     is_part,
     parse_json,
+    parse_yaml,
     read_json,
     usable_folder,
     whole,
@@ -76,10 +77,37 @@ def test_where_a_file_cannot_be_written_the_error_names_it_and_not_what_stands_f
     assert str(path) in str(no.value) and f".{os.getpid()}-" not in str(no.value)
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "[" * 100000])
+TOO_LARGE = ['{"a": 1e999}', f"[{10**308}]", f"[-{10**400}]", f"[{'1' * 5000}]"]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": -Infinity}', "[" * 100000, *TOO_LARGE])
 def test_json_that_readers_would_understand_differently_is_refused(text):
     with pytest.raises(ValueError):
         parse_json(text)
+
+
+def test_a_whole_number_that_is_a_float_too_is_read(text=f"[{10**308 - 1}, {1 - 10**307}]"):
+    assert parse_json(text) == [10**308 - 1, 1 - 10**307] and all(map(float, parse_json(text)))
+
+
+# what a few lines hold by aliases: ten times as much each, to 10^12
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    "text", [BOMB, "&a [*a]", "a: &b {c: *b}", "[" * 10000, "a: [", f"a: {10**308}", "2026-02-31", "- \x00"]
+)
+def test_yaml_that_nobody_could_go_through_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_yaml(text)
+
+
+def test_yaml_may_have_aliases_and_much_in_it():
+    text = "a: &a {b: [1, 2.5, yes, null]}\nc: [*a, *a]\nd: [" + ", ".join(map(str, range(90_000))) + "]"
+    own = {"b": [1, 2.5, True, None]}
+    assert parse_yaml(text) == {"a": own, "c": [own, own], "d": [*range(90_000)]}
 
 
 def test_json_is_read_as_the_standard_library_does():

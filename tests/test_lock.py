@@ -41,6 +41,17 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
         lock.hold(str(tmp_path / "folder/a.lock"))
 
 
+@pytest.mark.parametrize("what", ["a link to a file", "a link to nowhere", "a pipe"])
+def test_a_lock_empties_nothing_but_a_file_of_its_own(tmp_path, what):
+    path, precious = tmp_path / "a.lock", tmp_path / "precious"
+    if what == "a link to a file":
+        precious.write_text("kept")
+    os.mkfifo(path) if what == "a pipe" else path.symlink_to(precious)
+    with pytest.raises(InputError, match=r"a\.lock"):
+        lock.hold(str(path))
+    assert not precious.exists() if what != "a link to a file" else precious.read_text() == "kept"
+
+
 def test_a_passing_lock_keeps_others_out_and_leaves_no_file(tmp_path):
     path = tmp_path / "a.lock"
     code = f"from kernel_dvfs import lock\nwith lock.passing({str(path)!r}, ''): print('in', flush=True)"

@@ -124,10 +124,7 @@ def main() -> None:
                 file.write(text)
         steps.write(directory / "captured.json", step)
         (directory / "train.py").write_text("def make_step(): ...\n", encoding="utf-8")
-        record = fake.build_record(directory, directory / "simulated_load.py", source_sha256="planted")
-        content = json.loads(record.read_text())
-        content["library"]["file"] = "simulated_load.py"
-        record.write_text(json.dumps(content))
+        fake.build_record(directory, directory / "simulated_load.py", source_sha256="planted")
         (folder / "locks").mkdir()
         environment = boards.environment(
             KERNEL_DVFS_LOCK_DIR=str(folder / "locks"), KERNEL_DVFS_TEST_LOAD="simulated_load.json"

@@ -338,6 +338,7 @@ def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
         ([500, 510, 520], 20),  # a line each ten steps, from a checkpoint on
         ([7, 8, 7, 8, 9, 8, 9, 10], 3),  # ranks that print one after the other
         ([98, 99, 100, 1, 2, 3], 5),  # another epoch
+        ([1, 2, 10**15, int("9" * 4000), 3], 2),  # what no step has as its number is none
     ],
 )
 def test_numbers_that_are_printed_become_steps(told, counted):
@@ -347,6 +348,14 @@ def test_numbers_that_are_printed_become_steps(told, counted):
         counter.line(b"12:00 iter %d loss 2" % number)
         counter.line(b"something else 99")
     assert sum(steps) == counted and 0 not in steps
+
+
+def test_bytes_that_are_no_text_are_looked_for_as_they_are():
+    steps = []
+    counter = Counter(pattern_of(os.fsdecode(b"\xe9tape (\\d+)")), steps.append)
+    for line in (b"\xe9tape 1", b"tape 5", b"\xe9tape 3", b"\xe9tape " + b"7" * 5000):
+        counter.line(line)
+    assert steps == [2]
 
 
 @pytest.mark.parametrize("progress", ["iter (", r"iter \d+"])

@@ -28,7 +28,10 @@ def build(folder: Path) -> Path:
 
 def build_record(folder: Path, simulation: Path = SOURCES / "simulated_load.py", **made_of) -> Path:
     """A record of `simulation` as the library of kernels, as a build of the native layer leaves one; its path."""
-    library = {"file": str(simulation), "sha256": hashlib.sha256(simulation.read_bytes()).hexdigest()}
+    beside = folder / simulation.name
+    if not beside.exists():
+        beside.symlink_to(simulation)
+    library = {"file": simulation.name, "sha256": hashlib.sha256(simulation.read_bytes()).hexdigest()}
     path = folder / "simulated_load.json"
     path.write_text(
         json.dumps({"schema": "kernel-dvfs/build/1", "status": "built", "reason": None, **made_of, "library": library})

@@ -1,6 +1,7 @@
 """What a measuring process does with its GPU and its clients: a session and a server of made-up parts."""
 
 import json
+import os
 import socket
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -47,6 +48,32 @@ def session_of(**more):
     made._guard = SimpleNamespace(check_held=lambda: None)
     vars(made).update(more)
     return made
+
+
+@pytest.mark.parametrize(("job", "is_known"), [("4711", True), ("--me", False), ("4711 4712", False), ("", False)])
+def test_what_ends_a_job_is_its_number_and_no_option(tmp_path, monkeypatch, job, is_known):
+    """The file may have come with the folder, and scancel --me would end all of a user's jobs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".snakemake").mkdir()
+    (tmp_path / ".snakemake/kernel-dvfs-GPU-1.job.json").write_text(json.dumps({"job": job, "clocks": ""}))
+    asked = []
+    monkeypatch.setattr(allocation.slurm, "settled", lambda job, every_s: asked.append(job) or "COMPLETED")
+    assert allocation.ask(SETUP, "setup.json", {"do": "stop"}, PAIR) is None and asked == [job] * is_known
+
+
+def test_a_link_of_another_user_s_leads_no_request_to_another_program_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNEL_DVFS_LOCK_DIR", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        agent.listen()
+        link = client.socket_path("GPU-1")
+        os.symlink(tmp_path / "agent", link)
+        monkeypatch.setattr(os, "getuid", lambda: os.stat(tmp_path / "agent").st_uid)
+        if os.geteuid() != 0:
+            pytest.skip("a link of another user's needs root")
+        os.chown(link, 65534, -1, follow_symlinks=False)
+        with pytest.raises(InputError, match="is another user's"):
+            client.ask("GPU-1", {"do": "move"})
 
 
 @pytest.mark.parametrize(

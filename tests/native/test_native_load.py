@@ -62,6 +62,8 @@ def test_an_unknown_backend_is_refused(tmp_path):
         ),
         (BUILD | {"library": {"file": "_cpu.cpython-27-x.so", "sha256": ""}}, "built for another Python"),
         (BUILD | {"library": {"file": "_cpu@SUFFIX", "sha256": ""}}, "not whole"),
+        (BUILD | {"library": {"file": "/tmp/_cpu@SUFFIX", "sha256": ""}}, "expected the name of a file; run"),
+        (BUILD | {"library": {"file": "../_cpu@SUFFIX", "sha256": ""}}, "expected the name of a file; run"),
         (
             {"schema": SCHEMA, "status": "unavailable"},
             "unknown: build record @FOLDER/build.json: reason is missing; run `kernel-dvfs build`",

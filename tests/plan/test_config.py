@@ -170,3 +170,21 @@ def test_a_bare_on_or_off_is_what_it_says(config, root):
     values = config(native={"cpu": True, "cuda": False})
     configuration.check(values, root / "workflow/schemas/config.schema.yaml")
     assert values["native"] == {"cpu": "on", "cuda": "off"}
+
+
+def bomb(levels):
+    """Ten times as much a level, as aliases of YAML make it."""
+    made = ["x"] * 10
+    for _ in range(levels):
+        made = [made] * 10
+    return made
+
+
+@pytest.mark.parametrize("key", ["guided", "unknown"])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_what_nobody_could_go_through_is_refused_at_once(refused, key, as_text):
+    aliases = [f"&a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 12)]
+    text = f"[&a0 [{', '.join('x' * 10)}], {', '.join(aliases)}]"
+    said = refused(**{key: text if as_text else bomb(12)})
+    # what is no YAML that is taken stays a text
+    assert ("holds itself, or more than 100000 values" in said) != as_text and "\n" not in said

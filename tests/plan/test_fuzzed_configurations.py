@@ -13,6 +13,7 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import read
@@ -128,8 +129,6 @@ def carry_out(config, schema, folder):
 
 
 def test_many_configurations_are_refused_in_one_line_or_carried_out(config, root, tmp_path, fuzz, fuzz_seed):
-    from kernel_dvfs.gpu.spec import resolve
-
     schema, spec = root / "workflow/schemas/config.schema.yaml", resolve("rtx_3080_ti")
     # what is measured takes its time from these
     base = config(data_parallel_batches=[20], tensor_parallel_degrees=[2], windows=2)
@@ -190,3 +189,21 @@ def test_two_latencies_that_differ_in_the_seventh_digit_are_two_schedules(config
     study = planning.plan(config(clock_changes=changes), str(tmp_path))
     names = [path.rpartition("/")[2] for path in study.iteration_files()]
     assert names == ["iteration-1ms.json", "iteration-1.0000001ms.json", "iteration-10ms.json", "iteration-0.7ms.json"]
+
+
+SENSOR = {"counter_period_s": 0.1, "period_jitter": 0.01, "read_s": 0.0041}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"families": {"gemm": None}}, "families.gemm: None is not"),
+        ({"families": {"gemm": ["overlap"]}}, r"families.gemm: \['overlap'\] is not"),
+        ({"families": []}, r"families: \[\] is not"),
+        ({"sensor": SENSOR | {"read_s": 1e6}}, "sensor.read_s is 1000000.0, must be below counter_period_s"),
+        ({"sensor": SENSOR | {"period_jitter": 0.4}}, "sensor.period_jitter: 0.4 is greater than"),
+    ],
+)
+def test_figures_that_no_gpu_has_are_refused_in_one_line(overrides, said):
+    with pytest.raises(InputError, match=f"^GPU spec rtx_3080_ti: {said}"):
+        resolve("rtx_3080_ti", overrides)

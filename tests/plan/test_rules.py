@@ -67,8 +67,12 @@ def test_a_gpu_file_from_elsewhere_that_is_damaged_is_refused(tmp_path, wrong, m
             known_facts("", str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"node": 5}', "null"])
-def test_a_damaged_note_of_a_gpu_s_node_names_none(tmp_path, text):
+OPTIONS = ['{"node": "n7 --export=ALL,LD_PRELOAD=/tmp/x.so"}', '{"node": "--wrap=true"}', '{"node": "n7\\t-D/"}']
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"node": 5}', "null", *OPTIONS])
+def test_a_note_of_a_gpu_s_node_that_is_damaged_or_more_than_a_name_names_none(tmp_path, text):
+    """Its name becomes an option of sbatch, which knows options that run code."""
     (tmp_path / "nvidia-h200-1").mkdir()
     (tmp_path / "nvidia-h200-1/node.json").write_text(text)
     assert node_of("nvidia-h200-1", str(tmp_path)) == ""

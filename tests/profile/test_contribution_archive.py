@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 
+from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile import contribution
 from kernel_dvfs.profile.contribution import import_contribution, is_contribution, read
@@ -177,3 +178,17 @@ def test_an_archive_is_read_as_its_folder_is_and_holds_nothing_else(folder, tmp_
     monkeypatch.setattr(contribution, "_LARGEST_BYTE", plain - 1)
     with pytest.raises(InputError, match=f"holds more than {plain - 1} bytes"):
         read(path)
+
+
+def test_no_name_in_it_is_obeyed_by_a_terminal(folder, tmp_path, capsys):
+    """Of a board, a workload, a kernel, whom to credit."""
+    evil = "\x1b[2J\u202eok"
+    rows = [line.replace("gelu", evil) for line in ROWS]
+    path = folder(rows, board={"name": evil, "driver": evil}, workload={"name": evil}, credit=evil)
+    profile = str(tmp_path / "p.parquet")
+    commands = [["import", str(path), "-o", profile], ["choose", profile], ["choose", profile, "--json"]]
+    commands += [["choose", profile, "-o", str(tmp_path / "s.json")], ["report", profile, str(tmp_path / "s.json")]]
+    for words in commands:
+        assert main(words) == 0, words
+        said = "".join(capsys.readouterr())
+        assert said.replace("\n", "").isprintable() and said, (words, said)

@@ -8,10 +8,12 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 
 import fake
 import pytest
@@ -186,6 +188,59 @@ def test_a_client_that_does_not_get_a_gpu_is_let_go(brokered, says):
     assert made.boards.get("sets") == "0"
 
 
+@contextmanager
+def lingering(count):
+    """Network connections that take an hour to close: what they have sent is never read."""
+    made, others = [], []
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as server:
+        for _ in range(count):
+            made.append(socket.create_connection(server.getsockname()))
+            others.append(server.accept()[0])
+            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+            made[-1].setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    made[-1].send(bytes(1 << 16))
+    try:
+        yield made
+    finally:
+        for each in others:
+            each.close()
+
+
+def handed_over(client, data, connections):
+    """Sent along; whoever closes them there has the last hold on them."""
+    socket.send_fds(client, [data], [each.fileno() for each in connections])
+    for each in connections:
+        each.close()
+
+
+@pytest.mark.parametrize("dropped", ["as it reads", "as it closes"])
+def test_what_takes_long_to_close_keeps_the_broker_from_nobody(brokered, dropped):
+    """A user whom nobody let in can hand it over, too: to be closed is enough."""
+    made = brokered()
+    with lingering(20) as connections:
+        client = connected(made)
+        os.kill(made.daemons[0].pid, signal.SIGSTOP)  # it finds all of this at once
+        client.sendall(b'{"do": "hello"}\n' if dropped == "as it reads" else b"[]\n")
+        handed_over(client, b'{"do": "hello"}\n', connections)
+        os.kill(made.daemons[0].pid, signal.SIGCONT)
+        assert client.recv(1 << 16) if dropped == "as it reads" else not client.recv(1 << 16)
+        client.close()
+        assert asked(made) == [{}]
+
+
+def test_what_takes_long_to_close_keeps_no_clocks_locked(brokered):
+    """As a client might do it that wants them for longer than it lives, or than it may."""
+    made = brokered()
+    with lingering(20) as connections:
+        with connected(made) as client:
+            assert taking(client, made) == {}
+            assert said(client, {"do": "lock", "domain": "core", "mhz": [345, 900]}) == {}
+            handed_over(client, b" ", connections)
+        assert freed(made)
+
+
 def test_a_client_that_has_its_gpu_may_be_silent_for_as_long_as_it_likes(brokered):
     made = brokered()
     first = script(made, "sys.stdin.readline()", through="broker")
@@ -272,7 +327,19 @@ def test_clocks_come_back_when_the_broker_ends(brokered, end):
     assert made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
 
 
-def kill_all_of(made, broker):
+def test_clocks_come_back_when_who_serves_a_client_is_killed_with_its_janitor(brokered):
+    """As by the kernel, for memory: the broker itself goes on."""
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    kill_all_of(made, made.daemons[0], spared=made.daemons[0].pid)
+    assert freed(made) and made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
+    client.kill()
+    client.communicate(timeout=30)
+    assert made.comes_to(lambda: asked(made) == [{}], 20)
+
+
+def kill_all_of(made, broker, spared=0):
     """All of its processes at once, as when the machine runs out of memory."""
     os.killpg(broker.pid, signal.SIGSTOP)
     pids = []
@@ -288,8 +355,9 @@ def kill_all_of(made, broker):
             pids.append(int(name))
             os.kill(pids[-1], signal.SIGSTOP)  # none sees another one's end
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    broker.wait(timeout=30)
+        os.kill(pid, signal.SIGCONT if pid == spared else signal.SIGKILL)
+    if not spared:
+        broker.wait(timeout=30)
 
 
 def test_while_the_broker_is_down_nobody_takes_a_gpu_without_it(brokered):
@@ -369,6 +437,7 @@ def test_a_unit_for_systemd_names_its_options(lab):
     assert done.returncode == 0, done.stderr
     (start,) = [line for line in done.stdout.splitlines() if line.startswith("ExecStart=")]
     assert start.endswith("-m kernel_dvfs broker --allow 0,root --hours 168 --after core=345-1700")
+    assert "\nLogRateLimitIntervalSec=0\n" in done.stdout, "no line of its log is dropped"
     assert "CapabilityBoundingSet=CAP_SYS_ADMIN" in done.stdout and 'Environment="PYTHONPATH=/' in done.stdout
     if shutil.which("systemd-analyze"):
         unit = made.folder / "kernel-dvfs-broker.service"
@@ -587,6 +656,17 @@ def test_each_clock_that_it_sets_has_its_line_in_the_log(brokered):
     text = log(made)
     for line in (f"core locked to 345-1200 MHz {who}", f"core freed {who}", f"mem locked to 2201-3201 MHz {who}"):
         assert f"GPU {made.boards.uuid}: {line}" in text
+
+
+def test_what_it_refuses_again_and_again_does_not_drown_what_it_did(brokered):
+    """A log of systemd's that is written to too fast drops lines, and a full one drops its oldest."""
+    made = brokered()
+    lock = {"do": "lock", "domain": "core", "mhz": [345, 900]}
+    answers = asked(made, *20 * [{"do": "limit", "domain": "power", "mw": 1}], lock)
+    assert [each["code"] for each in answers[1:-1]] == 20 * [2] and answers[-1] == {}
+    assert freed(made)
+    text = log(made)
+    assert text.count("limit power for process") == 1 and text.count("core locked to 345-900 MHz") == 1
 
 
 @pytest.mark.parametrize("shown", ["a file", "another board's", "only found", "for reading", "nothing"])

@@ -7,10 +7,16 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 from test_guard import kill_owner_and_janitor, script
+
+from kernel_dvfs.cli import hardware
+from kernel_dvfs.gpu.nvml import board, library
+from kernel_dvfs.gpu.setters import broker
 
 
 def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, root):
@@ -281,21 +287,37 @@ def test_reset_refuses_what_it_could_never_do_although_nothing_is_left_behind_ye
 
 
 def test_a_watch_tells_each_lease_that_it_cannot_use_once(lab):
-    made = lab(time="real")
-    for name in "ab":
-        (made.locks / f"kernel-dvfs-GPU-{name}.json").write_text("junk")
+    made = lab("h200,h200", time="real")
+    uuids = [made.boards.get("uuid", board) for board in (0, 1)]
+    for uuid in uuids:
+        (made.locks / f"kernel-dvfs-{uuid}.json").mkdir()
     words = [sys.executable, "-m", "kernel_dvfs", "reset", "--all", "--stale", "--watch"]
     log = made.folder / "watch.log"
     with log.open("w") as file:
         watch = subprocess.Popen(words, env=made.environment(), cwd=made.folder, stdout=file, stderr=file)
     try:
-        assert made.comes_to(lambda: "GPU-b" in log.read_text())
+        assert made.comes_to(lambda: all(uuid in log.read_text() for uuid in uuids))
         time.sleep(2.5)  # it looks every second
     finally:
         watch.kill()
         watch.wait()
     said = log.read_text().splitlines()
-    assert len(said) == 2 and "GPU-a" in said[0] and "GPU-b" in said[1]
+    assert len(said) == 2 and all(any(uuid in line for line in said) for uuid in uuids)
+
+
+def test_a_watch_is_not_kept_by_leases_of_gpus_that_there_are_not(monkeypatch):
+    """Which any user can leave: NVML is not opened for each of them, again and again."""
+    opened, reset, looks = [], [], iter([None, None])
+    monkeypatch.setattr(library, "Library", lambda: opened.append(1) or nullcontext())
+    monkeypatch.setattr(board, "uuids", lambda nvml: ["GPU-1"])
+    left = [*map(str, range(300)), "GPU-1", "GPU-2"]
+    monkeypatch.setattr(broker, "left_behind", lambda: left)
+    monkeypatch.setattr(broker, "left_at", lambda uuid: uuid)
+    monkeypatch.setattr(hardware, "_reset", lambda nvml, uuid, options: reset.append(uuid))
+    monkeypatch.setattr(time, "sleep", lambda _: next(looks))
+    with pytest.raises(StopIteration):
+        hardware._watch(SimpleNamespace(uuid=None))
+    assert reset == 3 * ["GPU-1"] and len(opened) == 4
 
 
 def test_counter_tells_in_one_line_whether_it_and_the_power_reading_agree_and_sets_nothing(lab):

@@ -130,6 +130,18 @@ def test_a_record_that_cannot_be_relied_on_sets_nothing(limited, boot_id, mode):
     assert process.returncode == 0 and is_as_before(made)
 
 
+def test_a_record_of_what_no_board_can_be_set_to_is_refused_and_not_cut_to_what_it_can(limited):
+    """NVML would take 2^32 + 300,000 mW for 300 W."""
+    made = limited()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    content = {"schema": "kernel-dvfs/power-limit/1", "limit_mw": 2**32 + 300_000, "boot_id": boot_id}
+    record(made).write_text(json.dumps(content))
+    record(made).chmod(0o644)
+    done = made.command("reset", "--uuid", made.boards.uuid)
+    assert done.returncode == 2 and "limit_mw is 4295267296, expected a power limit in mW" in done.stderr, done.stderr
+    assert limit_mw(made) == ADMINS_MW
+
+
 def test_a_command_runs_under_a_limit_and_leaves_the_one_that_was_there(limited):
     made = limited()
     look = "from kernel_dvfs.gpu.nvml.library import Library\nfrom kernel_dvfs.gpu.nvml.board import Board\n"
@@ -171,15 +183,15 @@ def test_without_the_right_nothing_is_left_behind(limited):
 def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_within_the_boards_limits():
     told, asked = [], []
     client = SimpleNamespace(uid=1234, who="process 7 of alice", tell=lambda **answer: told.append(answer))
-    client.refuse = lambda why, code=4: told.append((why, code))
+    client.refuse = lambda why, code=4, log="": told.append((why, code))
     guard = SimpleNamespace(limit_power=asked.append)
     broker._do(client, guard, {"do": "limit", "domain": "power", "mw": 400_000}, "GPU-1", False)
     broker._do(client, guard, {"do": "reset", "domain": "power"}, "GPU-1", False)
     assert not asked and all(code == 4 and "--allow-power" in why for why, code in told) and len(told) == 2
     told.clear()
-    for mw in (400_000, True, "400000", None):
+    for mw in (400_000, True, "400000", None, 0, 10**400):
         broker._do(client, guard, {"do": "limit", "domain": "power", "mw": mw}, "GPU-1", True)
-    assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == [2, 2, 2]
+    assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == 5 * [2]
 
 
 def test_a_broker_killed_with_its_children_brings_it_back_when_it_starts_again(limited):

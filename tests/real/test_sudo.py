@@ -155,6 +155,12 @@ def test_sudo_lets_the_user_do_four_things_to_one_gpu_and_nothing_wider(by_sudo)
         *([uuid, ""], [uuid]),
     ):
         assert code(*tool, *words) == 1, words
+    # sudo compares the words as one text, so these match; nvidia-smi knows no such option, and no such GPU
+    for words in ([uuid, "-lgc 345,1500"], [f"{uuid} -rgc"], [uuid, "-lmc 1,2"]):
+        done = subprocess.run(
+            [*by_sudo.under, "sudo", "-k", "-n", *tool, *words], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2 and "Invalid combination of input arguments" in done.stdout, done
     for words in (["/bin/sh"], ["nvidia-smi"], ["-u", "#1", *tool, uuid, "-rgc"], ["-s"], ["-e", "/etc/passwd"]):
         assert code(*words) == 1, words
     assert by_sudo.boards.get("sets") == "4"

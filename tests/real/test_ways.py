@@ -12,6 +12,8 @@ import time
 import pytest
 from test_guard import script
 
+from kernel_dvfs.gpu.setters.choice import obstacle
+
 WAYS = ("nvml", "broker", "zeusd", "sudo", "dcgm", "slurm")
 THROUGH = tuple(way for way in WAYS if way not in ("nvml", "slurm"))
 
@@ -486,3 +488,11 @@ def test_half_a_pair_that_dcgm_leaves_locked_is_freed(lab):
     made = lab(fail="nvmlDeviceSetGpuLockedClocks:3")
     assert "core clocks cannot be locked here" in made.refused(**made.offer("dcgm"))
     assert made.restored()
+
+
+@pytest.mark.parametrize("token", ["secret\n", "secr\u00e9t", "sec\tret"])
+def test_a_token_that_is_none_is_refused_without_being_shown(tmp_path, monkeypatch, token):
+    (tmp_path / "zeusd.sock").touch()
+    monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "zeusd.sock"))
+    monkeypatch.setenv("ZEUSD_TOKEN", token)
+    assert obstacle("zeusd") == "zeusd on this machine: ZEUSD_TOKEN is more than a line of ASCII; set ZEUSD_TOKEN anew"

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+import plotnine as p9
 import pytest
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.text import Text
@@ -17,6 +18,7 @@ from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import carried, clock_plane, figures, labels
 from kernel_dvfs.report.clock_plane import View
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.write import write_figure
 
 SUBJECT = "simulated Toy 1"
 # that of a captured step shares its drawing with figures 3 and 4, and is drawn in tests/workflow/test_step_study.py
@@ -513,3 +515,10 @@ def test_pairs_that_are_all_alike_have_a_panel_to_be_drawn_in():
     alike = pd.DataFrame({clock_plane.X: [0.0, 1e-13, -1e-13], clock_plane.Y: [0.0, 1e-12, 0.0]})
     view = clock_plane._around("all pairs", alike)
     assert view.right - view.left > 1e-5 and view.top - view.bottom > 0.01
+
+
+def test_a_name_is_drawn_as_it_stands_and_never_read_as_a_formula(tmp_path):
+    frame = pd.DataFrame({"kernel": ["$b_{^$", "\\frac$x", "a"], "energy": [1.0, 2.0, 3.0]})
+    plot = p9.ggplot(frame, p9.aes("kernel", "energy", fill="kernel")) + p9.geom_col() + p9.labs(title="$of_{^$")
+    write_figure(plot, tmp_path, "names", "caption", SUBJECT)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["names.pdf", "names.png"]

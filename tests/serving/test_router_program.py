@@ -141,11 +141,30 @@ def test_what_is_no_request_is_answered():
     async def scenario(proxy, port, servers):
         for text, said in (
             (b"POST /v1/completions HTTP/1.1\r\ncontent-length: 3\r\n\r\n{a}", "400"),
+            (b"POST /v1/completions HTTP/1.1\r\ncontent-length: 50000\r\n\r\n" + b"[" * 50000, "400"),
             (b"POST /v1/completions HTTP/1.1\r\ncontent-length: many\r\n\r\n", "411"),
+            (b"POST /v1/completions HTTP/1.1\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n", "411"),
+            (b"POST /v1/models HTTP/1.1\r\na: b\ntransfer-encoding: chunked\r\ncontent-length: 0\r\n\r\n", "400"),
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(text)
             assert said in (await reader.read()).decode()
             writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("most", [-1, -(10**4000), True, 0, "7", None])
+def test_no_request_makes_a_replica_look_emptier_than_it_is(most):
+    """By an answer of fewer tokens than none, or of a number that no other can be added to."""
+
+    async def scenario(proxy, port, servers):
+        asked = asyncio.create_task(ask(port, 60, max_tokens=most))
+        await until(lambda: any(each.seen for each in servers))
+        held = [own for each in proxy.replicas for own in each.held.values()]
+        assert held == [60 + 120.0] and proxy.pick(60, 120, 1.0)
+        for each in servers:
+            each.gate.set()
+        assert "200 OK" in await asked
 
     run(scenario)

@@ -17,7 +17,17 @@ from kernel_dvfs_serving.packing import PARTS, Mix, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
 from kernel_dvfs_serving.trace import make_trace
-from kernel_dvfs_serving.tuned import STATIC_PLAN, Second, Tuner, lines, lone_ttft_s, read_static, replayed, written
+from kernel_dvfs_serving.tuned import (
+    STATIC_PLAN,
+    Second,
+    Tuner,
+    lines,
+    lone_ttft_s,
+    read_static,
+    replayed,
+    started,
+    written,
+)
 
 OWN = Settings(servers=3)
 ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
@@ -182,3 +192,11 @@ def test_recording_rules_are_of_prometheus_form(tuner):
     assert said["kernel_dvfs:planned_servers"] == "vector(6)"
     assert said["kernel_dvfs:tbt_p99_seconds"].split(" or ")[1].count("vllm:time_per_output_token_seconds") == 1
     assert "sglang:inter_token_latency_seconds" in said["kernel_dvfs:tbt_p99_seconds"]
+
+
+@pytest.mark.parametrize(("model", "pasted"), [("org/model-7b", "org/model-7b"), ("m; touch x", "'m; touch x'")])
+def test_what_starts_a_replica_is_one_command_whatever_the_model_is_called(model, pasted):
+    """A table of others names it, and whoever reads the plan pastes it."""
+    told = started(model, 4, packs=False)
+    assert told["vllm"] == f"vllm serve {pasted} --tensor-parallel-size 4"
+    assert told["sglang"] == f"python -m sglang.launch_server --model-path {pasted} --tp 4"

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _INFINITY = float("inf")
+_DIGITS = 308  # of a whole number: any of so many can be a float, too
+_LARGEST = 10**_DIGITS
+_MOST_VALUES = 100_000  # of YAML: its aliases make any number of a few lines
 CHECKSUM = "sha256"  # where content carries its own
 # The one rule for names that become parts of paths, wherever they come from: a file name everywhere, no option of a
 # command, nothing that a shell or a terminal acts on.
@@ -152,6 +155,35 @@ def parse_shipped_yaml(text: str) -> Any:
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
+def parse_yaml(text: str) -> Any:
+    """What a YAML text of a user's holds. Raises ValueError: not YAML, nested too deeply, or more than `check_size`."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    check_size(content)
+    return content
+
+
+def check_size(content: Any) -> None:
+    """Raise ValueError for what holds itself, or so much by aliases that nobody could go through it."""
+    ahead, seen = [content], 0
+    while ahead:
+        value, seen = ahead.pop(), seen + 1
+        if seen > _MOST_VALUES:
+            raise ValueError(f"holds itself, or more than {_MOST_VALUES} values; write each out")
+        if isinstance(value, dict):
+            ahead += value.values()
+        elif isinstance(value, list):
+            ahead += value
+        elif isinstance(value, int) and abs(value) >= _LARGEST:
+            raise ValueError("holds a number that is too large")
+
+
 def read_json(path: str | os.PathLike[str]) -> Any:
     """The JSON in a file. Raises OSError, or ValueError where it is not one whole JSON value."""
     with open(path, encoding="utf-8") as file:
@@ -161,7 +193,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str) -> Any:
     """The one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that appears twice."""
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_refuse_constant)
+        return json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_float=_finite,
+            parse_int=_whole,
+            parse_constant=_refuse_constant,
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -179,6 +217,12 @@ def _finite(text: str) -> float:
     if value in (_INFINITY, -_INFINITY):
         raise ValueError(f"{text} is too large a number")
     return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"{text[:20]}... is too large a number")
+    return int(text)
 
 
 def _refuse_constant(text: str) -> float:

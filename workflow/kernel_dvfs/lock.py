@@ -5,6 +5,7 @@ Snakemake's own lock outlives a killed run and has to be removed by hand, so the
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
@@ -22,9 +23,14 @@ def hold(path: str) -> None:
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open in _held
+        # it is emptied: in a folder from others a link could lead to any file
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise InputError(f"{path}: is no file; delete it, or work in another folder")
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; make it writable, or work in another folder") from None
+    file = os.fdopen(opened, "r+", encoding="utf-8", errors="replace")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.truncate(0)

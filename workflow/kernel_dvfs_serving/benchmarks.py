@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_yaml
 from kernel_dvfs_serving.profile import LATENCIES
 from kernel_dvfs_serving.requests import CLASSES, classify
 
@@ -140,11 +140,11 @@ def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _read_list(path: str | Path) -> dict[str, Any]:
     try:
-        listed = yaml.safe_load(Path(path).read_text("utf-8"))
+        listed = parse_yaml(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such list of runs") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not YAML ({error})") from None
     if not isinstance(listed, dict) or not isinstance(listed.get("runs"), list) or not listed["runs"]:
         raise InputError(f"{path}: expected model, gpu and runs, a list of {{result: ..., power: ...}}")
     _require_keys(str(path), listed, _LIST_KEYS, ("model", "gpu"))

@@ -6,12 +6,11 @@ Each command imports what it needs when it runs.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.cli import Command, json_object
+from kernel_dvfs.cli import Command, json_object, tell
 from kernel_dvfs.cli.arguments import SEED, SIZE, number, one_of, whole
 from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs_serving.system import DEFAULTS
@@ -253,22 +252,20 @@ def _replay(options: argparse.Namespace) -> None:
         found = outcome(_replayer(options, profile, own).run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     print(answer(found, "simulated" if profile.simulated else f"simulated from {options.profile}"))
-    for line in lines(found):
-        print(f"note: {line}", file=sys.stderr)
+    tell(*(f"note: {line}" for line in lines(found)))
 
 
 def _settings(options: argparse.Namespace) -> Settings:
     """The settings that are given. Raises InputError."""
-    import yaml
-
+    from kernel_dvfs.files import parse_yaml
     from kernel_dvfs_serving.system import settings
 
     changed = {"servers": options.servers, "pools": options.pools}
     for each in options.set:
         key, _, text = each.partition("=")
         try:
-            changed[key] = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):
+            changed[key] = parse_yaml(text)
+        except ValueError:
             raise InputError(f"--set {each}: expected KEY=VALUE, the value as in config.yaml") from None
     return settings("--set", changed)
 
@@ -288,8 +285,7 @@ def _import(options: argparse.Namespace) -> None:
 
     rows, notes = import_runs(options.runs)
     write_profile(options.output, rows)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    tell(*(f"note: {note}" for note in notes))
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -435,7 +431,7 @@ def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **co
     limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
     runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)
     if isinstance(runs_on, MeasuredMachine):
-        print(f"note: {runs_on.note()}", file=sys.stderr)
+        tell(f"note: {runs_on.note()}")
     return Replayer(runs_on, profile, **columns)
 
 
@@ -495,8 +491,7 @@ def _experiment(options: argparse.Namespace) -> None:
     found = EXPERIMENTS[options.name](ServingStudy(options.folder, options.cores))
     write_json(Path(options.folder) / "experiments" / f"{options.name}.json", found)
     for each in found:
-        for line in lines(each) if "system" in each else []:
-            print(f"note: {line}", file=sys.stderr)
+        tell(*(f"note: {line}" for line in (lines(each) if "system" in each else [])))
 
 
 COMMANDS = {

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
@@ -28,6 +30,7 @@ from kernel_dvfs_serving.requests import INPUT_BOUNDS, LETTERS, TTFT_SLO_S
 CHARACTERS = 4.0  # of a token, in the mean
 _AWAY_S = 10.0  # that a replica which cannot be reached gets no requests
 _LONGEST_HEAD, _LONGEST_BODY = 65_536, 64 * 2**20
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PATHS = ("/v1/completions", "/v1/chat/completions")
 
 
@@ -139,22 +142,24 @@ class Proxy:
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         method, path, *_ = [*first.split(" "), "", ""]
         length = fields.get("content-length", "0")
-        if not length.isdecimal() or int(length) > _LONGEST_BODY or "transfer-encoding" in fields:
+        if _CONTROL.search(head.replace("\r\n", "")):  # a server might take it for the end of a line
+            await _refuse(writer, 400, "a control character in the head")
+            return
+        if not length.isdecimal() or len(length) > 9 or int(length) > _LONGEST_BODY or "transfer-encoding" in fields:
             await _refuse(writer, 411, "give the body's length, of at most 64 MiB")
             return
         body = await reader.readexactly(int(length))
         said: Any = None
         if path in _PATHS and method == "POST":
-            try:
+            with suppress(ValueError, RecursionError):
                 said = json.loads(body)
-            except ValueError:
-                said = None
             if not isinstance(said, dict):
                 await _refuse(writer, 400, "the body is no JSON object")
                 return
         prompt = ceil(_characters(said) / CHARACTERS) if said else 1
         answer = self._answer
-        if said and isinstance(most := said.get("max_tokens", said.get("max_completion_tokens")), int):
+        most = said.get("max_tokens", said.get("max_completion_tokens")) if said else None
+        if type(most) is int and most > 0:  # else it is for the server to refuse
             answer = min(answer, most)
         deadline_s = arrival_s + self.promised_s(prompt)
         if said is not None:

@@ -10,6 +10,7 @@ is changed while it runs.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,9 +20,9 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
-import yaml
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_yaml
 from kernel_dvfs.shape import FILLED, Is, checked
 from kernel_dvfs_serving.cluster import Hopeless
 from kernel_dvfs_serving.columns import mhz
@@ -450,7 +451,9 @@ def _plain(found: dict, model: str) -> dict[str, Any]:
 
 
 def started(model: str, tp: int, packs: bool) -> dict[str, str]:
-    """What starts a replica. The router's deadlines are priorities of which the lower goes first."""
+    """What starts a replica, to be pasted into a shell. The router's deadlines are priorities of which the lower goes
+    first."""
+    model = shlex.quote(model)  # a table of others names it
     return {
         "vllm": f"vllm serve {model} --tensor-parallel-size {tp}" + (" --scheduling-policy priority" if packs else ""),
         "sglang": f"python -m sglang.launch_server --model-path {model} --tp {tp}"
@@ -462,11 +465,11 @@ def read_static(path: str, keep_percent: float | None = None, packing: bool = Fa
     """The plan in a file that keeps the promises of so many percent; None: the first. Raises InputError."""
     try:
         with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
+            content = parse_yaml(file.read())
     except FileNotFoundError:
         raise InputError(f"{path}: no such plan; {_REMEDY}") from None
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())}); {_REMEDY}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not YAML ({error}); {_REMEDY}") from None
     file_ = checked(content, StaticFile, path, _REMEDY, SCHEMA)
     plans = {each["keep_percent"]: each for each in file_["plans"]}
     level = next(iter(plans)) if keep_percent is None else keep_percent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import answer, json_object, tell
 from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, WATTS, one_of, whole
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.clocks import parse
 
@@ -300,7 +300,7 @@ def _run_schedule(options: Namespace, slack: float) -> None:
         )
     if options.output is not None:
         write_json(options.output, schedule)
-    answer(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
+    answer(json.dumps(answer_of(schedule)) if options.json else one_line(answer_line(schedule)))
     if options.output is None:
         tell("note: nothing is written; add -o schedule.json for the clocks of each kernel")
 

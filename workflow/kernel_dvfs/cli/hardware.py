@@ -259,6 +259,7 @@ def run_calibrate(options: Namespace) -> None:
 # --- reset ----------------------------------------------------------------------------------------------------------
 
 _LOOK_EVERY_S = 1.0
+_LOOK_FOR_GPUS_S = 30.0
 
 
 def add_reset(parser: ArgumentParser) -> None:
@@ -364,9 +365,12 @@ def _watch(options: Namespace) -> None:
 
     A job that is killed with all its processes takes its janitor along. Whoever runs this lives elsewhere.
     """
+    from kernel_dvfs.gpu.nvml.board import uuids
     from kernel_dvfs.gpu.nvml.library import Library
     from kernel_dvfs.gpu.setters.broker import left_at, left_behind
 
+    here: list[str] = []
+    here_until_s = 0.0
     told: dict[str, str] = {}  # by UUID, so that two that fail in turn are told once each
     while True:
         try:
@@ -375,7 +379,12 @@ def _watch(options: Namespace) -> None:
             found = []
         for uuid in found:
             try:
-                if options.uuid in (None, uuid) and left_at(uuid):
+                # any user can leave leases of GPUs that there are not: thousands of them must cost next to nothing
+                if uuid not in here and time.monotonic() > here_until_s:
+                    here_until_s = time.monotonic() + _LOOK_FOR_GPUS_S
+                    with Library() as nvml:
+                        here = uuids(nvml)
+                if uuid in here and options.uuid in (None, uuid) and left_at(uuid):
                     with Library() as nvml:
                         print(_reset(nvml, uuid, options), flush=True)
                     told.pop(uuid, None)
@@ -506,7 +515,7 @@ def run_broker(options: Namespace) -> None:
     if options.unit:
         print(broker.unit(options.allow, options.after, options.hours, options.allow_power))
         return
-    broker.serve(allow, after, 3600 * options.hours, power)
+    broker.Server(allow, after, 3600 * options.hours, power).serve()
 
 
 # --- build ----------------------------------------------------------------------------------------------------------

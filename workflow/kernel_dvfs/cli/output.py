@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.cli import json_object
+from kernel_dvfs.cli import json_object, tell
 from kernel_dvfs.cli.arguments import number
-from kernel_dvfs.errors import InputError, meant, one_line
+from kernel_dvfs.errors import InputError, meant
 from kernel_dvfs.layout import PAGE
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def run_output(options: Namespace) -> None:
         except InputError as error:
             if named:
                 raise
-            print(one_line(f"note: left out: {error}"), file=sys.stderr)
+            tell(f"note: left out: {error}")
 
 
 def _of_such(study: Any, kind: str, known: Outputs) -> list[Output]:
@@ -205,7 +204,7 @@ def run_report(options: Namespace) -> None:
     if options.json:
         print(_as_json(page, missing, options.prometheus))
     elif missing:
-        print(f"note: {folder}: the page says what is missing: {'; '.join(missing)}", file=sys.stderr)
+        tell(f"note: {folder}: the page says what is missing: {'; '.join(missing)}")
 
 
 def _check_metrics(folder: Path, path: str, is_comparison: bool) -> None:

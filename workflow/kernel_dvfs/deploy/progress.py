@@ -25,6 +25,7 @@ from kernel_dvfs import package
 from kernel_dvfs.errors import InputError
 
 _LONGEST_LINE = 1 << 16  # bytes that are looked at where no line ends
+_MOST_DIGITS = 15  # of a step's number
 _LEFT_OPEN_S = 10.0  # a process that the command leaves behind may hold its output open
 _RESIZE_EVERY_S = 0.5
 # a program that prints to a pipe writes late, and would tell many steps at once
@@ -34,7 +35,7 @@ _AT_ONCE = {} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1"}
 def pattern_of(progress: str) -> re.Pattern[bytes]:
     """A regular expression whose first group is the number of a step. Raises InputError."""
     try:
-        pattern = re.compile(progress.encode())
+        pattern = re.compile(os.fsencode(progress))
     except re.error as error:
         raise InputError(f"--progress '{progress}': {error}; it is a regular expression, as in 'iter (\\d+)'") from None
     if not pattern.groups:
@@ -56,7 +57,7 @@ class Counter:
     def line(self, line: bytes) -> None:
         """A line has been printed."""
         found = self._pattern.search(line)
-        if not found or not (found[1] or b"").isdigit():
+        if not found or not (found[1] or b"").isdigit() or len(found[1]) > _MOST_DIGITS:
             return
         number = int(found[1])
         last = number if self._last is None else self._last

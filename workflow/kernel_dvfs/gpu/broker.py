@@ -33,9 +33,8 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from kernel_dvfs import package
 from kernel_dvfs.errors import InputError, lines
@@ -54,6 +53,7 @@ _LOOK_EVERY_S = 1.0
 _LONGEST = 1 << 12  # bytes of a request
 _FIRST_S = 10.0  # for a client to get a GPU, or to go again
 _MORE = 4  # connections without a GPU that a user may have, beside one for each board
+_CLOSING_S = 0.01  # for which closing what a client hands over may keep a process of ours
 _INVALID = 2  # NVML's code for an argument that is not possible
 _MODES = ("lock", "auto-only", "external", "dry-run")  # of gpu.guard.Guard
 # of systemd.exec(5): what a broker has no use for
@@ -107,6 +107,8 @@ def unit(allow: str, after: str, hours: float, power: str = "") -> str:
             "RuntimeDirectory=kernel-dvfs",
             "RuntimeDirectoryPreserve=yes",
             "Restart=on-failure",
+            # a line for each clock: none of them is dropped because a client has many set
+            "LogRateLimitIntervalSec=0",
             "CapabilityBoundingSet=CAP_SYS_ADMIN",
             "DevicePolicy=closed",
             "DeviceAllow=char-nvidia* rw",
@@ -159,7 +161,9 @@ def _check_roots_own(path: str) -> None:
 def _run_by_root() -> Iterator[str]:
     """Paths that decide what code this Python runs: its own, where it looks for modules, what it has imported, from
     where and from which compiled file, and each file of ours."""
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *_imported()):
+    modules = list(sys.modules.values())
+    imported = [getattr(module, name, None) for module in modules for name in ("__file__", "__cached__")]
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *(each for each in imported if each)):
         path = os.path.abspath(path)
         while not os.path.lexists(path):  # what is not there, who may make it?
             path = os.path.dirname(path)
@@ -169,12 +173,6 @@ def _run_by_root() -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in names)
 
 
-def _imported() -> Iterator[str]:
-    for module in list(sys.modules.values()):
-        found = getattr(module, "__file__", None), getattr(module, "__cached__", None)
-        yield from (path for path in found if isinstance(path, str))
-
-
 class Server:
     """The process that waits. allow: user ids. after: clocks to leave behind instead of none, see
     setter.leave_as_configured. longest_s: for which a client may have a GPU. power: ids of those among the users who
@@ -182,8 +180,7 @@ class Server:
 
     def __init__(self, allow: frozenset[int], after: After, longest_s: float, power: frozenset[int]) -> None:
         self._allow, self._after, self._longest_s, self._power = allow, after, longest_s, power
-        self._devices: dict[str, int] = {}  # by UUID, the number of the device
-        self._nodes: dict[str, str] = {}  # by UUID, the name of its node
+        self._nodes: dict[str, tuple[str, int]] = {}  # by UUID, the name of its device node and the device's number
         self._waiting: set[_Client] = set()  # clients that have no GPU
         self._holders: dict[str, _Holder] = {}  # by UUID, who has one
         self._selector = selectors.DefaultSelector()
@@ -199,18 +196,17 @@ class Server:
         listener = _listening(at)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_number, _leave)
+        signal.signal(signal.SIGALRM, lambda *_: None)  # of _not_for_long
         try:
-            for uuid, node, device in _boards(self._after, listener):
-                self._nodes[uuid], self._devices[uuid] = node, device
+            self._nodes = _boards(self._after, listener)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(at)
             raise
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         for uuid in lease.left_behind(self._folder):
-            if uuid in self._devices:
-                restoring = partial(_restore_left, uuid, self._after, self._folder)
-                self._hold(uuid, _Holder("what an earlier broker left is being restored", restoring))
+            if uuid in self._nodes:
+                self._restore(uuid)
         may, why = may_set_clocks()
         if not may:
             _say(f"warning: {why}, so the driver will refuse")
@@ -245,16 +241,16 @@ class Server:
         client = _Client(listener.accept()[0])
         # strangers get no further, and nobody can hold descriptors without end
         if client.uid not in self._allow:
-            client.refuse(f"user {_name(client.uid)} is not among those whom it sets clocks for")
-        elif sum(each.uid == client.uid for each in self._waiting) >= len(self._devices) + _MORE:
+            client.refuse(f"user {lease.user_name(client.uid)} is not among those whom it sets clocks for")
+        elif sum(each.uid == client.uid for each in self._waiting) >= len(self._nodes) + _MORE:
             client.refuse(
-                f"user {_name(client.uid)} has {len(self._devices) + _MORE} connections without a GPU already"
+                f"user {lease.user_name(client.uid)} has {len(self._nodes) + _MORE} connections without a GPU already"
             )
         else:
             self._waiting.add(client)
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
             return
-        client.connection.close()
+        _close(client.connection.detach())
 
     def _let_go(self, client: _Client) -> None:
         """A client that waits no more."""
@@ -264,13 +260,13 @@ class Server:
         self._waiting.discard(client)
         with contextlib.suppress(KeyError):
             self._selector.unregister(client.connection)
-        client.connection.close()
+        _close(client.connection.detach())
 
     def _hear(self, client: _Client) -> None:
         if client.wants:
             # what it hands over is looked at elsewhere: a file of a file system of the user's own may never answer
             self._selector.unregister(client.connection)
-            device = self._devices[client.wants["uuid"]]
+            device = self._nodes[client.wants["uuid"]][1]
             client.prover = self._forked(partial(_prove, client.connection, device), client)
             self._when_over(client.prover, partial(self._proved, client))
             return
@@ -280,12 +276,12 @@ class Server:
         do, uuid = request.get("do"), str(request.get("uuid"))
         is_root = client.uid in (0, os.geteuid())
         if do == "hello":
-            client.tell(allowed=_name(client.uid))
+            client.tell(allowed=lease.user_name(client.uid))
         elif do == "list":
-            client.tell(boards=[self._about(each) for each in self._devices])
+            client.tell(boards=[self._about(each) for each in self._nodes])
         elif do == "evict" and not is_root:
             client.refuse("only root takes a GPU from whom it is given to")
-        elif do in ("take", "evict") and uuid not in self._devices:
+        elif do in ("take", "evict") and uuid not in self._nodes:
             client.refuse("there is no such GPU here, or it has no device node", _INVALID)
         elif do == "evict" and uuid not in self._holders:
             client.refuse("nobody has it", _INVALID)
@@ -299,7 +295,7 @@ class Server:
 
     def _ask_for_proof(self, client: _Client, request: dict[str, Any]) -> None:
         client.wants = request
-        client.tell(node=self._nodes[request["uuid"]])
+        client.tell(node=self._nodes[request["uuid"]][0])
 
     def _proved(self, client: _Client, code: int) -> None:
         """A client has shown that it may use the GPU that it wants, or has not."""
@@ -322,9 +318,9 @@ class Server:
             life = partial(_serve, client, request, self._after, self._folder, self._longest_s, may_limit)
             self._waiting.discard(client)
             try:
-                self._hold(uuid, _Holder(client.who, life), client)
+                self._hold(uuid, client.who, life, client)
             finally:
-                client.connection.close()
+                _close(client.connection.detach())
 
     def _is_taken(self, client: _Client, uuid: str) -> bool:
         """Whether another client has a GPU; this one is told."""
@@ -335,10 +331,21 @@ class Server:
 
     # --- GPUs ---------------------------------------------------------------------------------------------------------
 
-    def _hold(self, uuid: str, holder: _Holder, client: _Client | None = None) -> None:
-        holder.pid = self._forked(holder.life, client)
-        self._holders[uuid] = holder
-        self._when_over(holder.pid, lambda _: self._holders.pop(uuid))
+    def _hold(self, uuid: str, who: str, life: Callable[[], None], client: _Client | None = None) -> None:
+        pid = self._forked(life, client)
+        self._holders[uuid] = _Holder(who, pid, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        self._when_over(pid, lambda _: self._over(uuid, client is not None))
+
+    def _restore(self, uuid: str) -> None:
+        life = partial(_restore_left, uuid, self._after, self._folder)
+        self._hold(uuid, "what a process that was killed has left is being restored", life)
+
+    def _over(self, uuid: str, had_client: bool) -> None:
+        """Nobody has a GPU any more. Its lease is left where who served the client was killed; his janitor, too, where
+        nobody restores it."""
+        del self._holders[uuid]
+        if had_client and os.path.lexists(lease.path_of(uuid, self._folder)):
+            self._restore(uuid)
 
     def _about(self, uuid: str) -> dict[str, str | None]:
         holder = self._holders.get(uuid)
@@ -379,17 +386,12 @@ class Server:
         self._selector.register(watched, selectors.EVENT_READ, ended)
 
 
-@dataclass(slots=True)
-class _Holder:
+class _Holder(NamedTuple):
     """Who has a GPU."""
 
     who: str  # in words
-    life: Callable[[], None]  # of the process that serves it
-    pid: int = 0
-    since_utc: str = ""
-
-    def __post_init__(self) -> None:
-        self.since_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    pid: int  # of the process that serves him
+    since_utc: str
 
 
 class _Client:
@@ -400,18 +402,20 @@ class _Client:
         connection.setblocking(False)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid, self.uid, _ = struct.unpack("3i", credentials)
-        self.who = f"process {self.pid} of {_name(self.uid)}"
+        self.who = f"process {self.pid} of {lease.user_name(self.uid)}"
         self.until_s = time.monotonic() + _FIRST_S
         self.wants: dict[str, Any] = {}  # its request for a GPU, while it has to show that it may use it
         self.prover = 0  # the process that looks at what it shows
         self._unread = b""
+        self._refused: set[str] = set()  # what is in the log already
 
     def request(self) -> dict[str, Any] | None:
         """The next request, of what has come by now; None where it is not whole, {} where it is none or the client is
         gone. Descriptors that come with it are dropped by the kernel."""
         if b"\n" not in self._unread:
             try:
-                part = self.connection.recv(_LONGEST)
+                with _not_for_long():
+                    part = self.connection.recv(_LONGEST)
             except BlockingIOError:
                 return None
             except OSError:  # reset by a client that died with answers unread
@@ -433,19 +437,17 @@ class _Client:
         with contextlib.suppress(OSError):  # it may have gone; the next look at it tells
             self.connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def refuse(self, why: str, code: int = NO_PERMISSION) -> None:
-        """Say no."""
+    def refuse(self, why: str, code: int = NO_PERMISSION, log: str = "") -> None:
+        """Say no. log: a line for the log, which is not filled by one who asks for the same again and again."""
+        if log and log not in self._refused:
+            self._refused.add(log)
+            _say(log)
         self.tell(error=why, code=code)
 
 
-def serve(allow: frozenset[int], after: After, longest_s: float, power: frozenset[int]) -> NoReturn:
-    """See Server."""
-    Server(allow, after, longest_s, power).serve()
-
-
-def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]:
-    """(UUID, name of its device node, number of its device) of each GPU that has a node. Raises SystemExit where a GPU
-    here cannot be left as `after` says; the child has said why.
+def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]:
+    """{UUID: (name of its device node, number of its device)} of each GPU that has a node. Raises SystemExit where a
+    GPU here cannot be left as `after` says; the child has said why.
 
     In a process of its own: whoever has had NVML open must not fork a guard.
     """
@@ -454,7 +456,7 @@ def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]
     if not pid:
         with _ended_by():
             listener.close()
-            found = []
+            found = {}
             with Library() as nvml:
                 if os.geteuid() == 0:
                     check_loaded()
@@ -467,7 +469,7 @@ def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]
                     except FileNotFoundError:
                         about = None
                     if about and stat.S_ISCHR(about.st_mode):
-                        found.append((uuid, node, about.st_rdev))
+                        found[uuid] = node, about.st_rdev
                     else:
                         _say(f"warning: GPU {uuid} has no device node {device_node(node)}, so nobody gets it")
             os.write(write_end, json.dumps(found).encode())
@@ -476,7 +478,7 @@ def _boards(after: After, listener: socket.socket) -> list[tuple[str, str, int]]
         said = file.read()
     if os.waitpid(pid, 0)[1]:
         raise SystemExit(2)
-    return [(uuid, node, device) for uuid, node, device in json.loads(said)]
+    return {uuid: (node, device) for uuid, (node, device) in json.loads(said).items()}
 
 
 def _listening(at: str) -> socket.socket:
@@ -532,8 +534,20 @@ def _ended_by() -> Iterator[None]:
 
 
 def _close(file: int) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), _not_for_long():
         os.close(file)
+
+
+@contextlib.contextmanager
+def _not_for_long() -> Iterator[None]:
+    """What a client has sent along without our asking is closed by the kernel, in the process that reads what came
+    with it, or closes the connection; and a network connection may linger then for as long as who opened it likes
+    (SO_LINGER, socket(7)). A signal ends that."""
+    signal.setitimer(signal.ITIMER_REAL, _CLOSING_S, _CLOSING_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _prove(connection: socket.socket, device: int) -> None:
@@ -598,13 +612,15 @@ def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_l
     do, domain, mhz = request.get("do"), request.get("domain"), request.get("mhz")
     try:
         if domain == "power" and do in ("limit", "reset") and not may_limit:
-            _say(f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power")
-            client.refuse(f"user {_name(client.uid)} is not among those who may set a power limit (--allow-power)")
+            client.refuse(
+                f"user {lease.user_name(client.uid)} is not among those who may set a power limit (--allow-power)",
+                log=f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power",
+            )
             return
         if domain == "power" and do == "reset":
             guard.limit_power(None)
             _say(f"GPU {uuid}: power limit as it was for {client.who}")
-        elif domain == "power" and do == "limit" and type(limit_mw := request.get("mw")) is int:
+        elif domain == "power" and do == "limit" and _is_below(limit_mw := request.get("mw"), 10**9):
             guard.limit_power(limit_mw)
             _say(f"GPU {uuid}: power limited to {limit_mw / 1000:g} W for {client.who}")
         elif do == "reset" and domain in ("core", "mem"):
@@ -617,8 +633,8 @@ def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_l
             client.refuse("a request that is not understood", _INVALID)
             return
     except NvmlError as error:
-        _say(f"GPU {uuid}: {do} {domain} for {client.who}: {error.call} failed, NVML code {error.code}")
-        client.refuse(f"{error.call}: NVML code {error.code}", error.code)
+        failed = f"GPU {uuid}: {do} {domain} for {client.who}: {error.call} failed, NVML code {error.code}"
+        client.refuse(f"{error.call}: NVML code {error.code}", error.code, failed)
         if error.code == LOST:
             raise
         return
@@ -629,9 +645,13 @@ def _is_range(mhz: object) -> bool:
     return (
         isinstance(mhz, Sequence)
         and len(mhz) == 2
-        and all(type(each) is int and 0 < each < 100_000 for each in mhz)
+        and all(_is_below(each, 100_000) for each in mhz)
         and mhz[0] <= mhz[1]
     )
+
+
+def _is_below(value: object, limit: int) -> TypeGuard[int]:
+    return type(value) is int and 0 < value < limit
 
 
 def _left(path: str) -> str | None:
@@ -644,13 +664,6 @@ def _left(path: str) -> str | None:
         return None
     except (OSError, ValueError):
         return "unknown clocks"
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _say(line: str) -> None:

@@ -11,14 +11,14 @@ import json
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypedDict, final
+from typing import TYPE_CHECKING, Annotated, TypedDict, final
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.library import NOT_SUPPORTED, Denied, NvmlError, refused
 from kernel_dvfs.gpu.setters.setter import NotRestored, leave_as_configured
-from kernel_dvfs.shape import AtLeastOne, checked
+from kernel_dvfs.shape import Is, checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Content(TypedDict):
 
     schema: str
     boot_id: lease.Line
-    limit_mw: AtLeastOne
+    limit_mw: Annotated[int, Is("a power limit in mW", lambda value: 0 < value < 1 << 32)]  # else NVML takes another
 
 
 class PowerLimit:

@@ -35,6 +35,7 @@ _CELSIUS = {"type": "number", "minimum": -50, "maximum": 200}
 _POSITIVE = {"type": "number", "minimum": 1e-6, "maximum": 1e6}
 _NOT_NEGATIVE = {"type": "number", "minimum": 0, "maximum": 1e6}
 _SHARE = {"type": "number", "minimum": 0, "maximum": 0.3}  # of a scatter
+_JITTER = {"type": "number", "minimum": 0, "maximum": 0.1}  # so that no period is drawn below nothing
 _MHZ = {"type": "integer", "minimum": 1, "maximum": 20000}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 100000}
 
@@ -160,7 +161,7 @@ SCHEMA = _group(
                 "reference_c": _CELSIUS,
             }
         ),
-        "sensor": _group({"counter_period_s": _POSITIVE, "period_jitter": _NOT_NEGATIVE, "read_s": _NOT_NEGATIVE}),
+        "sensor": _group({"counter_period_s": _POSITIVE, "period_jitter": _JITTER, "read_s": _NOT_NEGATIVE}),
         "noise": _group(
             {
                 "window": {
@@ -303,6 +304,8 @@ def _merged(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")
     own = spec.get("families", {})
+    if not isinstance(own, dict) or not all(isinstance(figures, dict) for figures in own.values()):
+        return spec  # the schema tells what is wrong
     # a GPU's own figures, also those for all families, before the shared ones
     shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
     # a backward family is a GPU's own alone: one that says nothing of it has the forward one's figures (gpu.kernel)
@@ -350,7 +353,11 @@ def range_of(name: str, figure: str) -> list[float]:
 
 
 def _check_clocks(name: str, spec: dict[str, Any]) -> None:
-    """What a schema cannot say: clocks ascend, each memory clock has its figures, the table of noise ends open."""
+    """What a schema cannot say: clocks ascend, each memory clock has its figures, the table of noise ends open, the
+    counter moves more slowly than it is read."""
+    sensor = spec["sensor"]
+    if sensor["read_s"] >= sensor["counter_period_s"]:
+        raise InputError(f"GPU spec {name}: sensor.read_s is {sensor['read_s']}, must be below counter_period_s")
     grid = spec["clocks"]["core_mhz"]
     if grid["lowest"] > grid["highest"]:
         raise InputError(f"GPU spec {name}: clocks.core_mhz: lowest is {grid['lowest']}, highest {grid['highest']} MHz")

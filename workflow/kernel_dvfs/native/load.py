@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.shape import checked, read
+from kernel_dvfs.shape import Is, checked, read
 
 # "cpu": the C reference on NumPy arrays, "cuda": the kernels, "graph": captured graphs,
 # "pipeline": clocks of a training pipeline; each native/bindings/<it>.cpp
@@ -24,7 +24,8 @@ CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvf
 class BuiltLibrary(TypedDict):
     """A built library."""
 
-    file: str  # its name, in the record's folder
+    # in the record's folder
+    file: Annotated[str, Is("the name of a file", lambda name: name and os.path.basename(name) == name)]
     sha256: str
 
 

@@ -10,11 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import ValidationError
 
 from kernel_dvfs.errors import InputError, meant
-from kernel_dvfs.files import parse_shipped_yaml
+from kernel_dvfs.files import check_size, parse_shipped_yaml, parse_yaml
 from kernel_dvfs.strict_schema import StrictValidator
 
 # values inside these are names and paths, never numbers
@@ -34,10 +33,8 @@ _WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 def load(path: str) -> dict:
     """The configuration in a YAML file, unchecked. Raises InputError."""
     try:
-        content = yaml.safe_load(Path(path).read_text("utf-8"))
-    except RecursionError:
-        raise InputError(f"configuration {path}: nested too deeply") from None
-    except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or a date that does not exist
+        content = parse_yaml(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
         raise InputError(f"configuration {path}: {error}; name one with --config") from None
     if not isinstance(content, dict):
         raise InputError(f"configuration {path}: not a mapping of keys")
@@ -66,9 +63,14 @@ def default_weights(kind: str) -> str:
 
 def check(config: dict, schema_path: str) -> None:
     """Give text from the command line its type, in place; raise InputError for the first thing wrong in `config`."""
-    for key, value in config.items():
-        if key not in _TEXT:
-            config[key] = _typed(value)
+    try:
+        check_size(config)  # Snakemake has read it
+        for key, value in config.items():
+            if key not in _TEXT:
+                config[key] = _typed(value)
+        check_size(config)
+    except ValueError as error:
+        raise InputError(f"config: {error}") from None
     native = config.get("native")
     if isinstance(native, dict):
         # YAML reads a bare on or off as a boolean
@@ -117,8 +119,8 @@ def _typed(value: object) -> object:
         return [_typed(child) for child in value]
     if isinstance(value, str):
         try:
-            return yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError):  # a date that does not exist is a ValueError
+            return parse_yaml(value)
+        except ValueError:
             return value
     return value
 

@@ -95,7 +95,8 @@ def write_figure(plot: ggplot, folder: str | Path, name: str, caption: str, subj
         },
         "png": {"Title": title, "Description": description, "Software": "kernel-dvfs"},
     }
-    with _DRAWING, matplotlib.rc_context({"pdf.fonttype": 42}):
+    # a kernel may be called $x$, and is no formula
+    with _DRAWING, matplotlib.rc_context({"pdf.fonttype": 42, "text.parse_math": False}):
         matplotlib.use("agg")  # no window system, whatever the machine has
         for form in FORMATS["figure"]:
             with whole(Path(folder) / "figures" / f"{name}.{form}") as temporary:

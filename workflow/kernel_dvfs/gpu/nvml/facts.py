@@ -81,7 +81,7 @@ class _KeptFacts(Facts):
 
 
 class _Node(TypedDict):
-    node: str
+    node: Part  # of an option of sbatch, which takes more than one
 
 
 def facts(nvml: Library, board: Board) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import time
 from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeAlias, TypedDict, final
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import is_part, parse_json
 from kernel_dvfs.shape import AtLeastOne, Is, checked
 
@@ -159,10 +159,10 @@ class Lease:
             "pid": os.getpid(),
             "process_start": process_start(os.getpid()),
             "boot_id": boot_id(),
-            "user": _line(user()),
-            "host": _line(socket.gethostname()),
+            "user": one_line(user()),
+            "host": one_line(socket.gethostname()),
             "since_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "requested": _line(requested),
+            "requested": one_line(requested)[:_LONGEST],
         }
         self._hang_up()
         data = (json.dumps(content) + "\n").encode()
@@ -280,15 +280,11 @@ def process_start(pid: int) -> int:
 
 def user() -> str:
     """The name of the user who runs this, or the number where there is no name."""
-    return _user_name(os.geteuid())
+    return user_name(os.geteuid())
 
 
-def _line(text: str) -> str:
-    """A text as a Line."""
-    return "".join(each if each.isprintable() else " " for each in text)[:_LONGEST]
-
-
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where there is no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -369,7 +365,7 @@ def _whose(address: str, folder: os.stat_result) -> str:
         pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if not folder.st_mode & stat.S_IWOTH and not _is_of_group(folder, uid):
         return ""
-    return f"process {pid} of {_user_name(uid)}" if pid > 0 else unseen
+    return f"process {pid} of {user_name(uid)}" if pid > 0 else unseen
 
 
 def _is_of_group(folder: os.stat_result, uid: int) -> bool:
@@ -431,7 +427,7 @@ def _runs(pid: int) -> bool:
 
 def _process(pid: int) -> str:
     try:
-        return f"process {pid} of {_user_name(os.stat(f'/proc/{pid}').st_uid)}"
+        return f"process {pid} of {user_name(os.stat(f'/proc/{pid}').st_uid)}"
     except OSError:
         return f"process {pid}"
 

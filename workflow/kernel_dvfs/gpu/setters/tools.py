@@ -95,7 +95,8 @@ def allowed(uuids: Sequence[str]) -> str:
 
 def sudoers(user: str, uuids: Sequence[str]) -> str:
     """The lines for sudoers (sudo 1.9.10 or newer) that let `user` lock and free the clocks of these GPUs, and nothing
-    else: the whole command line must match. user: a name, or #number. Raises InputError for what sudoers would read as
+    else: the whole command line must match, its words joined by spaces. So `-lgc 1,2` as one word matches as well;
+    nvidia-smi knows no such option. user: a name, or #number. Raises InputError for what sudoers would read as
     something else.
 
     Regular expressions, since in sudoers the wildcard * also matches further options.

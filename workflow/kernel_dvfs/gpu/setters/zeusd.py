@@ -171,7 +171,10 @@ def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) 
     at = socket_path()
     if not at:
         raise refused("zeusd", uuid, f"no socket at {' or '.join(PLACES)}", f"name it in {SOCKET}", NO_PERMISSION)
-    headers = {"Authorization": f"Bearer {os.environ[TOKEN]}"} if os.environ.get(TOKEN) else {}
+    token = os.environ.get(TOKEN, "")
+    if not (token.isascii() and token.isprintable()):  # not shown: it is a secret
+        raise refused("zeusd", uuid, f"{TOKEN} is more than a line of ASCII", f"set {TOKEN} anew", NO_PERMISSION)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     if body is not None:
         headers["Content-Type"] = "application/json"
     connection = _Connection(at)

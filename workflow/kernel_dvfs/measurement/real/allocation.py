@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from contextlib import suppress
-from typing import Any, TypedDict, final
+from typing import Annotated, Any, TypedDict, final
 
 from kernel_dvfs import slurm
 from kernel_dvfs.environment import slurm_gpu
@@ -23,6 +24,7 @@ from kernel_dvfs.files import parse_json, write_json
 from kernel_dvfs.gpu.clocks import Pair, gpu_freq
 from kernel_dvfs.gpu.nvml.facts import node_of
 from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.shape import Is
 from kernel_dvfs.shape import read as read_file
 
 FOLDER = ".snakemake"
@@ -34,7 +36,7 @@ _TELL_EVERY_S = 60.0
 class _Job(TypedDict):
     """Which job holds a GPU."""
 
-    job: str
+    job: Annotated[str, Is("the number of a job", re.compile(r"\d{1,20}", re.ASCII).fullmatch)]  # no option of scancel
     clocks: str  # the option that asks Slurm for them, or ""
 
 

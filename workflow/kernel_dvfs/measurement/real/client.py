@@ -214,7 +214,7 @@ def _heard(connection: socket.socket) -> bytes:
 
 def _check_owner(path: str) -> None:
     """Raise InputError where another user has put a socket at `path`: what listens there could be anything."""
-    if os.stat(path).st_uid != os.getuid():
+    if os.lstat(path).st_uid != os.getuid():  # a link of his could lead to another program of ours
         raise InputError(f"{path}: is another user's; delete it, or set KERNEL_DVFS_LOCK_DIR")
 
 

@@ -105,7 +105,9 @@ def _chosen(problem: Problem, targets: Mapping[str, Mapping[str, Any]], called: 
 def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> dict[str, str]:
     base = problem.baseline[k]
     key = problem.keys[problem.key[at]]
-    clocks = {name: "auto" if value is None else f"{value:g}" for name, value in zip(problem.settings, key)}
+    # a setting beside the clocks may be a text
+    told = ("auto" if value is None else value if isinstance(value, str) else f"{value:g}" for value in key)
+    clocks = dict(zip(problem.settings, told))
     share = 100 * saved_j / total_j if total_j > 0 else 0.0
     return {
         "targets": ", ".join(problem.members[k]),
