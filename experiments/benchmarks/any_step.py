@@ -8,8 +8,7 @@ to $OUT/any_step.jsonl (or here). What the time limit does not reach is said.
 
     PYTHONPATH=workflow python3 experiments/benchmarks/any_step.py                 # or: --only ddp_eager_2_clip item
 
-Three models took more energy as a graph than as a loop (any_step_h100.txt says why, by their source). What decides it:
-`noticed` names the kernels that only the graph runs, and without masks graph and loop are to run the same ones:
+With and without the masks that make some graphs dearer than their loops (any_step_h100.txt has what came out):
 
     PYTHONPATH=workflow python3 experiments/benchmarks/any_step.py --limit-s 570 --only \
         bert_eager_1_clip bert_unmasked_eager_1_clip vit_eager_2_free vit_unmasked_eager_2_free \
