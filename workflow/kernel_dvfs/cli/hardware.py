@@ -279,15 +279,14 @@ def add_reset(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--after-job",
         action="store_true",
-        help="with --all, when a job is over: each GPU that Slurm gave it ($SLURM_JOB_GPUS; all without Slurm), "
-        "whatever leases are left",
+        help="with --all, in an epilog: each GPU that Slurm gave the job ($SLURM_JOB_GPUS; else all)",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
         "--after",
         default="",
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
-        help="leave the site's own clocks locked instead of none, MHz; either may be left out",
+        help="the site's own clocks, MHz, locked instead of none; either or both",
     )
 
 

@@ -320,10 +320,8 @@ def add_records(parser: ArgumentParser) -> None:
         "example: kernel-dvfs measure records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
         "--gpu SETUP.json --delete-bad"
     )
-    parser.add_argument("folder", help="folder with kernel/, pass/, validation/ and the like; variants/ is next to it")
-    parser.add_argument(
-        "--gpu", required=True, metavar="SETUP", help="the setup that the sweep should have been measured under"
-    )
+    parser.add_argument("folder", help="measurements/ of a study")
+    parser.add_argument("--gpu", required=True, metavar="SETUP", help="what they should have been measured under")
     parser.add_argument("--delete-bad", action="store_true", help="delete them, so that snakemake measures them again")
 
 
