@@ -42,9 +42,9 @@ _LOOK_EVERY_S = 0.1
 _TAKEN: dict[str, Connection] = {}
 
 
-def socket_path(folder: str = "") -> str:
+def socket_path() -> str:
     """Where the broker listens."""
-    return os.path.join(folder or os.environ.get(VARIABLE) or FOLDER, "broker.sock")
+    return os.path.join(os.environ.get(VARIABLE) or FOLDER, "broker.sock")
 
 
 def rules_here() -> bool:
