@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import (
+    check_size,
     compact_json,
     inside,
     is_part,
@@ -96,12 +98,30 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+# the same by pairs, which are tuples
+PAIRS = "- &x0 !!pairs [k: v, l: v]\n" + "".join(
+    f"- &x{k} !!pairs [k: *x{k - 1}, l: *x{k - 1}]\n" for k in range(1, 30)
+)
+
+
 @pytest.mark.parametrize(
-    "text", [BOMB, "&a [*a]", "a: &b {c: *b}", "[" * 10000, "a: [", f"a: {10**308}", "2026-02-31", "- \x00"]
+    "text", [BOMB, PAIRS, "&a [*a]", "a: &b {c: *b}", "[" * 10000, "a: [", f"a: {10**308}", "2026-02-31", "- \x00"]
 )
 def test_yaml_that_nobody_could_go_through_is_refused(text):
     with pytest.raises(ValueError):
         parse_yaml(text)
+
+
+def test_a_list_that_holds_itself_many_times_over_is_refused_before_it_is_laid_out():
+    held = []
+    held += [held] * 5000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="holds itself"):
+            check_size(held)
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_yaml_may_have_aliases_and_much_in_it():

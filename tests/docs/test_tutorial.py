@@ -79,6 +79,15 @@ def two(text: str) -> str:
     return f"{float(text) + 0.0:.2f}"
 
 
+def test_the_headings_are_those_of_the_files(followed):
+    for name, first in (("headline", "schedule"), ("chosen_clocks", "row")):
+        shown = followed[0].joinpath(FOLDER, f"tables/{name}.md").read_text("utf-8")
+        (head,) = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(f"| {first} |")]
+        words = {word.strip() for word in head.strip("|").split("|")} - {"low to high"}  # two columns in one
+        there = next(line for line in shown.splitlines() if line.startswith(f"| {first} "))
+        assert words <= {word.strip() for word in there.strip("|").split("|")}
+
+
 def test_the_headline_is_the_one_printed(followed):
     made = table(followed[0], "headline", "schedule")
     rows = rows_on_page("schedule")

@@ -173,15 +173,16 @@ def check_size(content: Any) -> None:
     """Raise ValueError for what holds itself, or so much by aliases that nobody could go through it."""
     ahead, seen = [content], 0
     while ahead:
-        value, seen = ahead.pop(), seen + 1
+        value = ahead.pop()
+        if isinstance(value, int) and abs(value) >= _LARGEST:
+            raise ValueError("holds a number that is too large")
+        # YAML's !!pairs and !!omap hold tuples
+        held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+        # before they are laid out: a list that holds itself many times over grows faster than it is counted
+        seen += len(held)
         if seen > _MOST_VALUES:
             raise ValueError(f"holds itself, or more than {_MOST_VALUES} values; write each out")
-        if isinstance(value, dict):
-            ahead += value.values()
-        elif isinstance(value, list):
-            ahead += value
-        elif isinstance(value, int) and abs(value) >= _LARGEST:
-            raise ValueError("holds a number that is too large")
+        ahead += held
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -3,6 +3,7 @@
 Snakemake's own lock outlives a killed run and has to be removed by hand, so the default profile turns it off.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -29,6 +30,8 @@ def hold(path: str) -> None:
             os.close(opened)
             raise InputError(f"{path}: is no file; delete it, or work in another folder")
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"{path}: is a link; delete it, or work in another folder") from None
         raise InputError(f"{error.filename}: {error.strerror}; make it writable, or work in another folder") from None
     file = os.fdopen(opened, "r+", encoding="utf-8", errors="replace")
     try:

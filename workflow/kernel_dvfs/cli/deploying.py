@@ -260,7 +260,7 @@ def add_tune(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--progress",
         metavar="REGEX",
-        help="its first group is the step's number in what the command prints (default: it marks steps)",
+        help="its first group is the step's number in what the command prints (default: the command marks steps)",
     )
     parser.add_argument("--gpu", default="", metavar="GPU,...", help="all GPUs of the training")
     parser.add_argument(
@@ -334,7 +334,7 @@ def add_latency(parser: ArgumentParser) -> None:
             type=CLOCK,
             default=[],
             metavar="MHZ",
-            help="change between these (default: lowest, middle, highest)",
+            help="change between these, from each to each (default: lowest, middle, highest)",
         )
     parser.add_argument("--repeats", type=COUNT, default=10, metavar="N", help="trials of each change (default: 10)")
     parser.add_argument("--seed", type=SEED, default=1, metavar="N", help="of the order (default: 1)")

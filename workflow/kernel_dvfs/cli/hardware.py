@@ -550,7 +550,7 @@ def add_build(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--beside",
         action="store_true",
-        help="where every folder finds it (with --pipeline alone)",
+        help="put it where the search is found from every folder (with --pipeline alone)",
     )
 
 

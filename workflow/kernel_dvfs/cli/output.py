@@ -30,7 +30,7 @@ def add_output(parser: ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="levels, or figures/levels for one kind (default: all that need no options)",
+        help="tables and figures: levels, or figures/levels for one kind (default: all that need no options)",
     )
     parser.add_argument("--options", default="{}", metavar="JSON", help='of the one table named, e.g. {"repeats": 10}')
     parser.add_argument("--inputs", type=_paths, metavar="JSON", help="the only files to read (default: any)")
@@ -164,9 +164,13 @@ def add_report(parser: ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER|P.parquet", help="a study, results/comparison, or a profile")
     parser.add_argument("schedule", nargs="?", metavar="S.json", help="chosen from the profile")
     parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
-    parser.add_argument("--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="CO2 of the grid, likewise")
+    parser.add_argument(
+        "--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="CO2 of the grid, g per kWh, likewise"
+    )
     parser.add_argument("--json", action="store_true", help="print the page's path and what it misses")
-    parser.add_argument("--prometheus", metavar="FILE.prom", help="for a dashboard (docs/report.md)")
+    parser.add_argument(
+        "--prometheus", metavar="FILE.prom", help="also write the answer for a dashboard (docs/report.md)"
+    )
     parser.add_argument("-o", "--output", metavar="HTML", help="default: report.html beside what it shows")
     parser.add_argument("--without", default="", metavar="NAMES", help="what the study leaves out: do not miss it")
 

@@ -108,7 +108,9 @@ def _refuse_what_no_key_takes(value: object, key: str = "") -> None:
         if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value):
             raise InputError(f"config: {key} = {value!r} is not possible; allowed: text without control characters")
     elif value is not None and not isinstance(value, int):
-        raise InputError(f"config: {key} = {value} is not possible; allowed: text, numbers, lists and mappings")
+        raise InputError(
+            f"config: {key} = {_short(str(value))} is not possible; allowed: text, numbers, lists and mappings"
+        )
 
 
 def _typed(value: object) -> object:

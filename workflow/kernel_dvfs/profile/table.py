@@ -264,7 +264,9 @@ def _missing(raw: Raw, role: str) -> str:
     if role == "energy":
         text += ", or mean power, named power_w"
     near = _near(raw, role)
-    return f"{text} (rename column {quote(near)}?)" if near else text
+    # without one, the memory was left to the GPU; another column may look like it
+    otherwise = ", or drop it" if role == "mem" else ""
+    return f"{text} (rename column {quote(near)}{otherwise}?)" if near else text
 
 
 def _near(raw: Raw, role: str) -> str | None:
