@@ -1,18 +1,19 @@
 """Every serving system beside the tuned static plan: energy of a token served in time, and promises kept.
 
     python experiments/benchmarks/serving_systems.py profile.csv conv.csv synthetic-bursty-coding.csv \\
-        synthetic-idle-night.csv --halves synthetic-hour-x5.csv -o experiments/results/serving_systems.csv
+        synthetic-idle-night.csv --halves conv.csv synthetic_hour.csv -o experiments/results/serving_systems.csv
 
 profile.csv: made by `kernel-dvfs serving profile --core-mhz 345,1000,1300,1600,1980`. The plan, packing and the
 autoscaler are tuned on each trace itself, of those of --halves on the first half, and all systems are replayed on the
 second. The ratio is of the plan's energy, and is empty where either of the two breaks the promise. Says which systems
 spend more than another with a part of their knobs, and prints CPU seconds. Every figure is simulated.
 
-The traces of docs/serving-details.md, besides the Azure one (conv.csv):
+The traces, besides the Azure one (conv.csv):
 
     kernel-dvfs serving trace --hours 1 --rate 2 --swing 0.3 --service coding --bursts 4 -o synthetic-bursty-coding.csv
     kernel-dvfs serving trace --hours 8 --rate 0.05 --swing 0.5 -o synthetic-idle-night.csv
-    kernel-dvfs serving trace workflow/kernel_dvfs_serving/traces/synthetic_hour.csv --times 5 -o synthetic-hour-x5.csv
+
+synthetic_hour.csv is the shipped one. The result file has the day of the run besides.
 """
 
 import argparse
@@ -71,9 +72,9 @@ def main() -> int:
     profile, own = read_profile(options.profile), Settings(servers=options.servers)
     replayer = Replayer(machine(profile, profile.gpu, profile.model), profile)
     rows = []
-    for path in [*options.traces, *options.halves]:
+    for path, halved in [*((each, False) for each in options.traces), *((each, True) for each in options.halves)]:
         name, trace, tuned_on = Path(path).stem, read_trace(path), None
-        if path in options.halves:
+        if halved:
             name, (tuned_on, trace) = f"{name}, second half", halves(trace)
         runs = {each["system"]: each for each in every_system(replayer, trace, own, tuned_on=tuned_on, cores=1)}
         for found in runs.values():

@@ -72,7 +72,7 @@ def every_system(
         for name, system, settings in asked
     ]
     with second_for(replayer, tuned_on or trace, cores) as second:
-        return [*found, *tuned_systems(replayer, trace, own, tuned_on or trace, second)]
+        return [*tuned_systems(replayer, trace, own, tuned_on or trace, second), *found]
 
 
 def tuned_systems(

@@ -48,6 +48,8 @@ _TITLES = {
     "energy_change_most_percent": "energy, at most, %",
     "time_change_percent": "time, %",
     "energy_change_percent": "energy, %",
+    "change_percent": "change, %",
+    "j_per_token_in_time": "J per token in time",
     "slack_percent": "slower by at most, %",
     "time_bound_percent": "time at most, by the walk, %",
     "another_hour_pp": "another hour saves at most, points",

@@ -20,15 +20,16 @@ OUTPUTS = Outputs()
 
 
 def savings_data(study: ServingStudy) -> pd.DataFrame:
-    """system (ordered), change_percent, promise_kept, label; without SinglePool on all servers, far off the scale."""
+    """system (ordered), change_percent, label; without SinglePool on all servers, far off the scale."""
     import pandas as pd
 
     frame = tables.savings(study)
     frame = frame[~frame.system.str.startswith(BASELINE) | (frame.system == TUNED)]
     changes = frame.change_percent.astype(float)
-    against = ["no baseline" if isnan(change) else f"{change:+.1f} %" for change in changes]
+    unknown = ["no baseline" if kept else "promise broken" for kept in frame.promise_kept]
+    against = [why if isnan(change) else f"{change:+.1f} %" for why, change in zip(unknown, changes)]
     label = [f" {change}, kept {kept:.1f} %" for change, kept in zip(against, frame.kept_percent)]
-    # without a baseline that keeps the promise: no bars, and the labels say so
+    # no bar where the system or its baseline breaks the promise, and the labels say so
     return frame.assign(
         change_percent=changes.fillna(0.0), system=pd.Categorical(frame.system, frame.system[::-1]), label=label
     )
@@ -36,7 +37,7 @@ def savings_data(study: ServingStudy) -> pd.DataFrame:
 
 @OUTPUTS.figure(
     "Energy of a token served in time by serving system, change against the tuned static plan, "
-    "negative = saved; grey: fewer promises kept than must be, so nothing is saved",
+    "negative = saved; no bar: fewer promises kept than must be, so nothing is saved",
     reads=["systems"],
 )
 def savings(study: ServingStudy) -> p9.ggplot:
@@ -49,18 +50,17 @@ def savings(study: ServingStudy) -> p9.ggplot:
     low, high = min(0.0, frame.change_percent.min()), max(0.0, frame.change_percent.max())
     frame = frame.assign(at=frame.change_percent.clip(lower=0))
     return (
-        p9.ggplot(frame, p9.aes("system", "change_percent", fill="promise_kept"))
-        + p9.geom_col(width=0.65, show_legend=False)
+        p9.ggplot(frame, p9.aes("system", "change_percent"))
+        + p9.geom_col(width=0.65, fill=style.SERIES[0])
         + p9.geom_text(p9.aes(y="at", label="label"), ha="left", size=5.5, color=style.INK)
         + p9.coord_flip()
-        + p9.scale_fill_manual({True: style.SERIES[0], False: style.SERIES[2]})
         + p9.scale_y_continuous(limits=(low - 2, high + 0.9 * (high - low)))
         + p9.labs(
             title="Energy of a token served in time",
             subtitle=subtitle(study, "left"),
             x="",
             y="change of energy, % (negative: saved)",
-            caption="Against the tuned static plan.\nGrey: fewer promises kept than must be, so nothing is saved.",
+            caption="Against the tuned static plan.\nNo bar: fewer promises kept than must be, so nothing is saved.",
         )
         + style.theme(3.2)
     )

@@ -87,6 +87,9 @@ def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, s
         others = mix["gpus"] // mix["tp"]
         commands = [f"{commands[0]}  # {count - others} of them"]
         commands.append(f"{started(study['model'], mix['tp'], packs)['vllm']}  # {others}")
+    if packs:
+        route = "kernel-dvfs serving route plan.yaml --profile PROFILE.csv --replica URL ..."
+        commands.append(f"{route}  # plan.yaml: of serving plan")
     return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", "\n".join(commands)
 
 

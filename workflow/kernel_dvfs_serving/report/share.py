@@ -54,5 +54,5 @@ def by_system(outcomes: list[dict]) -> dict[str, dict]:
 def subtitle(study: ServingStudy, better: str = "") -> str:
     """The study's subject and size; better: the direction in which numbers are better, or ""."""
     own = study["settings"]
-    text = f"{study.subject}, {own['servers']} servers of 8 GPUs" + (f"; better: {better}" if better else "")
+    text = f"{study.subject}, at most {own['servers']} servers of 8 GPUs" + (f"; better: {better}" if better else "")
     return textwrap.fill(text, _CHARACTERS)
