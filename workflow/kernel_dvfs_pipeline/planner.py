@@ -436,9 +436,12 @@ class Planner:
         offered = self.offered(kind)
         parts, ticks, cost = [], [], 0.0
         settings: dict[str, dict] = {}
+        known: dict[tuple[Key, int], tuple[Part, ...]] = {}
         for key, at in zip(self.keys, choice):
             own = offered[key]
-            parts.append(self._parts(key, own, at, settings))
+            if (key, at) not in known:
+                known[key, at] = self._parts(key, own, at, settings)
+            parts.append(known[key, at])
             ticks.append(int(own.ticks[at]))
             cost += float(own.cost_j[at])
         end = np.asarray(finish)

@@ -153,12 +153,14 @@ def _searched(graph: Graph, offered: Offered, point: Any, limit: int, thorough: 
     edges, nothing = _edges(module, graph), np.zeros(0, np.int64)
     width = max(min(_WIDTHS[thorough], _STATES[thorough] // len(graph)), 1)
 
-    def beam(stiff: float, backwards: bool, choice: np.ndarray, free: np.ndarray) -> Rounded:
+    def beam(stiff: float, backwards: bool, choice: np.ndarray, free: np.ndarray) -> tuple[float, np.ndarray]:
+        """(J, positions), repaired: what saves most in all first."""
         made = module.beam(edges, offered.native, point, limit, width, stiff, backwards, choice, free)
-        return _finished(graph, offered, made.astype(np.int64), limit, (False,))
+        made = module.repair(edges, offered.native, made, limit, False).astype(np.int64)
+        return float(offered.cost_of(made).sum()), made
 
-    whole = [(beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
-    best, stiff = min(whole, key=lambda each: each[0].cost_j)
+    whole = [(*beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
+    best_j, best, stiff = min(whole, key=lambda each: each[0])
     stage = np.array([operation.stage for operation in graph.operations])
     together = max(graph.stages // 4, 2)  # stages, each in two groups
     groups = [
@@ -167,13 +169,15 @@ def _searched(graph: Graph, offered: Offered, point: Any, limit: int, thorough: 
         if len(graph) <= _FEW
     ]
     for _ in range(_ROUNDS):
-        before = best
+        before_j = best_j
         for free in groups:
             for way in (True, False):
-                best = min(best, beam(stiff, way, best.choice, free), key=lambda each: each.cost_j)
-        if best is before:
+                found_j, found = beam(stiff, way, best, free)
+                if found_j < best_j:
+                    best_j, best = found_j, found
+        if best_j == before_j:
             break
-    return best
+    return _rounded(graph, offered, best)
 
 
 @cache
@@ -214,12 +218,13 @@ def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
     return np.array(choice)
 
 
-def _finished(
-    graph: Graph, offered: Offered, start: np.ndarray, limit: int, ways: tuple[bool, ...] = (False, True)
-) -> Rounded:
-    """A start, repaired in the best of `ways`: by what saves most in all (False), per second (True)."""
-    made = (repaired(graph, offered, start, limit, per_second) for per_second in ways)
-    choice = min(made, key=lambda way: float(offered.cost_of(way).sum()))
+def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
+    """A start, repaired in the better of both ways."""
+    ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
+    return _rounded(graph, offered, min(ways, key=lambda way: float(offered.cost_of(way).sum())))
+
+
+def _rounded(graph: Graph, offered: Offered, choice: np.ndarray) -> Rounded:
     finish = np.array(graph.finish_ticks(offered.ticks_of(choice).tolist()), np.int64)
     return Rounded(choice, float(offered.cost_of(choice).sum()), finish, int(finish.max()))
 
