@@ -136,7 +136,7 @@ def round_to_options(
         moved = shifted(graph, offered, planned, limit, _CUTS)
         found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
 
-    if point is None:
+    if point is None or len(graph) <= _MANY:
         planned = np.asarray(begin), np.asarray(end)
         within = np.maximum(offered.within(planned[1] - planned[0]), 0)
         found += [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
