@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <tuple>
 #include <utility>
-
-#include "kdvfs/pipeline/cholesky.hpp"
 
 namespace kdvfs::pipeline {
 namespace {
@@ -78,6 +77,18 @@ Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
   begin_ = earliest(fast);
   fastest_ = begin_[n];
   slowest_ = earliest(slow)[n];
+  // the matrix over starts: each operation joins itself and what waits for it
+  std::vector<std::pair<int, int>> entries;
+  for (int op = 0; op < n; ++op) {
+    const int from = out_[op], to = out_[op + 1];
+    for (int e = from - 1; e < to; ++e)
+      for (int g = e; g < to; ++g) {
+        const int i = e < from ? op : edges_.head[e], j = g < from ? op : edges_.head[g];
+        if (i < n && j < n) entries.emplace_back(std::max(i, j), std::min(i, j));
+      }
+  }
+  entries_ = entries.size();
+  matrix_ = std::make_unique<const Cholesky>(n, entries);
 }
 
 std::vector<Ticks> Interior::earliest(const std::vector<Ticks>& ticks) const {
@@ -223,18 +234,8 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
   }
   slacks();
 
-  // the matrix over starts: each operation joins itself and what waits for it
-  std::vector<std::pair<int, int>> entries;
-  for (int op = 0; op < n; ++op) {
-    const int from = out_[op], to = out_[op + 1];
-    for (int e = from - 1; e < to; ++e)
-      for (int g = e; g < to; ++g) {
-        const int i = e < from ? op : head[e], j = g < from ? op : head[g];
-        if (i < n && j < n) entries.emplace_back(std::max(i, j), std::min(i, j));
-      }
-  }
-  Cholesky matrix(n, entries);
-  Values value(entries.size()), extra(n);
+  Cholesky matrix(*matrix_);
+  Values value(entries_), extra(n);
 
   Values W(all), H(hinges), Hop(n), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
       dt(n + 2), da(hinges), R(n), rho(n), b(n);

@@ -153,6 +153,7 @@ def test_many_operations_are_planned_from_the_interior_point_in_time_and_not_bel
     few = Planner(stages, graph, BLOCKING_W)
     exact = few.frontier
     monkeypatch.setattr(planner_module, "_FEW", 10)
+    monkeypatch.setattr(rounding, "_MANY", 10)
     many, again = (Planner(stages, graph, BLOCKING_W) for _ in range(2))
     assert isinstance(many.frontier, Bracket) and many.frontier.error <= 1e-3
     for ticks in np.linspace(exact.fastest_ticks, exact.slowest_ticks, 9).astype(np.int64).tolist():

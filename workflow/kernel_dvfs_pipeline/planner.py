@@ -313,21 +313,16 @@ class Planner:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
         point = None if self._interior is None else self._interior.point(ticks, _START)
         if point is not None and (self._is_large or self._is_read):
-            planned = [point.begin, point.end]
+            begin, end = point.begin, point.end
         else:  # the frontier's plan leaves most operations whole durations
-            planned = self._solved_frontier.planned(ticks) if self._is_read else self.frontier.planned(ticks)
+            begin, end = (self._solved_frontier if self._is_read else self.frontier).planned(ticks)
         if point is not None:
             self._solved = ticks, point.intercept_j - point.price_w * ticks / TICKS_PER_S
+        found = []
         # one clock is a way to split, too, and rounding is no more than a heuristic
-        found = [
-            (
-                each,
-                round_to_options(
-                    self.graph, self._offered(each), *planned, ticks, point if each == ONE_CLOCK else None, thorough
-                ),
-            )
-            for each in KINDS[: KINDS.index(kind) + 1]
-        ]
+        for each in KINDS[: KINDS.index(kind) + 1]:
+            used = point if each == ONE_CLOCK else None
+            found.append((each, round_to_options(self.graph, self._offered(each), begin, end, ticks, used, thorough)))
         return min(found, key=lambda each: each[1].cost_j)
 
     def _bound_j(self, ticks: int) -> float:
@@ -436,9 +431,12 @@ class Planner:
         offered = self.offered(kind)
         parts, ticks, cost = [], [], 0.0
         settings: dict[str, dict] = {}
+        known: dict[tuple[Key, int], tuple[Part, ...]] = {}
         for key, at in zip(self.keys, choice):
             own = offered[key]
-            parts.append(self._parts(key, own, at, settings))
+            if (key, at) not in known:
+                known[key, at] = self._parts(key, own, at, settings)
+            parts.append(known[key, at])
             ticks.append(int(own.ticks[at]))
             cost += float(own.cost_j[at])
         end = np.asarray(finish)

@@ -37,9 +37,9 @@ from kernel_dvfs_pipeline.graph import Graph
 
 _CUTS, _IDLE_ROUNDS = 16, 3  # minimum cuts at most; they end after so many rounds that gained nothing
 _STEPS = 10  # steps of time that a round tries, each both ways
-# of a beam search, quick and thorough: states that it keeps, at most and times operations; rounds over all stages
-_WIDTHS, _STATES, _ROUNDS = (64, 256), (100_000, 400_000), 3
-_FEW = 10_000  # operations: beyond, whole beams alone
+# of a beam, quick and thorough: (states that it keeps at most, these times operations); rounds over all stages
+_WIDTHS, _NARROW, _ROUNDS = ((64, 100_000), (256, 400_000)), 4, 3
+_MANY = 10_000  # operations: beyond, narrow beams of all stages alone
 _STIFF = (0.1, 1.0)  # how closely beams keep to the planned times
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
@@ -130,50 +130,67 @@ def round_to_options(
     The plan must leave every operation the time of its fastest option; then so does every start. point: the core's
     solution for `limit`, from which beam searches start, long ones where `thorough`. Raises ArithmeticError.
     """
-    planned = np.asarray(begin), np.asarray(end)
-    if point is None:
-        within = np.maximum(offered.within(planned[1] - planned[0]), 0)
-        found = [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
-    else:
-        found = [_searched(graph, offered, point, limit, thorough)]
-        planned = found[0].finish - offered.ticks_of(found[0].choice), found[0].finish
-    if point is None or len(graph) <= _FEW:
+    found: list[Rounded] = []
+
+    def share(planned: Times) -> None:
         moved = shifted(graph, offered, planned, limit, _CUTS)
         found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
+
+    if point is None or len(graph) <= _MANY:
+        planned = np.asarray(begin), np.asarray(end)
+        within = np.maximum(offered.within(planned[1] - planned[0]), 0)
+        found += [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
+        share(planned)
+    # the narrow search again: a wide one is better as a rule, not always
+    for width in _widths(len(graph), thorough) if point is not None else ():
+        own = _searched(graph, offered, point, limit, width)
+        found.append(own)
+        if len(graph) <= _MANY:
+            share((own.finish - offered.ticks_of(own.choice), own.finish))
     best = min(found, key=lambda each: each.cost_j)
     if best.time_ticks > limit:
         raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
     return best
 
 
-def _searched(graph: Graph, offered: Offered, point: Any, limit: int, thorough: bool) -> Rounded:
+def _widths(operations: int, thorough: bool) -> list[int]:
+    """Of beams: states that they keep."""
+    if operations > _MANY:
+        return [_NARROW]
+    return [max(min(most, states // operations), _NARROW) for most, states in _WIDTHS[: 1 + thorough]]
+
+
+def _searched(graph: Graph, offered: Offered, point: Any, limit: int, width: int) -> Rounded:
     """The best of beam searches: of all operations, then of some stages after others."""
     module = core()
     assert module is not None
     edges, nothing = _edges(module, graph), np.zeros(0, np.int64)
-    width = max(min(_WIDTHS[thorough], _STATES[thorough] // len(graph)), 1)
 
-    def beam(stiff: float, backwards: bool, choice: np.ndarray, free: np.ndarray) -> Rounded:
+    def beam(stiff: float, backwards: bool, choice: np.ndarray, free: np.ndarray) -> tuple[float, np.ndarray]:
+        """(J, positions), repaired: what saves most in all first."""
         made = module.beam(edges, offered.native, point, limit, width, stiff, backwards, choice, free)
-        return _finished(graph, offered, made.astype(np.int64), limit, (False,))
+        made = module.repair(edges, offered.native, made, limit, False).astype(np.int64)
+        return float(offered.cost_of(made).sum()), made
 
-    whole = [(beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
-    best, stiff = min(whole, key=lambda each: each[0].cost_j)
+    whole = [(*beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
+    best_j, best, stiff = min(whole, key=lambda each: each[0])
     stage = np.array([operation.stage for operation in graph.operations])
     together = max(graph.stages // 4, 2)  # stages, each in two groups
     groups = [
         np.flatnonzero((stage >= first) & (stage < first + together))
         for first in range(0, graph.stages - together + 1, together // 2)
-        if len(graph) <= _FEW
+        if len(graph) <= _MANY
     ]
     for _ in range(_ROUNDS):
-        before = best
+        before_j = best_j
         for free in groups:
             for way in (True, False):
-                best = min(best, beam(stiff, way, best.choice, free), key=lambda each: each.cost_j)
-        if best is before:
+                found_j, found = beam(stiff, way, best, free)
+                if found_j < best_j:
+                    best_j, best = found_j, found
+        if best_j == before_j:
             break
-    return best
+    return _rounded(graph, offered, best)
 
 
 @cache
@@ -214,12 +231,13 @@ def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
     return np.array(choice)
 
 
-def _finished(
-    graph: Graph, offered: Offered, start: np.ndarray, limit: int, ways: tuple[bool, ...] = (False, True)
-) -> Rounded:
-    """A start, repaired in the best of `ways`: by what saves most in all (False), per second (True)."""
-    made = (repaired(graph, offered, start, limit, per_second) for per_second in ways)
-    choice = min(made, key=lambda way: float(offered.cost_of(way).sum()))
+def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
+    """A start, repaired in the better of both ways."""
+    ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
+    return _rounded(graph, offered, min(ways, key=lambda way: float(offered.cost_of(way).sum())))
+
+
+def _rounded(graph: Graph, offered: Offered, choice: np.ndarray) -> Rounded:
     finish = np.array(graph.finish_ticks(offered.ticks_of(choice).tolist()), np.int64)
     return Rounded(choice, float(offered.cost_of(choice).sum()), finish, int(finish.max()))
 

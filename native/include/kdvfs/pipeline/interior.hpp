@@ -7,8 +7,11 @@
 // Source: Mehrotra, SIAM Journal on Optimization 2(4), 1992. Knows nothing of Python.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <vector>
 
+#include "kdvfs/pipeline/cholesky.hpp"
 #include "kdvfs/pipeline/graph.hpp"
 
 namespace kdvfs::pipeline {
@@ -54,6 +57,8 @@ class Interior {
   std::vector<bool> entry_;
   std::vector<Ticks> begin_;  // when all are fastest
   Ticks fastest_ = 0, slowest_ = 0;
+  std::size_t entries_ = 0;
+  std::unique_ptr<const Cholesky> matrix_;  // over starts: its pattern, of which each solve takes a copy
   double second_ = 1, watt_ = 1;  // what times and prices are counted in, within a solve
 };
 
