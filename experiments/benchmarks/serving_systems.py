@@ -6,19 +6,21 @@
 profile.csv: made by `kernel-dvfs serving profile --core-mhz 345,1000,1300,1600,1980`. The plan, packing and the
 autoscaler are tuned on each trace itself, of those of --halves on the first half, and all systems are replayed on the
 second. The ratio is of the plan's energy, and is empty where either of the two breaks the promise. Says which systems
-spend more than another with a part of their knobs, and prints CPU seconds. Every figure is simulated.
+spend more than another with a part of their knobs. Every figure is simulated.
 
 The traces, besides the Azure one (conv.csv):
 
     kernel-dvfs serving trace --hours 1 --rate 2 --swing 0.3 --service coding --bursts 4 -o synthetic-bursty-coding.csv
     kernel-dvfs serving trace --hours 8 --rate 0.05 --swing 0.5 -o synthetic-idle-night.csv
 
-synthetic_hour.csv is the shipped one. The result file has the day of the run besides.
+synthetic_hour.csv is the shipped one.
 """
 
 import argparse
 import csv
 import sys
+from datetime import date
+from math import inf
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow"))
@@ -35,24 +37,25 @@ from kernel_dvfs_serving.trace import halves, read_trace
 def row(name: str, found: dict, plan: dict, promise_percent: float) -> dict:
     """A system's line of the table."""
     told = all(each["kept_percent"] >= promise_percent for each in (found, plan))
+    spent = found["j_per_token_in_time"]  # None: no token came in time
     return {
+        "date": date.today().isoformat(),
         "trace": name,
         "system": found["system"],
-        "j_per_token_in_time": f"{found['j_per_token_in_time']:.4f}",
+        "j_per_token_in_time": "" if spent is None else f"{spent:.4f}",
         "kept_percent": f"{found['kept_percent']:.2f}",
-        "of_tuned_plan": f"{found['j_per_token_in_time'] / plan['j_per_token_in_time']:.3f}" if told else "",
+        "of_tuned_plan": f"{spent / plan['j_per_token_in_time']:.3f}" if told else "",
         "late": found["late"],
         "rejected": found["rejected"],
         "server_hours": f"{found['server_hours']:.2f}",
         "ttft_p99_s": f"{found['ttft_p99_s']:.2f}",
         "plan": plan_in_words(found),
-        "cpu_s": f"{found['cpu_s']:.1f}",
     }
 
 
 def losses(runs: dict[str, dict]) -> list[str]:
     """Systems that spend more, by over 1 %, than another with a part of their knobs."""
-    spent = {system: found["j_per_token_in_time"] for system, found in runs.items()}
+    spent = {system: found["j_per_token_in_time"] or inf for system, found in runs.items()}
     return [
         f"{SUBSETS[more]} spends more than {SUBSETS[less]}"
         for less in SUBSETS

@@ -1,9 +1,13 @@
 """The tuned static plan of a trace: its bounds, its search, its file and its replay."""
 
+import pickle
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from math import inf
 from multiprocessing import active_children
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from synthetic_profile import LineEngine, LineMachine
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.cluster import Cluster, Hopeless
 from kernel_dvfs_serving.deployment import recording_rules
+from kernel_dvfs_serving.machine import SimulatedMachine
 from kernel_dvfs_serving.packing import PARTS, Mix, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
@@ -140,6 +145,51 @@ def test_a_second_process_finds_what_one_finds_and_is_not_missed(line, trace):
         second.ask(OWN, None, "wish", ())
         with pytest.raises(AttributeError, match="wish"):
             second.answer()
+
+
+SEARCHING = """
+import sys, time
+sys.path[:0] = {paths!r}
+from kernel_dvfs_serving import tuned
+from kernel_dvfs_serving.replay import Replayer
+from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.trace import hours
+from synthetic_profile import LineMachine, line_profile
+
+class Endless(LineMachine):
+    def engine(self, tp, clock):
+        print("searches", flush=True)
+        time.sleep(600)
+
+if __name__ == "__main__":
+    second = tuned.Second(Replayer(Endless(), line_profile(requests=80)), hours(4.0, seed=3, span_s=60))
+    second.ask(Settings(servers=3), None, "search", ([99.0], {{}}, [(8, "800")]))
+    time.sleep(600)
+"""
+
+
+def test_a_machine_is_the_same_in_another_process():
+    machine = SimulatedMachine(
+        "a100_sxm",
+        overrides={"memory": {"gb_per_s": {"value": 1000, "source": "inferred"}}},
+        parked_w=50.5,
+        host_s=0.0123,
+    )
+    other, plain = pickle.loads(pickle.dumps(machine)), SimulatedMachine("a100_sxm")
+    assert other.parked_w == 50.5 and other.kv_tokens(4) == machine.kv_tokens(4)
+    step = machine.engine(4, "1410").step(3, 900.0, 700.0)
+    assert other.engine(4, "1410").step(3, 900.0, 700.0) == step != plain.engine(4, "1410").step(3, 900.0, 700.0)
+
+
+def test_a_second_process_ends_in_mid_search_with_the_first(tmp_path):
+    script = tmp_path / "searching.py"
+    script.write_text(SEARCHING.format(paths=[str(Path(__file__).parent), *map(str, sys.path)]))
+    first = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "searches\n"
+    first.kill()
+    # its end of what is printed is open as long as it lives
+    assert first.stdout.read() == ""
+    first.wait()
 
 
 def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(line, monkeypatch):

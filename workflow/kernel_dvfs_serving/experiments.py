@@ -5,7 +5,6 @@ CPU seconds are kept here and left out of tables, so that a table is the same by
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -86,7 +85,6 @@ def tuned_systems(
     """
     found: list[dict] = []
     for name, parts in ((TUNED, None), (PACKED, PARTS)):
-        begun = time.process_time()
         most = found[0]["servers"] if found else own.servers
         tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
         best = next(iter(tuner.frontier((own.promise_percent,))), None)
@@ -96,13 +94,12 @@ def tuned_systems(
         mix = Mix(**best["mix"]) if "mix" in best else None
         plan = tuner.plan(best["servers"], best["tp"], best["clock"], mix)
         run = replayed(replayer, trace, plan, own, timeline=True)
-        found.append(run | {"system": name, "cpu_s": time.process_time() - begun})
-    begun = time.process_time()
+        found.append(run | {"system": name})
     plan = _autoscaler(replayer, tuned_on, own, found[0])
     run = replayed(replayer, trace, plan, own, servers=own.servers) | {"holds": plan.holds}
     # it starts and stops servers: there is no plan to start
     run.pop("replicas")
-    return [*found, run | {"cpu_s": time.process_time() - begun}]
+    return [*found, run]
 
 
 def _autoscaler(replayer: Replayer, trace: Trace, own: Settings, static: dict) -> Autoscaled:
@@ -185,6 +182,4 @@ EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
 
 
 def _run(replayer: Replayer, trace: Trace, name: str, settings: Settings, timeline: bool = False) -> dict[str, Any]:
-    begun = time.process_time()
-    cluster = replayer.run(trace, name, settings)
-    return outcome(cluster, timeline) | {"cpu_s": time.process_time() - begun}
+    return outcome(replayer.run(trace, name, settings), timeline)

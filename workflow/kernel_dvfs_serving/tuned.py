@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from math import inf
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
@@ -204,7 +205,7 @@ class Tuner:
             self._second.ask(self._settings, self._parts, method, second)
             mine = getattr(self, method)(*first)
             theirs, replays = self._second.answer()
-        except (EOFError, ConnectionError):  # it was killed
+        except (EOFError, OSError):  # it was killed
             self._second = None
             return [getattr(self, method)(*half) for half in halves]
         self.replays += replays
@@ -331,16 +332,21 @@ class Tuner:
 class Second:
     """A second process, which searches for plans of one trace on one machine as a Tuner asks; use with `with`.
 
-    Started afresh, not forked: a library's threads do not outlive a fork. Its end of the pipe is its own, so that it
-    ends by itself when this process is gone, whatever ended it.
+    Started afresh, not forked: a library's threads do not outlive a fork. It ends with this process, whatever ends that.
+    Raises OSError where none can be started.
     """
 
     def __init__(self, replayer: Replayer, trace: Trace):
         context = get_context("spawn")
         self._end, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, replayer, trace), daemon=True)
-        self._process.start()
-        other.close()
+        # a Ctrl-C meanwhile waits until it can end without a word of its own
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            other.close()
 
     def __enter__(self) -> Self:
         return self
@@ -355,7 +361,7 @@ class Second:
         self._end.send((settings, parts, method, arguments))
 
     def answer(self) -> tuple[dict[float, dict], int]:
-        """What it found, and in how many replays. Raises EOFError or ConnectionError if the process is gone."""
+        """What it found, and in how many replays. Raises EOFError or OSError if the process is gone."""
         found = self._end.recv()
         if isinstance(found, Exception):
             raise found
@@ -363,21 +369,31 @@ class Second:
 
 
 def _serve(end: Connection, replayer: Replayer, trace: Trace) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no word of its own when the user ends it
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no word of its own when the user ends it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     tuners: dict[tuple, Tuner] = {}
-    with suppress(EOFError, ConnectionError):
+    with suppress(EOFError, OSError):
         while True:
             settings, parts, method, arguments = end.recv()
-            if (settings, parts) not in tuners:
-                tuners[settings, parts] = Tuner(replayer, trace, settings, parts)
-            tuner = tuners[settings, parts]
-            before = tuner.replays
             try:
+                if (settings, parts) not in tuners:
+                    tuners[settings, parts] = Tuner(replayer, trace, settings, parts)
+                tuner = tuners[settings, parts]
+                before = tuner.replays
                 found = getattr(tuner, method)(*arguments)
             except Exception as error:
                 end.send(error)
             else:
                 end.send((found, tuner.replays - before))
+
+
+def _end_with_parent() -> None:
+    """End this process in the middle of a search when its parent is gone: nobody waits for what it finds."""
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def second_for(replayer: Replayer, trace: Trace, cores: int | None = None) -> AbstractContextManager[Second | None]:
@@ -387,7 +403,12 @@ def second_for(replayer: Replayer, trace: Trace, cores: int | None = None) -> Ab
     """
     if cores is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return Second(replayer, trace) if cores > 1 and len(trace.arrival_s) > LONG else nullcontext()
+    if cores < 2 or len(trace.arrival_s) <= LONG:
+        return nullcontext()
+    try:
+        return Second(replayer, trace)
+    except OSError:  # one process finds the same
+        return nullcontext()
 
 
 def _cost(best: dict[float, dict], level: float) -> float:
