@@ -96,8 +96,11 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+TWICE = "a: {b: 1, c: 2, b: 3}"
+
+
 @pytest.mark.parametrize(
-    "text", [BOMB, "&a [*a]", "a: &b {c: *b}", "[" * 10000, "a: [", f"a: {10**308}", "2026-02-31", "- \x00"]
+    "text", [BOMB, "&a [*a]", "a: &b {c: *b}", "[" * 10000, "a: [", f"a: {10**308}", "2026-02-31", "- \x00", TWICE]
 )
 def test_yaml_that_nobody_could_go_through_is_refused(text):
     with pytest.raises(ValueError):
@@ -105,6 +108,9 @@ def test_yaml_that_nobody_could_go_through_is_refused(text):
 
 
 def test_yaml_may_have_aliases_and_much_in_it():
+    assert parse_yaml("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: {1: x, '1': y}") == {
+        **{"a": {"b": 1}, "c": {"b": 2}, "d": {1: "x", "1": "y"}}
+    }
     text = "a: &a {b: [1, 2.5, yes, null]}\nc: [*a, *a]\nd: [" + ", ".join(map(str, range(90_000))) + "]"
     own = {"b": [1, 2.5, True, None]}
     assert parse_yaml(text) == {"a": own, "c": [own, own], "d": [*range(90_000)]}
