@@ -102,11 +102,22 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 PAIRS = "- &x0 !!pairs [k: v, l: v]\n" + "".join(
     f"- &x{k} !!pairs [k: *x{k - 1}, l: *x{k - 1}]\n" for k in range(1, 30)
 )
+TWICE = "a: {b: 1, c: 2, b: 3}"
+UNREADABLE = [
+    BOMB,
+    PAIRS,
+    TWICE,
+    "&a [*a]",
+    "a: &b {c: *b}",
+    "[" * 10000,
+    "a: [",
+    f"a: {10**308}",
+    "2026-02-31",
+    "- \x00",
+]
 
 
-@pytest.mark.parametrize(
-    "text", [BOMB, PAIRS, "&a [*a]", "a: &b {c: *b}", "[" * 10000, "a: [", f"a: {10**308}", "2026-02-31", "- \x00"]
-)
+@pytest.mark.parametrize("text", UNREADABLE)
 def test_yaml_that_nobody_could_go_through_is_refused(text):
     with pytest.raises(ValueError):
         parse_yaml(text)
@@ -125,6 +136,9 @@ def test_a_list_that_holds_itself_many_times_over_is_refused_before_it_is_laid_o
 
 
 def test_yaml_may_have_aliases_and_much_in_it():
+    assert parse_yaml("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: {1: x, '1': y}") == {
+        **{"a": {"b": 1}, "c": {"b": 2}, "d": {1: "x", "1": "y"}}
+    }
     text = "a: &a {b: [1, 2.5, yes, null]}\nc: [*a, *a]\nd: [" + ", ".join(map(str, range(90_000))) + "]"
     own = {"b": [1, 2.5, True, None]}
     assert parse_yaml(text) == {"a": own, "c": [own, own], "d": [*range(90_000)]}

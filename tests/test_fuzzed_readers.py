@@ -46,6 +46,7 @@ PARSERS = {
         "kernel_dvfs.files.parse_json",
         "kernel_dvfs.files.parse_yaml",
         "yaml.safe_load",
+        "yaml.load",
         "csv.reader",
         "csv.DictReader",
         "pandas.read_csv",
@@ -94,6 +95,7 @@ OTHERS = {
     "kernel_dvfs.cli.output._paths": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.search.loop._checked": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.plan.config._typed": "an option of a command: tests/plan/test_fuzzed_configurations.py",
+    "kernel_dvfs.files.parse_shipped_yaml": "a file of this package",
     "kernel_dvfs.profile.step.write_shipped_step": "the tables of the step that ships",
     "kernel_dvfs_serving.proxy.Proxy._serve": "a request from the net: tests/serving/test_router_program.py",
     **dict.fromkeys(

@@ -171,7 +171,7 @@ if __name__ == "__main__":
 def test_a_machine_is_the_same_in_another_process():
     machine = SimulatedMachine(
         "a100_sxm",
-        overrides={"memory": {"gb_per_s": {"value": 1000, "source": "inferred"}}},
+        overrides={"memory": {"gb_per_s": 1000}},
         parked_w=50.5,
         host_s=0.0123,
     )

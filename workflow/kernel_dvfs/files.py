@@ -16,6 +16,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -156,11 +157,20 @@ def parse_shipped_yaml(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text of a user's holds. Raises ValueError: not YAML, nested too deeply, or more than `check_size`."""
+    """What a YAML text of a user's holds. Raises ValueError: not YAML, a name that appears twice, nested too deeply, or
+    more than `check_size`."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if len(set(names)) != len(names):
+                twice = next(name for name, count in Counter(names).items() if count > 1)
+                raise yaml.MarkedYAMLError(problem=f"{twice[1]!r} appears twice", problem_mark=node.start_mark)
+            return super().construct_mapping(node, deep)
+
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Loader)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except yaml.YAMLError as error:
