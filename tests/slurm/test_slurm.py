@@ -50,9 +50,9 @@ def kernels(setup_of) -> list:
 
 def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
     site.identify()
-    wanted = records_of(kernels[:20], "auto-auto", "1500-auto")
+    wanted = records_of(kernels[:12], "auto-auto", "1500-auto")
     running = site.begin(*wanted, config=["sessions=1"])
-    site.wait_for(lambda: len(site.records()) >= 10, "ten records")
+    site.wait_for(lambda: len(site.records()) >= 6, "six records")
     site.slurm.kill_node()
     before = site.records()
     site.slurm.start_node()
@@ -72,7 +72,7 @@ def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
 @pytest.mark.parametrize("retries", ["0", "2"])
 def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels, retries):
     site.identify()
-    wanted = records_of(kernels[:16], "1500-auto")
+    wanted = records_of(kernels[:12], "1500-auto")
     running = site.begin(*wanted, options=["--retries", retries])
     site.wait_for(lambda: site.boards.locks != ("none", "none") and len(site.records()) > 2, "locked clocks")
     job, before = site.job(), site.jobs()
