@@ -76,6 +76,10 @@ void leave(void) {
 }
 
 int alive(int pid) {
+  // each look at a board asks, and most of them come from the process whose load it runs
+  if (pid == getpid()) {
+    return 1;
+  }
   char path[64], state = 0;
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
   FILE *stat = fopen(path, "r");

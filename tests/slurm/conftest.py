@@ -49,12 +49,28 @@ def slurm(tmp_path_factory):
 
 
 @pytest.fixture
-def site(slurm, fake_library, tmp_path):
-    """A clone on the cluster, whose GPUs only its jobs can see."""
+def new_site(slurm, fake_library, tmp_path):
+    """A clone on the cluster, whose GPUs only its jobs can see, and none of them is known yet."""
     made = Site(slurm, fake_library, tmp_path)
     yield made
     slurm.ask("scancel", "--user=root")
     made.wait_for(lambda: not slurm.ask("squeue", "-h"), "the queue to empty")
+
+
+@pytest.fixture(scope="session")
+def identified(slurm, fake_library, tmp_path_factory) -> Path:
+    """The results folder in which a job has noted which GPU it got: the same in each clone. Not to be changed."""
+    made = Site(slurm, fake_library, tmp_path_factory.mktemp("identified"))
+    done = made.identify()
+    assert done.returncode == 0, done.stderr
+    return made.directory / "results"
+
+
+@pytest.fixture
+def site(new_site, identified):
+    """A clone on the cluster in which its GPU is known."""
+    shutil.copytree(identified, new_site.directory / "results")
+    return new_site
 
 
 class Site:

@@ -16,8 +16,11 @@ from reduced_study import ROOT, clone, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 
+# a captured step of five kernels in three sections, and the step as a whole: their number proves nothing
+STEP = "workload={step: hand_made.json, code: train.py:make_step}"
 REAL = (
     "gpu=nvml:0",
+    STEP,
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
     "sessions=2",
@@ -26,12 +29,13 @@ REAL = (
     "tensor_parallel_degrees=[]",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
 )
-TARGETS, POINTS = 48, 48 * 5
-# a captured step of a few kernels, where their number proves nothing
-STEP, STEP_TARGETS = "workload={step: hand_made.json, code: train.py:make_step}", 5 + 4
+TARGETS = 5 + 4
+POINTS = 5 * TARGETS
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
-FOLDER = f"results/{SLUG}/gpt3-xl-b40-tp1"
-STEP_FOLDER = f"results/{SLUG}/step-hand-made"
+FOLDER = f"results/{SLUG}/step-hand-made"
+RECORD = f"{FOLDER}/measurements/kernel/gelu_forward/1500-2201/r0.json"
+# what only a model has: claims of the paper, and a forward and a backward pass
+MODEL, MODEL_TARGETS, MODEL_FOLDER = "workload=model", 48, f"results/{SLUG}/gpt3-xl-b40-tp1"
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +43,16 @@ def finished_real(fake_library, tmp_path_factory):
     """(a clone in which the study of a board is complete, the boards). Not to be changed: use `real`."""
     real = Real.unmeasured(tmp_path_factory.mktemp("real"), fake_library)
     real.run("all")
+    return real
+
+
+@pytest.fixture(scope="module")
+def finished_model(fake_library, tmp_path_factory):
+    """(a clone in which a model is measured at two clock pairs, as far as its claims ask for; the boards)."""
+    real = Real.unmeasured(tmp_path_factory.mktemp("model"), fake_library)
+    tables = (f"{MODEL_FOLDER}/tables/{name}.csv" for name in ("claims", "locking", "passes"))
+    two_pairs = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1", "limits_percent=[0]")
+    real.run(*tables, config=[MODEL, *two_pairs])
     return real
 
 
@@ -134,9 +148,14 @@ def test_a_study_is_measured_chosen_validated_and_reported_and_the_clocks_come_b
     folder = finished_real.directory / FOLDER
     chosen = json.loads((folder / "schedules/kernel-global-waste-slack0.json").read_text())
     assert chosen["status"] == "optimal" and chosen["energy_change_percent"] < 0
-    for name in ("baseline", "kernel_clocks", "strategies", "validation", "claims"):
+    for name in ("baseline", "kernel_clocks", "strategies", "validation"):
         assert "fake NVML" in (folder / f"tables/{name}.csv").read_text(), "numbers from a fake say so"
     assert (folder / "figures/fig6_relaxed_waste.pdf").is_file()
+
+
+def test_a_model_s_claims_say_that_their_numbers_are_a_fake_s(finished_model):
+    assert finished_model.is_restored() and len(finished_model.records()) == 2 * MODEL_TARGETS
+    assert "fake NVML" in (finished_model.directory / MODEL_FOLDER / "tables/claims.csv").read_text()
 
 
 def test_each_validation_repeat_is_a_session_of_its_own_and_the_interval_is_over_them(finished_real):
@@ -152,9 +171,9 @@ def test_each_validation_repeat_is_a_session_of_its_own_and_the_interval_is_over
         assert {row["interval"] for row in csv.DictReader(file)} == {f"over {repeats} sessions"}
 
 
-def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_their_kernels(finished_real):
+def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_their_kernels(finished_model):
     def table(name):
-        with open(finished_real.directory / FOLDER / f"tables/{name}.csv", newline="") as file:
+        with open(finished_model.directory / MODEL_FOLDER / f"tables/{name}.csv", newline="") as file:
             return list(csv.DictReader(file))
 
     locking = table("locking")
@@ -195,10 +214,9 @@ def test_a_finished_study_has_nothing_to_do_not_even_away_from_the_gpu(real, tmp
 
 
 def test_one_deleted_record_is_measured_again_alone(real):
-    record = f"{FOLDER}/measurements/kernel/forward_gelu/1500-2201/r0.json"
-    (real.directory / record).unlink()
+    (real.directory / RECORD).unlink()
     assert real.planned()["measure"] == 1
-    real.run(record)
+    real.run(RECORD)
     assert len(real.records()) == POINTS and real.is_restored()
 
 
@@ -210,18 +228,17 @@ def test_another_driver_or_other_kernels_measure_anew(real):
     with open(real.directory / "simulated_load.py", "a") as file:
         file.write("# other kernels\n")
     real.build("other sources")
-    record = f"{FOLDER}/measurements/kernel/forward_gelu/1500-2201/r0.json"
-    before = (real.directory / record).stat().st_mtime_ns
-    real.run(record)
-    assert (real.directory / record).stat().st_mtime_ns > before
+    before = (real.directory / RECORD).stat().st_mtime_ns
+    real.run(RECORD)
+    assert (real.directory / RECORD).stat().st_mtime_ns > before
     assert real.planned()["measure"] == POINTS - 1
 
 
 def test_clocks_above_the_power_cap_can_be_left_out_of_a_study_and_are_listed(fresh):
     grid = "grid={core_mhz: [1500, 1650, 1980], mem_mhz: [3201], auto: false}"
-    config = [STEP, grid, "skip_capped=true", "auto_repeats=1"]
+    config = [grid, "skip_capped=true", "auto_repeats=1"]
     table, schedule = (
-        f"{STEP_FOLDER}/{name}" for name in ("tables/omitted_pairs.csv", "schedules/kernel-global-waste-slack0.json")
+        f"{FOLDER}/{name}" for name in ("tables/omitted_pairs.csv", "schedules/kernel-global-waste-slack0.json")
     )
     fresh.run(table, schedule, config=config)
     with open(fresh.directory / table, newline="") as file:
@@ -258,14 +275,14 @@ def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
 
 def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(fresh):
     fresh.boards.set(deny=1)
-    done = fresh.run("all", config=["clocks=auto-only", "auto_repeats=1"])
+    done = fresh.run("all", config=[MODEL, "clocks=auto-only", "auto_repeats=1"])
     assert "need the right to lock clocks (docs/real-gpus.md)" in done.stdout
-    folder = fresh.directory / FOLDER
+    folder = fresh.directory / MODEL_FOLDER
     assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline", "passes"}
     assert {path.stem for path in (folder / "figures").iterdir()} == {"fig5_kernels"}
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "What is missing" not in page
-    assert len(fresh.records()) == TARGETS and fresh.boards.get("sets") == "0"
+    assert len(fresh.records()) == MODEL_TARGETS and fresh.boards.get("sets") == "0"
 
 
 def test_external_clocks_are_asked_of_the_batch_system(fresh):
@@ -278,8 +295,8 @@ def test_external_clocks_are_asked_of_the_batch_system(fresh):
 def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(fresh):
     fresh.boards.set(deny=1)
     two_points = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1")
-    external = [STEP, "clocks=external", *two_points]
-    done = fresh.run(f"{STEP_FOLDER}/tables/strategies.csv", config=external)
+    external = ["clocks=external", *two_points]
+    done = fresh.run(f"{FOLDER}/tables/strategies.csv", config=external)
     assert "trusts the batch system to have set its clocks" in done.stdout
     verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in fresh.records()}
     assert (2201, "not_reached") in verdicts and (2201, "ok") not in verdicts
@@ -289,11 +306,11 @@ def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(
 
 
 def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(fresh):
-    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL, STEP, "--", "profile"]
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL, "--", "profile"]
     running = subprocess.Popen(
         words, cwd=fresh.directory, env=fresh.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    records = f"{STEP_FOLDER}/measurements/*/*/*/r*.json"
+    records = f"{FOLDER}/measurements/*/*/*/r*.json"
     end = time.monotonic() + 90
     while len(list(fresh.directory.glob(records))) < 10:
         assert running.poll() is None and time.monotonic() < end, "the run should be measuring"
@@ -305,9 +322,9 @@ def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(fresh):
         assert time.monotonic() < end, "the measuring process is told to end with the run"
         time.sleep(0.1)
     done = {path: path.stat().st_mtime_ns for path in fresh.directory.glob(records)}
-    assert 10 <= len(done) < 5 * STEP_TARGETS
-    fresh.run("profile", config=[STEP])
-    assert len(fresh.records()) == 5 * STEP_TARGETS
+    assert 10 <= len(done) < POINTS
+    fresh.run("profile")
+    assert len(fresh.records()) == POINTS
     assert sum(path.stat().st_mtime_ns != written for path, written in done.items()) <= 1
 
 
@@ -317,8 +334,8 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
         subprocess.Popen(
             [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL[1:], f"gpu=nvml:{index}", "--"]
             + [
-                f"results/{name}/gpt3-xl-b40-tp1/measurements/kernel/{kernel}/1500-2201/r0.json"
-                for kernel in ("forward_gelu", "forward_fc_gemm", "embedding_layernorm")
+                f"results/{name}/step-hand-made/measurements/kernel/{kernel}/1500-2201/r0.json"
+                for kernel in ("gelu_forward", "gelu_backward", "nvjet_linear_forward")
             ],
             cwd=fresh.directory,
             env=fresh.environment(),
@@ -340,10 +357,10 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
 
 def test_a_walk_measures_again_pair_by_pair_with_the_clocks_restored_between_and_after(fresh):
     # three blocks, whatever is left
-    on = [STEP, "refine={windows: 100, hours: null, over_percent: 10}"]
+    on = ["refine={windows: 100, hours: null, over_percent: 10}"]
     fresh.run("profile", config=on)
     again = [record for record in fresh.records() if record["run"]["campaign"].startswith("remeasure")]
-    assert len(again) > 3 * STEP_TARGETS and len(fresh.records()) >= 5 * STEP_TARGETS + len(again)
+    assert len(again) > 3 * TARGETS and len(fresh.records()) >= POINTS + len(again)
     sessions = {}
     for record in again:
         here = (record["request"]["core_mhz"], record["request"]["mem_mhz"])

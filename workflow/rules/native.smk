@@ -59,6 +59,8 @@ if STUDY.is_real:
             KERNELS,
         log:
             "logs/kernels.log",
+        # a look at a record: on a cluster no job of its own, which takes a Snakemake's start
+        localrule: True
         params:
             of="--step" if STUDY.is_step else "",
         shell:
