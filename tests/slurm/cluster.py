@@ -44,7 +44,6 @@ MpiDefault=none
 MinJobAge=300
 KillWait=5
 SlurmdTimeout=10
-BatchStartTimeout=1
 ReturnToService=2
 GresTypes=gpu
 {more}
