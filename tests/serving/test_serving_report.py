@@ -109,6 +109,11 @@ def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp
     assert main(["output", str(tmp_path), "figures/savings"]) == 0
     label = figures.savings_data(ServingStudy(tmp_path)).set_index("system").label
     assert label[TUNED].startswith(" promise broken") and label.drop(TUNED).str.startswith(" no baseline").all()
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    first = page[: page.index('<details class="part">')]
+    assert first.count("promise broken") == 1 and first.count("no plan keeps it") >= 4
+    assert "% of the promises kept; no static plan keeps 99 %." in first
 
 
 def test_the_ladder_ends_with_the_packing_of_the_study(folder):

@@ -48,13 +48,14 @@ def savings(study: ServingStudy) -> p9.ggplot:
 
     frame = savings_data(study)
     low, high = min(0.0, frame.change_percent.min()), max(0.0, frame.change_percent.max())
+    reach = max(high - low, 10.0)  # also where there is no bar, the labels need their room
     frame = frame.assign(at=frame.change_percent.clip(lower=0))
     return (
         p9.ggplot(frame, p9.aes("system", "change_percent"))
         + p9.geom_col(width=0.65, fill=style.SERIES[0])
         + p9.geom_text(p9.aes(y="at", label="label"), ha="left", size=5.5, color=style.INK)
         + p9.coord_flip()
-        + p9.scale_y_continuous(limits=(low - 2, high + 0.9 * (high - low)))
+        + p9.scale_y_continuous(limits=(low - 0.02 * reach, high + 0.9 * reach))
         + p9.labs(
             title="Energy of a token served in time",
             subtitle=subtitle(study, "left"),

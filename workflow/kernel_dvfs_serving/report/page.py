@@ -68,13 +68,15 @@ def _row(study: ServingStudy, found: dict, plan: dict) -> dict[str, Any]:
 
 
 def _sentence(study: ServingStudy, best: dict | None, runs: dict) -> str:
+    least = study["settings"]["promise_percent"]
     if best is None:
-        return f"No system keeps {study['settings']['promise_percent']:g} % of the promises on these servers."
+        return f"No system keeps {least:g} % of the promises on these servers."
     told = f"{best['system'][0].upper()}{best['system'][1:]} serves this trace for the least energy: "
     told += f"{best['j_per_token']:.3f} J a token"
     if best["system"] != TUNED and best["change_percent"] is not None:
         told += f", {-best['change_percent']:.0f} % less than the tuned static plan"
-    return told + f", with {best['kept_percent']:g} % of the promises kept."
+    told += f", with {best['kept_percent']:g} % of the promises kept"
+    return f"{told}." if promise_kept(study, runs[TUNED]) else f"{told}; no static plan keeps {least:g} %."
 
 
 def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, str] | None:
@@ -105,7 +107,7 @@ def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str
         found = runs[best["system"]]
         if best["plan"].startswith("1 server "):
             marks.append((f"O{NO_SPARE[1:]}.", True))
-        if best["system"] == PACKED:
+        if best["system"] == PACKED and found["ttft_p99_s"] > runs[TUNED]["ttft_p99_s"]:
             later = f"{found['ttft_p99_s']:.2f} s at P99, against {runs[TUNED]['ttft_p99_s']:.2f} s"
             marks.append((f"First tokens come later, within their promise: {later}.", True))
         if is_plan:
