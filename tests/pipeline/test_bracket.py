@@ -172,3 +172,14 @@ def test_a_price_that_no_search_can_count_is_refused(module):
     stages = StageProfile({(0, "forward"): settings([2, 1], [1.0, 2.0], [2e9, 0.0])}, "dear")
     with pytest.raises(InputError, match="a second less costs"):
         programme_of(Planner(stages, graph, BLOCKING_W), module)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 8, 17, 20, 25, 50, 63])
+def test_every_stage_chooses_anew_with_its_neighbours(stages):
+    groups = rounding._neighbours(stages)
+    count = np.bincount([stage for group in groups for stage in group], minlength=stages)
+    assert (
+        len(count) == stages
+        and count.min() >= 1
+        and (count[1:-1] > 1).sum() >= stages - 2 * max(len(groups[0]) // 2, 1)
+    )

@@ -160,6 +160,13 @@ def _widths(operations: int, thorough: bool) -> list[int]:
     return [max(min(most, states // operations), _NARROW) for most, states in _WIDTHS[: 1 + thorough]]
 
 
+def _neighbours(stages: int) -> list[range]:
+    """Of stages: those that choose anew together. Each is in one group at least, all but the outer ones in two."""
+    together = min(max(stages // 4, 2), stages)
+    last = stages - together
+    return [range(first, first + together) for first in [*range(0, last, max(together // 2, 1)), last]]
+
+
 def _searched(graph: Graph, offered: Offered, point: Any, limit: int, width: int) -> Rounded:
     """The best of beam searches: of all operations, then of some stages after others."""
     module = core()
@@ -175,12 +182,7 @@ def _searched(graph: Graph, offered: Offered, point: Any, limit: int, width: int
     whole = [(*beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
     best_j, best, stiff = min(whole, key=lambda each: each[0])
     stage = np.array([operation.stage for operation in graph.operations])
-    together = max(graph.stages // 4, 2)  # stages, each in two groups
-    groups = [
-        np.flatnonzero((stage >= first) & (stage < first + together))
-        for first in range(0, graph.stages - together + 1, together // 2)
-        if len(graph) <= _MANY
-    ]
+    groups = [np.flatnonzero(np.isin(stage, each)) for each in _neighbours(graph.stages) if len(graph) <= _MANY]
     for _ in range(_ROUNDS):
         before_j = best_j
         for free in groups:

@@ -332,8 +332,8 @@ class Tuner:
 class Second:
     """A second process, which searches for plans of one trace on one machine as a Tuner asks; use with `with`.
 
-    Started afresh, not forked: a library's threads do not outlive a fork. It ends with this process, whatever ends that.
-    Raises OSError where none can be started.
+    Started afresh, not forked: a library's threads do not outlive a fork. It ends with this process, whatever ends
+    that. Raises OSError where none can be started.
     """
 
     def __init__(self, replayer: Replayer, trace: Trace):
