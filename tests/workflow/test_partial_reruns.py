@@ -120,7 +120,7 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     # the profile has other bytes, so all is looked at again
     jobs = planned(study)
     figures = {name for name in jobs if name.startswith("figures/")}
-    assert jobs["choose_schedule"] == 18 + 4 and len(figures) == 8
+    assert jobs["choose_schedule"] == 18 + 4 and len(figures) == 7
     assert {"validate", "tables/strategies", "tables/claims", "report_page", "comparison_page"} <= set(jobs)
     assert not (MEASURING - {"validate", "carry_over"}) & set(jobs)
     snakemake(study, str(FOLDER / "tables/strategies.csv"))
