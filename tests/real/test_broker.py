@@ -208,11 +208,25 @@ def lingering(count):
             each.close()
 
 
+HANDS_OVER = """
+import os, socket, sys
+client, *connections = map(int, sys.argv[1:])
+data = sys.stdin.buffer.read()
+socket.send_fds(socket.socket(fileno=client), [data], connections)
+os._exit(0)
+"""
+
+
 def handed_over(client, data, connections):
-    """Sent along; whoever closes them there has the last hold on them."""
-    socket.send_fds(client, [data], [each.fileno() for each in connections])
+    """Sent along by a process that ends, since an end waits for no connection: whoever closes them there has the last
+    hold on them. Closed here while that process has them, which does not wait either."""
+    numbers = [each.fileno() for each in [client, *connections]]
+    words = [sys.executable, "-S", "-c", HANDS_OVER, *map(str, numbers)]
+    hands = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=numbers)
     for each in connections:
         each.close()
+    hands.communicate(data, timeout=60)
+    assert hands.returncode == 0
 
 
 @pytest.mark.parametrize("dropped", ["as it reads", "as it closes"])
