@@ -178,7 +178,7 @@ def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours
     ours = {"headline", "headline_band", "tensor_energy"}
     assert {"kernel_clocks", "strategies", "validation", "claims", *ours} <= made("table", study)
     assert not {"baseline", "locking", "passes"} & made("table", study)
-    assert len(made("figure", study)) == 8
+    assert len(made("figure", study)) == 7
     without = plan(config(data_parallel_batches=[]), str(tmp_path))
     assert made("figure", study) - made("figure", without) == {"fig7_data_parallelism"}
 

@@ -33,7 +33,7 @@ CASES = {
     "no core clock": (without("core_mhz"), r"line 1: missing: core clock, named core_mhz or core_mhz_requested$"),
     "memory clock of another name": (
         table(AUTO, header=HEADER.replace("mem_mhz", "memory_clock")),
-        r"line 1: missing: memory clock.*rename column 'memory_clock'\?",
+        r"line 1: missing: memory clock.*rename column 'memory_clock', or drop it\?",
     ),
     "no kernel": (without("kernel"), r"line 1: missing: name of the kernel, named kernel$"),
     "two times": (table(AUTO + ",1", header=HEADER + ",time_s"), r"line 1, column time_ms.*column time_s"),

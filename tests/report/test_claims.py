@@ -249,7 +249,7 @@ def test_an_almost_empty_study_tests_almost_nothing_and_says_what_would(study, t
 def test_what_differs_is_named_with_its_cause(study):
     made = carried(two_passes(study), "batch", {40: (0, -7, 8, 8), 20: (0, -7, 4, 4)})
     why = carried(made, "tensor_parallel", {1: (0, -7, 8, 8), 2: (2, -5, 4, 7.2)}).row(25)["why"]
-    assert why.startswith("auto's time over that of the batch: not 1.6 to 2; a rank of our workload splits heads")
+    assert why.startswith("auto's time over that of the batch: not 1.6 to 2; a rank here splits all rows")
 
 
 def test_a_broken_file_is_an_error_and_not_a_verdict(study):
