@@ -35,6 +35,7 @@ import tarfile
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/workflow"))
@@ -60,8 +61,17 @@ def shown(seed: str, what: str, tried: int, failed: list[str]) -> int:
     return bool(failed)
 
 
-def one_line(error: InputError) -> bool:
-    return bool(str(error)) and str(error).isprintable()
+@contextlib.contextmanager
+def judged(name: str, refused: list[str], failed: list[str]) -> Iterator[None]:
+    """What is done within may be refused, in one line that is printed as it stands; any other error is a failure."""
+    try:
+        yield
+    except InputError as error:
+        refused.append(name)
+        if not (str(error) and str(error).isprintable()):
+            failed.append(f"{name}: {str(error)!r}")
+    except Exception:
+        failed.append(f"{name}: {traceback.format_exc(limit=-3)}")
 
 
 # --- kills ------------------------------------------------------------------------------------------------------------
@@ -320,7 +330,9 @@ def broker(seed: str, number: int, at: Path) -> int:
 
 
 def flips(seed: str, number: int, at: Path) -> int:
-    rng, failed, refused = random.Random(seed), [], 0
+    rng = random.Random(seed)
+    failed: list[str] = []
+    refused: list[str] = []
     whole = (at / "whole") if (at / "whole").is_dir() else study(at / "whole")
     readers = {
         "measurements/*/*/*/r0.json": record.read_any,
@@ -338,17 +350,12 @@ def flips(seed: str, number: int, at: Path) -> int:
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
         path.write_bytes(damaged)
-        try:
+        name = f"{path.name}: bit {place}"
+        with judged(name, refused, failed):
             if repr(read(str(path))) != before:
-                failed.append(f"{path.name}: bit {place} is not seen")
-        except InputError as error:
-            refused += 1
-            if not one_line(error):
-                failed.append(f"{path.name}: bit {place}: {str(error)!r}")
-        except Exception:
-            failed.append(f"{path.name}: bit {place}: {traceback.format_exc(limit=-2)}")
+                failed.append(f"{name} is not seen")
         path.write_bytes(data)
-    print(f"{refused} refused, the rest changed nothing that is read")
+    print(f"{len(refused)} refused, the rest changed nothing that is read")
     return shown(seed, "flips: bits of records, setups and profiles", number, failed)
 
 
@@ -420,25 +427,21 @@ def hostile(rng: random.Random) -> bytes:
 
 
 def archives(seed: str, number: int, at: Path) -> int:
-    rng, failed, refused = random.Random(seed), [], 0
+    rng = random.Random(seed)
+    failed: list[str] = []
+    refused: list[str] = []
     folder = at / "archives"
     (folder / "inside").mkdir(parents=True)
     os.chdir(folder / "inside")
     for number_ in range(number):
         path, out = folder / "inside/a.tar.gz", folder / "inside/p.parquet"
         path.write_bytes(hostile(rng))
-        try:
+        with judged(str(number_), refused, failed):
             contribution.import_contribution(path, out)
-        except InputError as error:
-            refused += 1
-            if not one_line(error):
-                failed.append(f"{number_}: {str(error)!r}")
-        except Exception:
-            failed.append(f"{number_}: {traceback.format_exc(limit=-3)}")
         beside = {each.name for each in folder.rglob("*")} - {"inside", "a.tar.gz", "p.parquet", "p-latency.json"}
         if beside:
             failed.append(f"{number_}: left {beside}")
-    print(f"{refused} refused, the rest harmless and read")
+    print(f"{len(refused)} refused, the rest harmless and read")
     return shown(seed, "archives: hostile contributions", number, failed)
 
 

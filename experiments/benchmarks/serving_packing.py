@@ -29,12 +29,21 @@ from kernel_dvfs_serving.profile import read_profile, write_profile  # noqa: E40
 from kernel_dvfs_serving.replay import Replayer  # noqa: E402
 from kernel_dvfs_serving.requests import CLASSES  # noqa: E402
 from kernel_dvfs_serving.system import Settings  # noqa: E402
-from kernel_dvfs_serving.trace import Trace, halves, hours, make_trace, read_trace  # noqa: E402
+from kernel_dvfs_serving.trace import Trace, hours, make_trace, read_trace  # noqa: E402
 from kernel_dvfs_serving.tuned import Tuner, replayed  # noqa: E402
 
 CLOCKS = [345, 1000, 1300, 1600, 1980]
 SERVERS = 12
 DAY_RATE = 6.0  # requests/s in the mean
+
+
+def halves(trace: Trace) -> tuple[Trace, Trace]:
+    """The first and the second half of a trace's time: to tune on one, and to see on the other what it is worth."""
+    middle_s, found = trace.span_s / 2, []
+    for start_s, own in ((0.0, trace.arrival_s < middle_s), (middle_s, trace.arrival_s >= middle_s)):
+        arrays = trace.arrival_s[own] - start_s, trace.input_tokens[own], trace.output_tokens[own]
+        found.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
+    return found[0], found[1]
 
 
 def day(seed: int, slot_s: int = 300) -> Trace:

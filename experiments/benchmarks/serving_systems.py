@@ -25,13 +25,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow"))
 
+from serving_packing import halves
+
 from kernel_dvfs_serving.experiments import every_system
 from kernel_dvfs_serving.machine import machine
 from kernel_dvfs_serving.profile import read_profile
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.report.share import plan_in_words
 from kernel_dvfs_serving.system import SUBSETS, TUNED, Settings
-from kernel_dvfs_serving.trace import halves, read_trace
+from kernel_dvfs_serving.trace import read_trace
 
 
 def row(name: str, found: dict, plan: dict, promise_percent: float) -> dict:

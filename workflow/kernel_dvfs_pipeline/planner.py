@@ -314,10 +314,9 @@ class Planner:
         point = None if self._interior is None else self._interior.point(ticks, _START)
         if point is not None and (self._is_large or self._is_read):
             begin, end = point.begin, point.end
+            self._solved = ticks, point.intercept_j - point.price_w * ticks / TICKS_PER_S
         else:  # the frontier's plan leaves most operations whole durations
             begin, end = (self._solved_frontier if self._is_read else self.frontier).planned(ticks)
-        if point is not None:
-            self._solved = ticks, point.intercept_j - point.price_w * ticks / TICKS_PER_S
         found = []
         # one clock is a way to split, too, and rounding is no more than a heuristic
         for each in KINDS[: KINDS.index(kind) + 1]:

@@ -60,7 +60,8 @@ def every_system(
     own: Settings,
     kernel_level: bool = False,
     tuned_on: Trace | None = None,
-    cores: int | None = None,
+    *,
+    cores: int,
 ) -> list[dict]:
     """Every system on a trace. tuned_on: what the plans, packing and the autoscaler are tuned on; None: the trace.
     cores: as tuned.second_for."""

@@ -256,15 +256,6 @@ def dealt(trace: Trace, cells: int) -> Trace:
     return make_trace(*arrays, f"{trace.subject}, one of {cells} cells", trace.span_s) if cells > 1 else trace
 
 
-def halves(trace: Trace) -> tuple[Trace, Trace]:
-    """The first and the second half of a trace's time: to tune on one, and to see on the other what it is worth."""
-    middle_s, found = trace.span_s / 2, []
-    for start_s, own in ((0.0, trace.arrival_s < middle_s), (middle_s, trace.arrival_s >= middle_s)):
-        arrays = trace.arrival_s[own] - start_s, trace.input_tokens[own], trace.output_tokens[own]
-        found.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
-    return found[0], found[1]
-
-
 def of_loads(loads_tps: Mapping[str, float], span_s: float, seed: int) -> Trace:
     """Poisson arrivals of classes that bring so many tokens/s each, prompt and answer together."""
     rng = np.random.default_rng(seed)
