@@ -413,8 +413,8 @@ def _headlines() -> str:
 
 
 def _claims() -> str:
-    """The claims that differ, each with our first number, how many studies with other noise keep it, and the
-    cause; then the others, by how many keep them. The study's table has every number."""
+    """The claims that differ, each with our first number that breaks its rule, how many studies with other noise keep
+    it, and the cause; then the others, by how many keep them. The study's table has every number."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
@@ -426,11 +426,16 @@ def _claims() -> str:
         if verdict != "differs":
             others.setdefault(f"{verdict} {held}" if verdict == "holds" else verdict, []).append(row)
             continue
-        cause = "; ".join(part for part in row["why"].split("; ") if ": not " not in part)
+        faults, causes = [], []
+        for part in row["why"].split("; "):
+            (faults if ": not " in part else causes).append(part)
+        cause = "; ".join(causes)
         why = told.get(cause, cause)
         told.setdefault(cause, f"as {number}")
-        first = next((part for part in row["ours"].split("; ") if part.endswith(")")), row["ours"])
-        cells = (number, row["claim"], first, held, why)
+        name, _, rule = faults[0].rpartition(": not ")
+        numbers = [part for part in row["ours"].split("; ") if part.startswith(f"{name} ")]
+        broken = next(part for part in numbers if part.endswith(f"({rule})"))
+        cells = (number, row["claim"], broken, held, why)
         differing.append(tuple(_plain(cell).replace("|", "\\|") for cell in cells))
     head = ("", "differs", "here, in brackets the rule", f"holds, of {len(drawn)} draws", "why")
     told_of = {how: [_plain(f"({row['number']}) {row['claim']}") for row in rows] for how, rows in others.items()}

@@ -198,8 +198,10 @@ def test_what_the_page_against_the_paper_says_is_what_was_kept(maker, drawn, mon
     keep("headline", f"{fresh}kernel-global-waste-slack0,-0.081,-12.453\nkernel-global-waste-slack0.6,0.503,-14.7\n")
     changes = "schedule,time_change_percent,energy_change_percent\n"
     keep("strategies", f"{changes}kernel-global-waste-slack0,-0.001,-6.597\npass-global-waste-slack0,-0.158,-3.122\n")
-    claims = "1,It | is,2,1 (< 2),holds,\n2,So,not known,3,differs,it: not = 4; a < b\n"
-    claims += "3,Too,?,5,differs,it: not = 6; a < b\n4,Far,?,,not testable,\n"
+    claims = "1,It | is,2,1 (< 2),holds,\n2,So,not known,it 3 (= 4),differs,it: not = 4; a < b\n"
+    # the number that breaks its rule, though another is judged before it and a third has the start of its name
+    claims += "3,Too,?,time 1 (= 1); time of it 5; time of it 7 (> 8),differs,time of it: not > 8; a < b\n"
+    claims += "4,Far,?,,not testable,\n"
     keep("claims", f"number,claim,paper,ours,verdict,why\n{claims}")
     from experiments.calibration import claims as seeds
 
@@ -217,8 +219,8 @@ def test_what_the_page_against_the_paper_says_is_what_was_kept(maker, drawn, mon
     assert maker._claims().splitlines() == [
         "|  | differs | here, in brackets the rule | holds, of 2 draws | why |",
         "|---|---|---|---|---|",
-        "| 2 | So | 3 | 1 of 2 | a &lt; b |",
-        "| 3 | Too | 5 | never | as 2 |",
+        "| 2 | So | it 3 (= 4) | 1 of 2 | a &lt; b |",
+        "| 3 | Too | time of it 7 (> 8) | never | as 2 |",
         "",
         "**Holds always**: (1) It | is.",
         "",
