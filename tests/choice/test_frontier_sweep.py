@@ -146,10 +146,17 @@ def stored(tmp_path):
     return path
 
 
-def test_the_command_writes_the_frontier_of_a_profile(stored, tmp_path):
+def test_the_command_writes_the_frontier_of_a_profile_and_says_its_ends_and_its_file(stored, tmp_path, capsys):
     output = tmp_path / "schedules/frontier.json"
     assert main(["choose", str(stored), "--frontier", "-o", str(output)]) == 0
     assert json.loads(output.read_text()) == relaxed_frontier(stored)
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 and said.endswith(f" points in {output}\n")
+    for end, slack in (("no slower: ", "0"), ("at most 30 % slower: ", "30")):
+        assert main(["choose", str(stored), "--slack", slack]) == 0
+        # what a schedule of the same limit says
+        energy = capsys.readouterr().out.split(": ")[1].partition(",")[0]
+        assert f"{end}{energy}" in said
     assert main(["choose", str(stored), "--frontier", "--weights", "raw", "-o", str(output)]) == 0
     assert json.loads(output.read_text()) == relaxed_frontier(stored, weights="raw")
 

@@ -249,8 +249,8 @@ def test_a_setting_is_the_reference_where_any_of_its_rows_is_marked_or_where_it_
     head = "kernel,core_mhz,mem_mhz,time_s,energy_j,is_reference"
     rows = ["k,1980,,2.0,300,0", "k,1980,,2.1,310,1", "k,1470,,2.2,280,0"]
     marked, asked = table(tmp_path, rows, head), table(tmp_path, rows, head, reference="1470")
-    assert (marked.columns["is_baseline"], marked.workload["reference"]) == ([True, False], "as marked")
-    assert (asked.columns["is_baseline"], asked.workload["reference"]) == ([False, True], "1470")
+    assert (marked.columns["is_baseline"], marked.workload["reference"]) == ([True, False], "1980,auto")
+    assert (asked.columns["is_baseline"], asked.workload["reference"]) == ([False, True], "1470,auto")
     with pytest.raises(InputError, match="no point at reference 1470,auto,power_cap_w=200"):
         table(tmp_path, rows, head, reference="1470,auto,power_cap_w=200")
 

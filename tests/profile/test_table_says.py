@@ -85,8 +85,9 @@ def test_a_table_without_a_memory_clock_was_measured_with_the_memory_left_to_the
 @pytest.mark.parametrize(
     ("table", "words", "against"),
     [
-        ("k,1410,1.5,300,0\nk,1110,1.6,250,0\n", ["--reference", "highest"], "the reference highest ("),
-        ("k,1410,1.5,300,1\nk,1110,1.6,250,0\n", [], "the reference as marked ("),
+        ("k,1410,1.5,300,0\nk,1110,1.6,250,0\n", ["--reference", "highest"], "the reference 1410,auto ("),
+        ("k,1410,1.5,300,1\nk,1110,1.6,250,0\n", [], "the reference 1410,auto ("),
+        ("k,1410,1,3,1\nk,1110,1,2,0\nl,1110,1,2,1\nl,1410,1,3,0\n", [], "the reference as marked ("),
         ("k,,1.5,300,0\nk,1110,1.6,250,0\n", ["--reference", "auto,auto"], "auto ("),
     ],
 )

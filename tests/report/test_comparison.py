@@ -13,7 +13,7 @@ from kernel_dvfs.report import comparison
 from kernel_dvfs.report.comparison import gpus
 
 
-def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated=False):
+def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated=False, reference=None):
     """A results folder with two kernels at two pairs."""
     path = root / f"{kind}-{gpu}".lower().replace(" ", "-") / workload
     path.mkdir(parents=True)
@@ -26,7 +26,8 @@ def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated
     ]
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     about = {"kind": kind, "name": gpu, "slug": gpu.lower()}
-    write_profile(path / "profile.parquet", columns, about, {"name": workload}, ["core_mhz", "mem_mhz"])
+    measured = {"name": workload, "reference": reference}
+    write_profile(path / "profile.parquet", columns, about, measured, ["core_mhz", "mem_mhz"])
     (path / "schedules").mkdir()
     for number, name in enumerate(schedules):
         content = whole_schedule(baseline_time=2.0, baseline_energy=200.0)
@@ -46,7 +47,7 @@ def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated
 def two(tmp_path):
     names = (STRICT, "pass-global-waste-slack0", "kernel-global-edp")
     folder(tmp_path, "RTX 3080 Ti", "gpt3-xl-b40-tp1", schedules=names, validated=True)
-    folder(tmp_path, "A100", "as-measured", kind="table")
+    folder(tmp_path, "A100", "as-measured", kind="table", reference="1410,1215")
     folder(tmp_path, "H200", "gpt3-xl-b40-tp1", schedules=())  # measured, not chosen
     (tmp_path / "native").mkdir()
     return tmp_path
@@ -57,6 +58,7 @@ def test_each_folder_that_was_chosen_on_is_a_row(two):
     assert list(frame.gpu) == ["simulated RTX 3080 Ti", "A100"]
     assert list(frame.kind) == ["simulated", "table"]
     assert list(frame.workload) == ["gpt3-xl-b40-tp1", "as-measured"]
+    assert list(frame.baseline) == ["auto", "the reference 1410,1215"]
     assert list(frame.kernels) == [2, 2]
     assert list(frame.pairs) == [2, 2]
 
@@ -82,7 +84,7 @@ def test_it_is_written_for_programs_and_for_people(two):
     frame = pd.read_csv(two / "comparison/gpus.csv")
     assert list(frame.columns) == list(gpus(two).columns)
     text = (two / "comparison/gpus.md").read_text()
-    assert "simulated RTX 3080 Ti" in text
+    assert "simulated RTX 3080 Ti" in text and "time at the baseline, s" in text
     assert "-0.00" not in text
     assert "nan" not in text
 

@@ -246,12 +246,12 @@ def test_time_over_auto_is_on_a_logarithmic_axis(study):
         assert [float(text) for text in texts] == pytest.approx([10**tick for tick in ticks], rel=1e-3)
 
 
-def with_errors(study, folder, time_se, energy_se):
-    """The forward pass of `study`, every row with these standard errors, as shares."""
+def with_errors(study, folder, time_se, energy_se, more=()):
+    """The forward pass of `study`, every row with these standard errors, as shares, and more rows."""
     rows = list(rows_of("pass", "forward", PASS, 2.0, 700.0))
     for row in rows:
         row |= {"time_se_s": time_se * row["time_s"], "energy_se_j": energy_se * row["energy_j"]}
-    return write(folder, rows, {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"}, {"name": "toy"})
+    return write(folder, [*rows, *more], {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"}, {"name": "toy"})
 
 
 def test_scatter_around_auto_is_a_box_so_that_noise_looks_like_noise(study, tmp_path):
@@ -280,7 +280,15 @@ def test_scatter_around_auto_is_a_box_so_that_noise_looks_like_noise(study, tmp_
 def test_where_scatter_is_not_known_no_box_is_drawn_and_the_figure_says_so(study):
     points = clock_plane.changes(Results(study), "forward")
     assert clock_plane.scatter(points) is None
-    assert "No box" in clock_plane.draw(Results(study), "forward").labels.caption
+    for passes in (["forward"], ["forward", "backward"]):
+        caption = clock_plane.draw(Results(study), *passes).labels.caption
+        assert "No box: how far" in caption and "Grey box" not in caption
+
+
+def test_of_two_passes_the_one_without_a_box_is_named(study, tmp_path):
+    results = with_errors(study, tmp_path, 0.002, 0.02, rows_of("pass", "backward", PASS, 2.0, 700.0))
+    caption = clock_plane.draw(results, "forward", "backward").labels.caption
+    assert "Grey box: where" in caption and "No box (backward pass): how far" in caption
 
 
 @pytest.mark.parametrize(
@@ -406,9 +414,20 @@ def test_kernels_of_a_table_need_no_section(tmp_path):
     assert set(figures.costs(results).kind) == {"covar", "nn"}
     plot = figures.fig5_kernels(results)
     assert plot.labels.title == "covar: 67 % of the energy"
-    assert plot.labels.subtitle == "RTX 3080 Ti, as-measured; better: left; auto clocks"
+    assert plot.labels.subtitle == "RTX 3080 Ti, as-measured; better: left; at auto"
     assert "all, each launched once" in plot.labels.caption
     plot.draw()
+
+
+def test_a_table_without_auto_rows_has_its_reference_named_in_figures(tmp_path):
+    about = {"name": "as-measured", "reference": "1410,1215"}
+    rows = list(rows_of("kernel", "nn", PASS[:2], 1e-3, 0.1))
+    results = write(tmp_path, rows, {"kind": "table", "name": "X", "slug": "table-x"}, about)
+    assert "left; at the reference 1410,1215" in figures.fig5_kernels(results).labels.subtitle
+    (tmp_path / "tables").mkdir()
+    relaxed = {"slack_percent": [0, 1], "scope": "global", "energy_change_percent": [-1, -2], "time_change_percent": 0}
+    pd.DataFrame(relaxed).to_csv(tmp_path / "tables/relaxed.csv")
+    assert "faster than the reference 1410,1215" in figures.fig6_relaxed_waste(results).labels.x
 
 
 def test_rows_of_table_1_are_known_in_a_measured_table(tmp_path):

@@ -53,6 +53,15 @@ def test_a_change_says_which_of_the_two_it_is_where_a_table_has_both(columns, ex
     assert list(headings(columns).values()) == expected
 
 
+def test_a_heading_names_what_changes_are_against_where_that_is_not_auto():
+    columns = ["baseline_time_s", "auto_energy_j"]
+    assert list(headings(columns).values()) == ["time at auto, s", "energy at auto, J"]
+    assert list(headings(columns, "the reference 1410,auto").values()) == [
+        "time at the reference 1410,auto, s",
+        "energy at auto, J",
+    ]
+
+
 def test_tables_for_people_have_those_headings_and_the_csv_its_columns(tmp_path):
     columns = ["id", "energy_change_percent", "fresh_energy_change_percent"]
     write_table(pd.DataFrame([["a", -1.5, -1.4]], columns=columns), tmp_path, "t", "about", "Toy")

@@ -239,7 +239,7 @@ def write_page(
 
 
 def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
-    """Energy over time of one kernel or pass at every pair of clocks, against auto; chosen pairs are marked.
+    """Energy over time of one kernel or pass at every pair of clocks, against the baseline; chosen pairs are marked.
 
     Needs plotnine: pip install 'kernel-dvfs[figures]'. Raises InputError where it is missing, and for a target that the
     profile lacks.
@@ -259,7 +259,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
     from kernel_dvfs.profile.store import read_profile
     from kernel_dvfs.report import clock_plane, style
     from kernel_dvfs.report.results import is_chosen
-    from kernel_dvfs.report.words import asked
+    from kernel_dvfs.report.words import against, asked
 
     found = read_profile(profile)
     points = found.table.to_pandas()
@@ -286,6 +286,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         memory=lambda rows: pd.Categorical(map(in_words, rows.mem_mhz), memories),
     )
     names = [name for name in frame.chosen.unique() if name]
+    baseline = against(found.metadata["workload"])
     return (
         p9.ggplot(frame[frame.chosen == ""], p9.aes("log_time", "energy_change_percent"))
         + p9.geom_hline(yintercept=0, size=0.3, color=style.FRAME)
@@ -296,8 +297,8 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
         + p9.labs(
             title=f"{target} at every pair of clocks",
-            subtitle=f"{subject(found.metadata['gpu'])}, against auto; better: down and to the left",
-            x="time over auto (logarithmic; below 1: faster)",
+            subtitle=f"{subject(found.metadata['gpu'])}, against {baseline}; better: down and to the left",
+            x=f"time over {baseline} (logarithmic; below 1: faster)",
             y=style.ENERGY_CHANGE,
         )
         + p9.scale_x_continuous(breaks=clock_plane.breaks, labels=clock_plane.ratios)

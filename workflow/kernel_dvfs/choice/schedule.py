@@ -72,8 +72,13 @@ def _problem(profile: Profile, granularity: str, weights: str | None, ties: str)
         raise InputError(f"choice: granularity {granularity!r}; use one of {', '.join(GRANULARITIES)}")
     columns, metadata, where = profile_columns(profile)
     settings = metadata.get("settings", ["core_mhz", "mem_mhz"])
-    weights = weights or ("raw" if metadata.get("gpu", {}).get("kind") == "table" else "counts")
+    weights = weights or default_weights(metadata)
     return problem_of(columns, settings, granularity, weights, ties, where), metadata
+
+
+def default_weights(metadata: Mapping[str, Any]) -> str:
+    """How the targets of a profile are weighed where nobody says: a table tells no number of launches."""
+    return "raw" if metadata.get("gpu", {}).get("kind") == "table" else "counts"
 
 
 def _check_slack(slack_percent: object) -> None:

@@ -318,13 +318,20 @@ def _walked(path: str, granularity: str, slack: float) -> Walked:
 
 def _run_frontier(options: Namespace) -> None:
     from kernel_dvfs.choice.frontier import relaxed_frontier
+    from kernel_dvfs.choice.schedule import default_weights
+    from kernel_dvfs.profile.store import read_profile
+    from kernel_dvfs.report.words import frontier_line
 
     for name in ("granularity", "scope", "objective", "slack", "walk", "sequence", *_OF_SEQUENCE):
         if getattr(options, name) is not None:
             raise InputError(
                 f"{_flag(name)} does not go with --frontier, which has kernels, waste, and every scope and slack"
             )
-    write_json(options.output, relaxed_frontier(options.profile, options.ties, options.weights))
+    found = relaxed_frontier(options.profile, options.ties, options.weights)
+    write_json(options.output, found)
+    metadata = read_profile(options.profile).metadata
+    about = {**metadata, "weights": options.weights or default_weights(metadata)}
+    answer(one_line(frontier_line(about, found["points"], options.output)))
 
 
 def _run_sequence(options: Namespace, slack: float) -> None:

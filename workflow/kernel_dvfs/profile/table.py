@@ -112,7 +112,7 @@ def import_table(
         "sha256": _sha256(path),
         "rows": len(kernels),
         # what the baseline is, where it is not auto
-        "reference": None if all(points[index].auto for index in baselines) else str(reference or "as marked"),
+        "reference": _reference([points[index] for index in baselines], reference),
     }
     shown = {role: raw.shown.get(column, column) for role, column in columns.items() if column is not None}
     power = [energy / time for energy, time in zip(energy_j, time_s, strict=True)]
@@ -559,6 +559,20 @@ def _baseline(points: list[Point], baselines: set[int], reference: object) -> st
         why = f"the rows that lock no clock (auto) of {_many(many, 'kernel')}, those marked is_reference of the others"
     keys = {_label(point) for point in own}
     return f"baseline: {why}; " + (keys.pop() if len(keys) == 1 else f"{len(keys)} settings, by kernel")
+
+
+def _reference(own: list[Point], asked: object) -> str | None:
+    """What the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels share
+    them."""
+    if all(point.auto for point in own):
+        return None
+    settings = {_argument(point) for point in own}
+    return settings.pop() if len(settings) == 1 else str(asked or "as marked")
+
+
+def _argument(point: Point) -> str:
+    clocks = ["auto" if clock is None else f"{clock:g}" for clock in (point.core_mhz, point.mem_mhz)]
+    return ",".join([*clocks, *(f"{name}={value}" for name, value in point.settings.items() if value is not None)])
 
 
 def _label(point: Point) -> str:

@@ -345,11 +345,12 @@ def _title(planes: Sequence[Plane]) -> str:
 def _caption(planes: Sequence[Plane]) -> str:
     told = ["+: auto. Blue: better than auto. Ring: the best."]
     told += [f"{plane.name}: {_better(plane)}." for plane in planes]
-    told += (
-        ["Grey box: where 95 of 100 pairs that run just as auto does would lie."]
-        if all(plane.box for plane in planes)
-        else ["No box: how far measurements scatter is not known."]
-    )
+    without = [plane.name.lower() for plane in planes if not plane.box]
+    if len(without) < len(planes):
+        told.append("Grey box: where 95 of 100 pairs that run just as auto does would lie.")
+    if without:
+        of = f" ({', '.join(without)})" if len(without) < len(planes) else ""
+        told.append(f"No box{of}: how far measurements scatter is not known.")
     return "\n".join([*told, "Numbers: core clock, MHz. Hollow: a clock that the GPU did not reach."])
 
 

@@ -12,6 +12,7 @@ from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import EDP, PASS_STRICT, STRICT
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs.report.headings import headings
+from kernel_dvfs.report.words import against
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUTS = Outputs()
+# of several studies, which a column of `gpus` names
+BASELINE = "the baseline"
 
 
 def write(results_root: str | Path) -> None:
@@ -31,15 +34,16 @@ def write(results_root: str | Path) -> None:
 
 
 @OUTPUTS.table(
-    "GPUs and workloads side by side: changes of an iteration's time and energy against auto",
+    "GPUs and workloads side by side: changes of an iteration's time and energy against each baseline",
     title="GPUs and workloads side by side",
-    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; measured "
-    "again: with the 95 % interval. EDP trades time away, so compare its energy with its time.",
+    text="Changes of an iteration against the GPU's own auto clocks, or a table's reference. Claimed: by the data that "
+    "chose; measured again: with the 95 % interval. EDP trades time away, so compare its energy with its time.",
 )
 def gpus(results_root: str | Path) -> pd.DataFrame:
     """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
 
-    baseline_*: an iteration at auto (of a table: the sum over its kernels), s and J. pass_*, kernel_claimed_*: strict
+    baseline, baseline_*: auto or the reference of a table, and an iteration there (of a table: the sum over its
+    kernels), s and J. pass_*, kernel_claimed_*: strict
     global choices; kernel_fresh_*: the latter measured again, with its 95 % interval; edp_*: global EDP, kernel level;
     changes in percent, empty where not made. pairs: clock pairs measured of the kernels. Raises InputError where no
     folder qualifies.
@@ -68,7 +72,7 @@ def gpus(results_root: str | Path) -> pd.DataFrame:
 
 def _gpus_markdown(frame: pd.DataFrame) -> str:
     """The table in Markdown, a column for each GPU: they are few, their figures many."""
-    words = frame.map(_cell).set_index("gpu").rename(columns=headings(frame.columns)).T
+    words = frame.map(_cell).set_index("gpu").rename(columns=headings(frame.columns, BASELINE)).T
     return words.to_markdown(disable_numparse=True)
 
 
@@ -90,6 +94,7 @@ def _gpu(results: Results) -> dict:
         "slug": results.folder.parent.name,
         "workload": results.workload["name"],
         "kind": results.gpu["kind"],
+        "baseline": against(results.workload),
         "baseline_time_s": strict["baseline_time"],
         "baseline_energy_j": strict["baseline_energy"],
     }

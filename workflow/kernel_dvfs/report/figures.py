@@ -96,7 +96,7 @@ def fig2_desirability(results: Results) -> p9.ggplot:
             x=style.TIME_CHANGE,
             y=style.ENERGY_CHANGE,
             fill="score, %\n(positive: rewarded)",
-            caption="EDP: 1 − (1 + Δt)(1 + Δe), changes Δ relative to auto. Waste: energy\n"
+            caption="EDP: 1 − (1 + Δt)(1 + Δe), changes Δ of the baseline. Waste: energy\n"
             "saved if no time is lost, whatever the time gained; else discarded.",
         )
         + style.theme(2.9)
@@ -180,10 +180,10 @@ _LANES = 0.5  # share of a row that its sections are spread over
 
 
 @OUTPUTS.figure(
-    "Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference "
-    "point), by kind: orders of magnitude apart even within a kind; numbers: kernels that coincide",
+    "Time and energy of one launch of each kernel at auto clocks, or a table's reference, by kind: orders of "
+    "magnitude apart even within a kind; numbers: kernels that coincide",
     title="Figure 5. Where time and energy go",
-    text="One launch of each kernel at auto clocks; area: its share of an iteration.",
+    text="One launch of each kernel at auto clocks, or a table's reference; area: its share of an iteration.",
     section="kernels",
 )
 def fig5_kernels(results: Results) -> p9.ggplot:
@@ -209,7 +209,7 @@ def fig5_kernels(results: Results) -> p9.ggplot:
         + p9.scale_size_area(max_size=3.4, guide=None)
         + p9.labs(
             title=_costliest(frame),
-            subtitle=style.subtitle(results, f"left; {_clocks(results)} clocks"),
+            subtitle=style.subtitle(results, f"left; at {words.against(results.workload)}"),
             x="of one launch (logarithmic)",
             caption=f"Area: share of {whole}. Numbers: how many\nkernels coincide, of {len(costs(results)) // 2}.",
         )
@@ -318,12 +318,6 @@ def _rows_of_table1() -> dict[str, dict]:
     }
 
 
-def _clocks(results: Results) -> str:
-    """What the baseline is: `auto`, or the reference point of a table without auto."""
-    profile = results.profile
-    return "auto" if profile[profile.is_baseline].core_mhz.isna().all() else "reference"
-
-
 SCOPES = ("global", "local")
 
 
@@ -383,7 +377,7 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
         + p9.labs(
             title=_bought(frame),
             subtitle=style.subtitle(results, "down"),
-            x="tolerated slowdown, % (negative: faster than auto)",
+            x=f"tolerated slowdown, % (negative: faster than {words.against(results.workload)})",
             y="claimed change of energy, %\n(negative: saved)",
             caption="Limit kept by each kernel (local) or by the iteration (global). Dotted:\n"
             "strict, no time lost. Claimed by the data that selected the clocks,\n"

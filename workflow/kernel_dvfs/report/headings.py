@@ -1,7 +1,7 @@
 """Headings of a table's columns, made from the columns' names: for pages, Markdown and LaTeX.
 
 A name ends in its unit (`_percent`, `_mhz`, `_j`, ...). Where a table has one quantity both claimed and measured again,
-each heading says which of the two it is.
+each heading says which of the two it is. What changes are against is auto, or as the caller names it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _TITLES = {
     "low_energy_change_percent": "energy, lowest, %",
     "high_energy_change_percent": "energy, highest, %",
     "paper_energy_change_percent": "the paper, %",
-    "baseline_time_s": "time at auto, s",
-    "baseline_energy_j": "energy at auto, J",
+    "baseline_time_s": "time at {against}, s",
+    "baseline_energy_j": "energy at {against}, J",
     "auto_time_s": "time at auto, s",
     "auto_energy_j": "energy at auto, J",
     "carry_over_time_cost_pp": "loss from reusing clocks: time, points",
@@ -84,10 +84,11 @@ _TITLES = {
 _CLAIMED, _FRESH = "claimed", "fresh"
 
 
-def headings(columns: Iterable[str]) -> dict[str, str]:
+def headings(columns: Iterable[str], against: str = "auto") -> dict[str, str]:
     """{column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time, %".
 
-    The ends of an interval (`time_low_percent`) are claimed or measured again as their change is.
+    The ends of an interval (`time_low_percent`) are claimed or measured again as their change is. against: what the
+    baseline is called (words.against).
     """
     columns = [str(each) for each in columns]
     told = {_CLAIMED: {_bare(each) for each in columns if _CLAIMED in each.split("_")}}
@@ -96,13 +97,13 @@ def headings(columns: Iterable[str]) -> dict[str, str]:
     for column in columns:
         is_told = _bare(column) != column
         other = None if is_told else next((what for what in told if _change(column) in told[what]), None)
-        found[column] = heading_of(column, {_CLAIMED: _FRESH, _FRESH: _CLAIMED}.get(other or "", ""))
+        found[column] = heading_of(column, {_CLAIMED: _FRESH, _FRESH: _CLAIMED}.get(other or "", ""), against)
     return found
 
 
-def heading_of(column: str, which: str = "") -> str:
+def heading_of(column: str, which: str = "", against: str = "auto") -> str:
     """The heading of one column; which: "claimed" or "fresh" where the table has the other one too."""
-    known = _TITLES.get(column)
+    known = _TITLES.get(column, "").format(against=against)
     if known and which:
         return f"{_WORDS.get(which, which)} {known}"
     if known:

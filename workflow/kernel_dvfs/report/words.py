@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernel_dvfs.choice.schedule_file import Schedule, read_schedule
+from kernel_dvfs.choice.schedule_file import FrontierPoint, Schedule, read_schedule
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import ANSWER, STRICT, subject
 from kernel_dvfs.shape import fault
@@ -23,6 +23,7 @@ PAPER_STUDY, PAPER_POINT = ("RTX 3080 Ti", "gpt3-xl-b40-tp1"), (PAPER_PERCENT["k
 PAPER_CLAIMED_PERCENT = -15.64
 # how a change is known: by the data that chose, or by measuring the choice again
 CLAIMED, MEASURED_AGAIN = "claimed", "measured again"
+_OPTIMISTIC = f"{CLAIMED}: optimistic, since the same noisy data selected the clocks"
 # what the headline's band is called that varies all that nobody has measured
 ALL_TOGETHER = "all together"
 _OBJECTIVES = {
@@ -90,8 +91,7 @@ def another_hour_pp(schedule: Mapping[str, Any]) -> float | None:
     return walk["left"]["another_hour"] if walk else None
 
 
-# what a choice is of, by the weights that it was made with
-_OF = {"counts": "", "raw": " of all launched once", "equal-time": " of all with equal times at auto"}
+_OF = {"counts": "", "raw": " of all launched once", "equal-time": " of all with equal times at the baseline"}
 
 
 def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,16 +134,30 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     checked(schedule)
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
     held = how_known(schedule["gpu"], False)
-    if held == "claimed" and schedule["walk"]:
-        held = "claimed, by measurements that did not propose the clocks"
-    elif held == "claimed":
-        held = "claimed: optimistic, since the same noisy data selected the clocks"
+    if held == CLAIMED:
+        held = "claimed, by measurements that did not propose the clocks" if schedule["walk"] else _OPTIMISTIC
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (
-        f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}{_OF[schedule['weights']]}, "
-        f"against {against(schedule['workload'])} ({held}); "
+        f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}"
+        f"{_OF[schedule['weights']]}, against {against(schedule['workload'])} ({held}); "
         f"{len(schedule['targets'])} {kinds(schedule)} at {pairs}; asked for: {asked(schedule)}"
+    )
+
+
+def frontier_line(about: Mapping[str, Any], points: Sequence[FrontierPoint], path: str) -> str:
+    """A frontier in one line, by its ends of all kernels together. about: gpu, workload and weights; path: its file."""
+    together = [point for point in points if point["scope"] == "global" and point["slack_percent"] >= 0]
+    said = [
+        f"{time_limit(each['slack_percent'])}: {in_words(each['energy_change_percent'], 'energy')} and "
+        f"{in_words(each['time_change_percent'], 'time')}"
+        for each in (together[0], together[-1])
+    ]
+    held = how_known(about["gpu"], False)
+    return (
+        f"{whose(about)}: {'; '.join(said)}{_OF[about['weights']]}, against {against(about['workload'])} "
+        f"({_OPTIMISTIC if held == CLAIMED else held}); kernels, all together; with each on its own {len(points)} "
+        f"points in {path}"
     )
 
 

@@ -41,7 +41,9 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     ]
     page = render(
         "comparison.html.j2",
-        gpus=table("gpus", [_measured_again_first(row) for row in rows], known["gpus"], drop=()),
+        gpus=table(
+            "gpus", [_measured_again_first(row) for row in rows], known["gpus"], drop=(), against=comparison.BASELINE
+        ),
         simulated=sum(row["kind"] == "simulated" for row in rows),
         plane=plane([(_label(row, rows), _change(row, "energy"), _change(row, "time")) for row in rows]),
         pages=_pages(root),

@@ -53,6 +53,7 @@ def make(
         _change(schedule[f"{quantity}_change_percent"], again[index] if again else ())
         for index, quantity in enumerate(("energy", "time"))
     )
+    named = against(schedule["workload"])
     order = np.argsort(-saved, kind="stable").tolist()
     rows = [_row(problem, k, chosen[k], float(saved[k]), total) for k in order]
     return render(
@@ -61,14 +62,14 @@ def make(
         simulated=schedule["gpu"].get("kind") == "simulated",
         forecast=bool(schedule["gpu"].get("forecast")),
         asked=asked(schedule),
-        against=against(schedule["workload"]),
+        against=named,
         cards=[("Energy", energy), ("Time", time)],
         repeats=len(again[0]) if again else 0,
         energy_words=in_words(schedule["energy_change_percent"], "energy"),
         time_words=in_words(schedule["time_change_percent"], "time"),
         proof=schedule["proof"],
         most=most([(problem.members[k][0], -float(saved[k])) for k in order]),
-        kernels=table("kernels_by_saving", rows, drop=(), folds=False),
+        kernels=table("kernels_by_saving", rows, drop=(), folds=False, against=named),
     )
 
 
@@ -120,8 +121,8 @@ def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> d
             {}
             if problem.weights == "equal-time"
             else {
-                "energy_at_auto_j": repr(problem.energy[base].item()),
-                "time_at_auto_s": repr(problem.time[base].item()),
+                "baseline_energy_j": repr(problem.energy[base].item()),
+                "baseline_time_s": repr(problem.time[base].item()),
             }
         ),
     }

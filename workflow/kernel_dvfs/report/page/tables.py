@@ -151,14 +151,20 @@ def read_rows(path: str | Path) -> Rows:
 
 
 def table(
-    name: str, rows: Rows, about: Output | None = None, drop: Sequence[str] = _CONSTANT, folds: bool = True
+    name: str,
+    rows: Rows,
+    about: Output | None = None,
+    drop: Sequence[str] = _CONSTANT,
+    folds: bool = True,
+    against: str = "auto",
 ) -> Table:
-    """The table of a CSV's rows (`read_rows`); about: what it says of itself. Columns without a value are left out.
+    """The table of a CSV's rows (`read_rows`); about: what it says of itself; against: what its changes are against.
+    Columns without a value are left out.
 
     Words and counts that are the same in every row stand above the table, which is narrower without them.
     """
     names = [each for each in (rows[0] if rows else ()) if each not in drop and any(row[each] for row in rows)]
-    titles = headings(names)
+    titles = headings(names, against)
     same = [each for each in names[1:] if _is_same(each, rows)]
     names = [each for each in names if each not in same]
     # a change takes its interval in
@@ -166,7 +172,7 @@ def table(
     names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
     larger = {each: unit for each in names if (unit := _larger_unit(each, rows))}
     for each, unit in larger.items():
-        titles[each] = heading_of(f"{each.rpartition('_')[0]}_{unit}")
+        titles[each] = heading_of(f"{each.rpartition('_')[0]}_{unit}", against=against)
     columns = [Column(each, titles[each] + _INTERVAL * bool(bounds[each]), _kind(each, rows)) for each in names]
     cells = [
         [_in_thousands(row[each]) if each in larger else _cell(row, each, bounds[each]) for each in names]
