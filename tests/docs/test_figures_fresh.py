@@ -200,7 +200,7 @@ def test_what_the_page_against_the_paper_says_is_what_was_kept(maker, drawn, mon
     keep("strategies", f"{changes}kernel-global-waste-slack0,-0.001,-6.597\npass-global-waste-slack0,-0.158,-3.122\n")
     claims = "1,It | is,2,1 (< 2),holds,\n2,So,not known,it 3 (= 4),differs,it: not = 4; a < b\n"
     # the number that breaks its rule, though another is judged before it and a third has the start of its name
-    claims += "3,Too,?,time 1 (= 1); time of it 5; time of it 7 (> 8),differs,time of it: not > 8; a < b\n"
+    claims += "3,Too,?,time 9 (> 8); time of it 5; time of it 7 (> 8),differs,time of it: not > 8; a < b\n"
     claims += "4,Far,?,,not testable,\n"
     keep("claims", f"number,claim,paper,ours,verdict,why\n{claims}")
     from experiments.calibration import claims as seeds

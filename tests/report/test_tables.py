@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import PUBLISHED
 from kernel_dvfs.report import measured_tables, step_costs
 from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables import clocks_by_kernel, relaxed, tensor_energy
+from kernel_dvfs.report.tables import clocks_by_kernel, relaxed, strategies, tensor_energy
 
 NAN = float("nan")
 
@@ -161,6 +162,12 @@ def frontier(folder, content):
 
 
 # --- tensor_energy: what was chosen and validated at each energy ---
+
+
+@pytest.mark.parametrize(("reference", "named"), [(None, "auto"), ("1410,1215", "the reference 1410,1215")])
+def test_the_first_strategy_is_the_baseline_by_its_name(reference, named):
+    study = SimpleNamespace(schedule=lambda name: whole_schedule(), workload={"reference": reference})
+    assert [*strategies(study, ["kernel-global-waste-slack0"]).objective] == [named, "waste"]
 
 
 def test_each_energy_shows_the_schedules_that_were_chosen_there():
