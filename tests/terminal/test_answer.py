@@ -76,6 +76,11 @@ def test_a_headline_that_is_empty_or_damaged_is_passed_over(study):
     assert "claimed" in line_of_study(study("", schedule=claimed("simulated")), "mine")
 
 
+def test_a_study_at_auto_alone_ends_with_its_page(tmp_path):
+    (tmp_path / "report.html").touch()
+    assert line_of_study(str(tmp_path), "mine") == f"mine: no clocks chosen. Open {tmp_path}/report.html"
+
+
 def test_a_study_without_a_choice_has_no_answer(tmp_path):
     assert line_of_study(str(tmp_path), "mine") is None
     (tmp_path / "schedules").mkdir()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def add_apply(parser: ArgumentParser) -> None:
     parser.usage = "kernel-dvfs apply (--pair CORE,MEM | --schedule S.json) [options] -- COMMAND ..."
-    parser.epilog = "example: kernel-dvfs apply --pair 1470,5001 --baseline -- python train.py"
+    parser.epilog = "example: kernel-dvfs apply --pair 1410,auto --baseline -- python train.py"
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--pair",

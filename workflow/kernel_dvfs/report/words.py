@@ -181,16 +181,17 @@ def line_of_study(folder: str, device: str) -> str | None:
     """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). Open <folder>/report.html`.
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
-    measured again (tables/headline.csv), else as the schedule claims. None where the folder holds neither. device: how
-    the GPU is called in text.
+    measured again (tables/headline.csv), else as the schedule claims; where nothing was chosen, only the page. None where
+    the folder holds none of these. device: how the GPU is called in text.
     """
     schedule = _strict(folder)
     found = _measured_again(folder, schedule) or _claimed(schedule)
-    if found is None:
-        return None
-    energy_percent, time_percent, how = found
     page = os.path.join(folder, "report.html")
-    where = f" Open {page}" if os.path.isfile(page) else f" See {folder}"
+    is_there = os.path.isfile(page)
+    if found is None:
+        return f"{device}: no clocks chosen. Open {page}" if is_there else None
+    energy_percent, time_percent, how = found
+    where = f" Open {page}" if is_there else f" See {folder}"
     return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{where}"
 
 
