@@ -221,6 +221,8 @@ def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys, told):
     assert "At auto clocks one iteration takes " in page.text and "board 1a2b3c4d)" in page.text
     assert "only auto clocks were measured" in page.text and "What is missing" not in page.text
     assert page.rows("baseline")[0]["power_w"][1] == "300.2" and len(page.images) == 1
+    unfolded = page.html.partition('<details class="part" open>')[2]
+    assert unfolded.lstrip().startswith('<summary><h2 id="kernels">'), "the answer lies folded"
     assert capsys.readouterr().err == ""
 
 
@@ -389,6 +391,12 @@ def test_a_table_has_no_fresh_repeats_and_does_not_miss_them(own, capsys):
     profile_of_a_table(own)
     page = page_of(own)
     assert "a table cannot be measured again" in page.text and "claimed" in page.rows("tolerated")[0]["limit"][1]
+    assert '<details class="part" open>' not in page.html
+    for path in own.glob("schedules/*"):
+        if path.stem != STRICT:
+            path.unlink()
+    first, _, folded = page_of(own).text.partition("The numbers behind it")
+    assert "reset --all" not in first and "reset --all" in folded, "where there is nothing to set"
     said = capsys.readouterr().err
     assert "validation" not in said and "claims" not in said and "What is missing" not in page.text
 

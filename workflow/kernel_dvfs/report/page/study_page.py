@@ -207,7 +207,8 @@ def _command(gpu: Mapping[str, Any], to_work: Deployment) -> tuple[str, str] | N
     """(what it is for, the command) that a reader goes on with."""
     if gpu["kind"] == "simulated":
         return "The same on your own GPU:", "snakemake --cores 1 all --config gpu=nvml"
-    return next(((f"{each.title}:", each.command) for each in to_work.steps if each.command), None)
+    # the last step gives clocks back: nothing to begin with
+    return next(((f"{each.title}:", each.command) for each in to_work.steps[:-1] if each.command), None)
 
 
 def _has_profile(results: Results, missing: list[str]) -> bool:
