@@ -181,8 +181,8 @@ def line_of_study(folder: str, device: str) -> str | None:
     """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). Open <folder>/report.html`.
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
-    measured again (tables/headline.csv), else as the schedule claims; where nothing was chosen, only the page. None where
-    the folder holds none of these. device: how the GPU is called in text.
+    measured again (tables/headline.csv), else as the schedule claims; where nothing was chosen, only the page. None
+    where the folder holds none of these. device: how the GPU is called in text.
     """
     schedule = _strict(folder)
     found = _measured_again(folder, schedule) or _claimed(schedule)
