@@ -138,10 +138,11 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
         held = "claimed, by measurements that did not propose the clocks" if schedule["walk"] else _OPTIMISTIC
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
+    chosen = schedule["granularity"] if len(schedule["targets"]) == 1 else kinds(schedule)
     return (
         f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}"
         f"{_OF[schedule['weights']]}, against {against(schedule['workload'])} ({held}); "
-        f"{len(schedule['targets'])} {kinds(schedule)} at {pairs}; asked for: {asked(schedule)}"
+        f"{len(schedule['targets'])} {chosen} at {pairs}; asked for: {asked(schedule)}"
     )
 
 
