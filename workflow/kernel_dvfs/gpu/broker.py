@@ -2,8 +2,8 @@
 
 One process waits at the socket and at all connections that have no GPU, which cost nothing but a descriptor each. It
 never has NVML open, and never opens a file that users can write. What could make it wait is done by its children:
-looking at what a client hands over, and serving the one client that has a GPU, under a guard (gpu.guard) with a lease
-and a janitor that no user can reach, in a folder of root's.
+looking at what a client hands over, closing it, and serving the one client that has a GPU, under a guard (gpu.guard)
+with a lease and a janitor that no user can reach, in a folder of root's.
 
 Who a client is, the kernel says (SO_PEERCRED, unix(7)). That it may use a GPU, it shows: it hands over an open
 descriptor of the GPU's device node (SCM_RIGHTS), which a job of a batch system or a container can open for its own GPUs
@@ -23,6 +23,7 @@ import grp
 import json
 import os
 import pwd
+import secrets
 import select
 import selectors
 import shlex
@@ -54,6 +55,7 @@ _LONGEST = 1 << 12  # bytes of a request
 _FIRST_S = 10.0  # for a client to get a GPU, or to go again
 _MORE = 4  # connections without a GPU that a user may have, beside one for each board
 _CLOSING_S = 0.01  # for which closing what a client hands over may keep a process of ours
+_MOST_FILES = 253  # that one message can hand over (SCM_MAX_FD, unix(7))
 _INVALID = 2  # NVML's code for an argument that is not possible
 _MODES = ("lock", "auto-only", "external", "dry-run")  # of gpu.guard.Guard
 # of systemd.exec(5): what a broker has no use for
@@ -184,6 +186,7 @@ class Server:
         self._waiting: set[_Client] = set()  # clients that have no GPU
         self._holders: dict[str, _Holder] = {}  # by UUID, who has one
         self._selector = selectors.DefaultSelector()
+        self._closing: socket.socket  # to the process that closes what clients hand over
         self._folder = ""  # of leases, where users cannot write
 
     def serve(self) -> NoReturn:
@@ -204,6 +207,7 @@ class Server:
                 os.unlink(at)
             raise
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        self._start_closing()
         for uuid in lease.left_behind(self._folder):
             if uuid in self._nodes:
                 self._restore(uuid)
@@ -238,7 +242,7 @@ class Server:
     # --- clients without a GPU ----------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket) -> None:
-        client = _Client(listener.accept()[0])
+        client = _Client(listener.accept()[0], self._drop)
         # strangers get no further, and nobody can hold descriptors without end
         if client.uid not in self._allow:
             client.refuse(f"user {lease.user_name(client.uid)} is not among those whom it sets clocks for")
@@ -250,7 +254,7 @@ class Server:
             self._waiting.add(client)
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
             return
-        _close(client.connection.detach())
+        self._let_go(client)
 
     def _let_go(self, client: _Client) -> None:
         """A client that waits no more."""
@@ -260,7 +264,9 @@ class Server:
         self._waiting.discard(client)
         with contextlib.suppress(KeyError):
             self._selector.unregister(client.connection)
-        _close(client.connection.detach())
+        with contextlib.suppress(OSError):
+            client.connection.shutdown(socket.SHUT_RDWR)  # it learns of it now, whenever that is closed
+        self._drop(client.connection.detach())
 
     def _hear(self, client: _Client) -> None:
         if client.wants:
@@ -274,28 +280,35 @@ class Server:
         if request is None:
             return  # not whole yet
         do, uuid = request.get("do"), str(request.get("uuid"))
-        is_root = client.uid in (0, os.geteuid())
+        takes = do == "take" and request.get("mode") in _MODES and isinstance(request.get("own"), bool)
         if do == "hello":
             client.tell(allowed=lease.user_name(client.uid))
         elif do == "list":
             client.tell(boards=[self._about(each) for each in self._nodes])
-        elif do == "evict" and not is_root:
-            client.refuse("only root takes a GPU from whom it is given to")
-        elif do in ("take", "evict") and uuid not in self._nodes:
-            client.refuse("there is no such GPU here, or it has no device node", _INVALID)
-        elif do == "evict" and uuid not in self._holders:
-            client.refuse("nobody has it", _INVALID)
-        elif do == "evict":  # root of a container is root, too, and takes no GPU but its own
-            self._ask_for_proof(client, request)
-        elif do == "take" and request.get("mode") in _MODES and isinstance(request.get("own"), bool):
-            if not self._is_taken(client, uuid):
-                self._ask_for_proof(client, request)
-        else:
+        elif do != "evict" and not takes:
             self._let_go(client)
+        elif do == "evict" and client.uid not in (0, os.geteuid()):
+            client.refuse("only root takes a GPU from whom it is given to")
+        elif uuid not in self._nodes:
+            client.refuse("there is no such GPU here, or it has no device node", _INVALID)
+        elif self._is_possible(client, request):
+            # also of root, who may be that of a container, and takes no GPU but its own
+            client.wants = request
+            client.tell(node=self._nodes[uuid][0])
 
-    def _ask_for_proof(self, client: _Client, request: dict[str, Any]) -> None:
-        client.wants = request
-        client.tell(node=self._nodes[request["uuid"]][0])
+    def _is_possible(self, client: _Client, request: dict[str, Any]) -> bool:
+        """Whether the GPU is free for who takes it, or in the hands from which it is to be taken; else the client is
+        told. Asked again once it has shown its device: others may have come meanwhile."""
+        holder = self._holders.get(request["uuid"])
+        if request["do"] == "take" and holder:
+            client.tell(error=holder.who, code=NO_PERMISSION, held=True, lease=holder.lease)
+        elif request["do"] == "evict" and not holder:
+            client.refuse("nobody has it", _INVALID)
+        elif request["do"] == "evict" and holder and holder.lease != request.get("lease"):
+            client.refuse(f"that lease is over; {holder.who} has it now", _INVALID)
+        else:
+            return True
+        return False
 
     def _proved(self, client: _Client, code: int) -> None:
         """A client has shown that it may use the GPU that it wants, or has not."""
@@ -305,14 +318,14 @@ class Server:
         if code or client not in self._waiting or time.monotonic() > client.until_s:
             client.refuse("what you handed over is no open descriptor of this GPU's device node")
             self._let_go(client)
-        elif request["do"] == "evict":
-            if holder := self._holders.get(uuid):
-                _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
-                os.kill(holder.pid, signal.SIGTERM)
-            client.tell(evicted=holder.who if holder else "nobody")
-            self._let_go(client)
-        elif self._is_taken(client, uuid):
+        elif not self._is_possible(client, request):
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
+        elif request["do"] == "evict":
+            holder = self._holders[uuid]
+            _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
+            os.kill(holder.pid, signal.SIGTERM)
+            client.tell(evicted=holder.who)
+            self._let_go(client)
         else:
             may_limit = client.uid in self._power
             life = partial(_serve, client, request, self._after, self._folder, self._longest_s, may_limit)
@@ -322,18 +335,13 @@ class Server:
             finally:
                 _close(client.connection.detach())
 
-    def _is_taken(self, client: _Client, uuid: str) -> bool:
-        """Whether another client has a GPU; this one is told."""
-        holder = self._holders.get(uuid)
-        if holder:
-            client.tell(error=holder.who, code=NO_PERMISSION, held=True)
-        return holder is not None
-
     # --- GPUs ---------------------------------------------------------------------------------------------------------
 
     def _hold(self, uuid: str, who: str, life: Callable[[], None], client: _Client | None = None) -> None:
         pid = self._forked(life, client)
-        self._holders[uuid] = _Holder(who, pid, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        self._holders[uuid] = _Holder(
+            who, pid, secrets.token_hex(4), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        )
         self._when_over(pid, lambda _: self._over(uuid, client is not None))
 
     def _restore(self, uuid: str) -> None:
@@ -353,11 +361,31 @@ class Server:
         return {
             "uuid": uuid,
             "holder": holder.who if holder else None,
+            "lease": holder.lease if holder else None,
             "since_utc": holder.since_utc if holder else None,
             "left": left,
         }
 
     # --- children -----------------------------------------------------------------------------------------------------
+
+    def _start_closing(self) -> None:
+        self._closing, other_end = socket.socketpair()
+        self._closing.setblocking(False)
+
+        def life() -> None:
+            self._closing.close()
+            _close_what_comes(other_end)
+
+        with other_end:
+            self._when_over(self._forked(life, None), lambda _: self._start_closing())
+
+    def _drop(self, *files: int) -> None:
+        """Close what clients hand over, and their connections, which may hold more of it: in another process, because
+        the last hold on a file in memory frees gigabytes of it, and none can be kept from handing that over."""
+        with contextlib.suppress(OSError):  # it has more to do than it can be told
+            socket.send_fds(self._closing, [b"."], files)
+        for each in files:
+            _close(each)
 
     def _forked(self, life: Callable[[], None], of_client: _Client | None) -> int:
         """The id of a child process that does `life` and ends; of what is open here it keeps its client alone."""
@@ -391,14 +419,15 @@ class _Holder(NamedTuple):
 
     who: str  # in words
     pid: int  # of the process that serves him
+    lease: str  # its name, which no other has
     since_utc: str
 
 
 class _Client:
-    """One connection."""
+    """One connection. drop: closes files."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
+    def __init__(self, connection: socket.socket, drop: Callable[..., None]) -> None:
+        self.connection, self._drop = connection, drop
         connection.setblocking(False)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid, self.uid, _ = struct.unpack("3i", credentials)
@@ -411,15 +440,17 @@ class _Client:
 
     def request(self) -> dict[str, Any] | None:
         """The next request, of what has come by now; None where it is not whole, {} where it is none or the client is
-        gone. Descriptors that come with it are dropped by the kernel."""
+        gone. Descriptors that come with it are dropped."""
         if b"\n" not in self._unread:
             try:
-                with _not_for_long():
-                    part = self.connection.recv(_LONGEST)
+                with _not_for_long():  # where no more files can be opened, the kernel closes some of them here
+                    part, files, _, _ = socket.recv_fds(self.connection, _LONGEST, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return None
             except OSError:  # reset by a client that died with answers unread
                 return {}
+            if files:
+                self._drop(*files)
             self._unread += part
             if not part or len(self._unread) > _LONGEST:
                 return {}
@@ -538,11 +569,22 @@ def _close(file: int) -> None:
         os.close(file)
 
 
+def _close_what_comes(end: socket.socket) -> None:
+    """Close all files that are handed over, until nobody is left who might hand over more."""
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, signal.SIG_IGN)  # of systemd's, to all processes: others restore clocks meanwhile
+    while True:
+        said, files, _, _ = socket.recv_fds(end, 1, _MOST_FILES)
+        for each in files:
+            _close(each)
+        if not said:
+            return
+
+
 @contextlib.contextmanager
 def _not_for_long() -> Iterator[None]:
-    """What a client has sent along without our asking is closed by the kernel, in the process that reads what came
-    with it, or closes the connection; and a network connection may linger then for as long as who opened it likes
-    (SO_LINGER, socket(7)). A signal ends that."""
+    """Whoever closes a network connection last may have to linger for as long as who opened it likes (SO_LINGER,
+    socket(7)). A signal ends that."""
     signal.setitimer(signal.ITIMER_REAL, _CLOSING_S, _CLOSING_S)
     try:
         yield

@@ -63,7 +63,11 @@ class Content(TypedDict):
 
 
 class Held(InputError):
-    """Another process holds the GPU."""
+    """Another process holds the GPU. lease: the name of its lease at the broker."""
+
+    def __init__(self, message: str, lease: str = "") -> None:
+        super().__init__(message)
+        self.lease = lease
 
 
 class Stale(NamedTuple):
