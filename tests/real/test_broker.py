@@ -516,6 +516,7 @@ def test_a_unit_for_systemd_names_its_options(lab):
     ("words", "said"),
     [
         (("--allow", "no-such-user-here"), "no such user or group here"),
+        (("--allow", "0", "--lease", "0a1b2c3d"), "--lease names what --evict ends"),
         (("--allow", "%no-such-group"), "no such user or group here"),
         (("--allow", "0", "--after", "core=9-8"), "is not possible"),
     ],
@@ -750,6 +751,15 @@ def test_who_is_told_that_a_gpu_is_held_is_told_by_which_lease(brokered, monkeyp
         assert said(second, {"do": "reset", "domain": "core"}) == {}
 
 
+def test_a_lease_of_its_own_that_is_damaged_is_shown_and_does_not_end_it(brokered):
+    made = brokered()
+    with open(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], made.lease.name), "w") as file:
+        file.write("{")
+    done = made.command("broker", "--list")
+    assert done.returncode == 0 and done.stdout.endswith(": free; left: unknown clocks\n"), done.stderr
+    assert made.daemons[0].poll() is None and asked(made) == [{}]
+
+
 def test_a_client_has_a_gpu_for_only_so_long(brokered):
     made = brokered("--hours", "0.001")  # 3.6 s
     first = script(made, "sys.stdin.readline()", through="broker")
@@ -876,7 +886,7 @@ def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
     shutil.copy(fake_library, library)
     code = "import ctypes, sys\nsys.path.append(sys.argv[1])\nimport sitewide\n"
     code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\n"
-    code += "from kernel_dvfs.gpu.broker import check_loaded\ncheck_loaded()"
+    code += "from kernel_dvfs.gpu.broker_unit import check_loaded\ncheck_loaded()"
 
     def checked():
         words = [sys.executable, "-P", "-c", code, str(tmp_path)]

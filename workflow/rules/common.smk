@@ -25,6 +25,7 @@ from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving, plan_servi
 from snakemake_logger_plugin_kernel_dvfs import at_end, expect
 
 try:
+    configuration.check_files(workflow.configfiles)
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
     environment.prepare(str(LIBRARY), config["slurm_gpu"])
     STUDY, PIPELINE, SERVING = planning.plan(config), plan_pipeline(config), plan_serving(config)

@@ -499,9 +499,12 @@ def add_broker(parser: ArgumentParser) -> None:
 
 
 def run_broker(options: Namespace) -> None:
-    from kernel_dvfs.gpu import broker
+    from kernel_dvfs.gpu.broker import Server
+    from kernel_dvfs.gpu.broker_unit import unit, users
     from kernel_dvfs.gpu.setters.broker import evict, listed
 
+    if options.lease and not options.evict:
+        raise InputError("--lease names what --evict ends; give --evict UUID, too")
     if options.list:
         for each in listed():
             has = f"{each['holder']}, since {each['since_utc']}, lease {each['lease']}" if each["holder"] else "free"
@@ -510,12 +513,12 @@ def run_broker(options: Namespace) -> None:
     if options.evict:
         print(f"GPU {options.evict}: taken from {evict(options.evict, options.lease)}; its clocks are free")
         return
-    allow, after = broker.users(options.allow), parse_after(options.after)
-    power = broker.users(options.allow_power, "--allow-power")
+    allow, after = users(options.allow), parse_after(options.after)
+    power = users(options.allow_power, "--allow-power")
     if options.unit:
-        print(broker.unit(options.allow, options.after, options.hours, options.allow_power))
+        print(unit(options.allow, options.after, options.hours, options.allow_power))
         return
-    broker.Server(allow, after, 3600 * options.hours, power).serve()
+    Server(allow, after, 3600 * options.hours, power).serve()
 
 
 # --- build ----------------------------------------------------------------------------------------------------------

@@ -259,6 +259,18 @@ def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
     return None if stale is None or stale.rebooted else stale
 
 
+def requested(uuid: str, at: str) -> str | None:
+    """What a lease in the folder `at`, which nobody holds, says was left locked, in words; None for nothing."""
+    try:
+        with open(path_of(uuid, at), encoding="utf-8", errors="replace") as file:
+            stale = _stale(file.read())
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "unknown clocks"
+    return stale.requested if stale else None
+
+
 def left_behind(at: str = "") -> list[str]:
     """UUIDs of the leases that lie in the folder, held or not. at: see path_of."""
     pattern = re.compile(r"kernel-dvfs-([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
