@@ -278,6 +278,8 @@ def test_a_schedule_that_does_not_fit_is_refused_and_nothing_is_run_or_set(lab, 
         (["--pair", "1501,auto"], "no core clock 1501 MHz"),
         (["--schedule", "missing.json"], "schedule missing.json: missing; make it with kernel-dvfs choose"),
         (["--pair", "1500,auto", "--gpu", "7"], "no such GPU"),
+        (["--pair", "1500,auto", "--report", "/dev/null/r.json"], "/dev/null"),
+        (["--pair", "1500,auto", "--report", "."], ".: is a folder; name a file"),
     ],
 )
 def test_impossible_wishes_are_refused(lab, words, named):

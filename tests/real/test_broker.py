@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -143,7 +144,7 @@ def test_a_second_client_is_told_who_has_the_gpu(brokered):
 
 def test_connections_without_a_gpu_cost_no_process_and_a_user_has_only_so_many(brokered):
     made = brokered()
-    (broker,) = made.daemons
+    before = children(made)
     held = []
     try:
         for _ in range(5):
@@ -152,8 +153,7 @@ def test_connections_without_a_gpu_cost_no_process_and_a_user_has_only_so_many(b
         with connected(made) as client:
             refused = json.loads(client.recv(1 << 16))
         assert "has 5 connections without a GPU already" in refused["error"]
-        with open(f"/proc/{broker.pid}/task/{broker.pid}/children") as file:
-            assert file.read().split() == []
+        assert children(made) == before
     finally:
         for each in held:
             each.close()
@@ -186,6 +186,15 @@ def test_a_client_that_does_not_get_a_gpu_is_let_go(brokered, says):
 
         assert made.comes_to(is_let_go, 60)
     assert made.boards.get("sets") == "0"
+
+
+def children(made):
+    """Ids of the broker's processes, once it serves: the one that closes what clients hand over, and one a client that
+    has a GPU."""
+    (broker,) = made.daemons
+    assert made.comes_to(lambda: "listens at" in log(made))
+    with open(f"/proc/{broker.pid}/task/{broker.pid}/children") as file:
+        return [int(pid) for pid in file.read().split()]
 
 
 @contextmanager
@@ -242,6 +251,46 @@ def test_what_takes_long_to_close_keeps_the_broker_from_nobody(brokered, dropped
         assert client.recv(1 << 16) if dropped == "as it reads" else not client.recv(1 << 16)
         client.close()
         assert asked(made) == [{}]
+
+
+@pytest.mark.parametrize("where", ["waiting", "let go", "with a GPU"])
+def test_what_a_client_hands_over_is_freed_by_neither_the_broker_nor_who_serves_a_gpu(brokered, where):
+    """A file in memory takes a second for some gigabytes. Here the write end of a pipe, whose last close can be seen:
+    while the process that closes is held up, nobody else does it."""
+    made = brokered()
+    (closing,) = children(made)
+    read_end, write_end = os.pipe()
+    ask = {"waiting": b'{"do": "hello"}', "let go": b"[]", "with a GPU": b'{"do": "reset", "domain": "core"}'}[where]
+    try:
+        with connected(made) as client:
+            if where == "with a GPU":
+                assert taking(client, made) == {}
+            os.kill(closing, signal.SIGSTOP)
+            socket.send_fds(client, [ask[:1]], [write_end])
+            os.close(write_end)
+            client.sendall(ask[1:] + b"\n")
+            assert bool(client.recv(1 << 16)) == (where != "let go"), "who is let go learns of it at once"
+        assert made.comes_to(lambda: asked(made) == [{}], 20), "and others are served"
+        assert not select.select([read_end], [], [], 0)[0]
+    finally:
+        os.kill(closing, signal.SIGCONT)
+    assert os.read(read_end, 1) == b""
+    os.close(read_end)
+
+
+def test_a_process_that_closes_what_clients_hand_over_is_replaced(brokered):
+    made = brokered()
+    (closing,) = children(made)
+    os.kill(closing, signal.SIGKILL)
+    assert made.comes_to(lambda: children(made) not in ([closing], []), 20)
+    read_end, write_end = os.pipe()
+    with connected(made) as client:
+        assert said(client, {"do": "hello"}, write_end)["allowed"]
+        os.close(write_end)
+        assert os.read(read_end, 1) == b""
+    os.close(read_end)
+    made.end_daemons()
+    assert made.daemons.pop().returncode == 0 and "Traceback" not in log(made)
 
 
 def test_what_takes_long_to_close_keeps_no_clocks_locked(brokered):
@@ -467,6 +516,7 @@ def test_a_unit_for_systemd_names_its_options(lab):
     ("words", "said"),
     [
         (("--allow", "no-such-user-here"), "no such user or group here"),
+        (("--allow", "0", "--lease", "0a1b2c3d"), "--lease names what --evict ends"),
         (("--allow", "%no-such-group"), "no such user or group here"),
         (("--allow", "0", "--after", "core=9-8"), "is not possible"),
     ],
@@ -651,6 +701,66 @@ def test_root_sees_who_has_a_gpu_and_takes_it(brokered):
     assert done.returncode == 2 and "is the broker running" in done.stderr
 
 
+def leases(made):
+    """Their names, by the command that shows them."""
+    return [line.rpartition(", lease ")[2] for line in made.command("broker", "--list").stdout.splitlines()]
+
+
+@pytest.mark.parametrize("when", ["before it is asked for", "before the device is shown"])
+def test_an_eviction_never_takes_the_next_holder_instead(brokered, when):
+    made = brokered()
+    lock = {"do": "lock", "domain": "core", "mhz": [345, 900]}
+    with connected(made) as first, connected(made) as second, connected(made) as root:
+        assert taking(first, made) == {}
+        (lease,) = leases(made)
+        evict = {"do": "evict", "uuid": made.boards.uuid, "lease": lease}
+        if when == "before the device is shown":
+            node = said(root, evict)["node"]
+        first.close()
+        assert made.comes_to(lambda: taking(second, made) == {}, 20)
+        assert said(second, lock) == {} and leases(made) != [lease]
+        if when == "before the device is shown":
+            opened = os.open(os.path.join(made.more["KERNEL_DVFS_DEVICES_DIR"], node), os.O_RDWR)
+            answer = said(root, {"do": "prove"}, opened)
+            os.close(opened)
+            assert answer["error"].startswith(f"that lease is over; process {os.getpid()} of")
+        done = made.command("broker", "--evict", made.boards.uuid, "--lease", lease)
+        assert done.returncode == 2 and "that lease is over" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert said(second, lock) == {} and made.boards.locks == ("345-900", "none")
+        done = made.command("broker", "--evict", made.boards.uuid, "--lease", leases(made)[0])
+        assert done.returncode == 0 and made.boards.locks == ("none", "none")
+
+
+def test_who_is_told_that_a_gpu_is_held_is_told_by_which_lease(brokered, monkeypatch):
+    """So a reset that takes the GPU from a job that is over takes it from nobody else."""
+    from kernel_dvfs.gpu.nvml.lease import Held
+    from kernel_dvfs.gpu.setters.broker import Connection, evict
+
+    made = brokered()
+    for name, value in made.more.items():
+        monkeypatch.setenv(name, value)
+    with connected(made) as first, connected(made) as second:
+        assert taking(first, made) == {}
+        with pytest.raises(Held) as held:
+            Connection(made.boards.uuid).take()
+        assert [held.value.lease] == leases(made)
+        first.close()
+        assert made.comes_to(lambda: taking(second, made) == {}, 20)
+        with pytest.raises(NvmlError, match="that lease is over"):
+            evict(made.boards.uuid, held.value.lease)
+        assert said(second, {"do": "reset", "domain": "core"}) == {}
+
+
+def test_a_lease_of_its_own_that_is_damaged_is_shown_and_does_not_end_it(brokered):
+    made = brokered()
+    assert made.comes_to(lambda: "listens at" in log(made)), "it has restored by now what it found"
+    with open(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], made.lease.name), "w") as file:
+        file.write("{")
+    done = made.command("broker", "--list")
+    assert done.returncode == 0 and done.stdout.endswith(": free; left: unknown clocks\n"), done.stderr
+    assert asked(made) == [{"left": "a run whose lease cannot be read"}], "and the next client has it swept"
+
+
 def test_a_client_has_a_gpu_for_only_so_long(brokered):
     made = brokered("--hours", "0.001")  # 3.6 s
     first = script(made, "sys.stdin.readline()", through="broker")
@@ -777,7 +887,7 @@ def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
     shutil.copy(fake_library, library)
     code = "import ctypes, sys\nsys.path.append(sys.argv[1])\nimport sitewide\n"
     code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\n"
-    code += "from kernel_dvfs.gpu.broker import check_loaded\ncheck_loaded()"
+    code += "from kernel_dvfs.gpu.broker_unit import check_loaded\ncheck_loaded()"
 
     def checked():
         words = [sys.executable, "-P", "-c", code, str(tmp_path)]

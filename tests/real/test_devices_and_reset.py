@@ -305,6 +305,44 @@ def test_a_watch_tells_each_lease_that_it_cannot_use_once(lab):
     assert len(said) == 2 and all(any(uuid in line for line in said) for uuid in uuids)
 
 
+@pytest.mark.parametrize("junk", ["half a lease", "no text", "a fifo", "a second name"])
+def test_a_watch_is_kept_from_no_gpu_by_junk_in_the_place_of_its_lease(lab, junk):
+    """What is left in a lease's file is reset, whatever it says; what is no such file is told once, and the next GPU is
+    reset all the same."""
+    made = lab("h200,h200", time="real")
+    assert made.python(LOCK_ALL).returncode == 0
+    paths = [made.locks / f"kernel-dvfs-{made.boards.get('uuid', board)}.json" for board in (0, 1)]
+    paths[1].write_bytes(b"\x1b[2J\nGPU x: all is well\n\xff" + bytes(1 << 20))
+    if junk == "half a lease":
+        paths[0].write_text('{"schema": "kernel-dvfs/lease/1", "uuid": ')
+    elif junk == "no text":
+        paths[0].write_bytes(bytes(range(256)))
+    elif junk == "a fifo":
+        os.mkfifo(paths[0])
+    else:
+        paths[0].hardlink_to(made.boards.path)
+    before = made.boards.path.stat().st_ino
+    words = [sys.executable, "-m", "kernel_dvfs", "reset", "--all", "--stale", "--watch"]
+    log = made.folder / "watch.log"
+    with log.open("w") as file:
+        watch = subprocess.Popen(words, env=made.environment(), cwd=made.folder, stdout=file, stderr=file)
+    is_file = junk in ("half a lease", "no text")
+    try:
+        assert made.comes_to(lambda: made.boards.get("core_lock", 1) == "none" and not paths[1].exists())
+        assert not is_file or made.comes_to(lambda: made.boards.get("core_lock", 0) == "none" and not paths[0].exists())
+        time.sleep(2.5)  # it looks every second
+    finally:
+        watch.kill()
+        watch.wait()
+    said = log.read_text().splitlines()
+    assert len(said) == 2 and all(line.isprintable() for line in said), said
+    if is_file:
+        assert all("both locks reset" in line and "a run whose lease cannot be read" in line for line in said)
+    else:
+        assert f"{paths[0]}: not a file of this name alone" in said[0] and made.boards.get("core_lock", 0) != "none"
+        assert made.boards.path.stat().st_ino == before and made.boards.path.stat().st_size
+
+
 def test_a_watch_is_not_kept_by_leases_of_gpus_that_there_are_not(monkeypatch):
     """Which any user can leave: NVML is not opened for each of them, again and again."""
     opened, reset, looks = [], [], iter([None, None])

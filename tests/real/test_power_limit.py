@@ -182,7 +182,7 @@ def test_without_the_right_nothing_is_left_behind(limited):
 
 def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_within_the_boards_limits():
     told, asked = [], []
-    client = SimpleNamespace(uid=1234, who="process 7 of alice", tell=lambda **answer: told.append(answer))
+    client = SimpleNamespace(user="alice", who="process 7 of alice", tell=lambda **answer: told.append(answer))
     client.refuse = lambda why, code=4, log="": told.append((why, code))
     guard = SimpleNamespace(limit_power=asked.append)
     broker._do(client, guard, {"do": "limit", "domain": "power", "mw": 400_000}, "GPU-1", False)

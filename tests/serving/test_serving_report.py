@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs_serving import tuned
 from kernel_dvfs_serving.report import figures
 from kernel_dvfs_serving.study import ServingStudy
-from kernel_dvfs_serving.study_plan import line_of_serving
+from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving
 from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, PACKED, PUBLISHED, SETTINGS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
 
@@ -270,6 +271,42 @@ def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, 
     assert "allowed: systems" in capsys.readouterr().err
     assert main(["serving", "experiment", "systems", str(tmp_path)]) == 2
     assert "study.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lost", [{"tps_per_server": 2000}, {"system": "DynamoLLM"}])
+def test_constant_loads_other_than_the_paper_s_are_one_line_with_the_remedy(folder, tmp_path, capsys, lost):
+    copied = tmp_path / "study"
+    shutil.copytree(folder, copied)
+    path = copied / "experiments/loads.json"
+    runs = json.loads(path.read_text())
+    path.write_text(json.dumps([each for each in runs if not lost.items() <= each.items()]))
+    assert main(["output", str(copied), "tables/paper"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path}: no DynamoLLM at {lost.get('tps_per_server', 650)} tokens/s a server" in line
+    assert "delete it and run snakemake --cores 1 serving_paper" in line
+
+
+@pytest.mark.parametrize("name", [name for name, cores in REPLAYED.items() if cores > 1])
+def test_an_experiment_that_the_rules_give_two_cores_uses_both_and_finds_what_it_finds_alone(
+    folder, tmp_path, monkeypatch, name
+):
+    begun = []
+
+    class Seen(tuned.Second):
+        def __init__(self, *about):
+            begun.append(name)
+            super().__init__(*about)
+
+    monkeypatch.setattr(tuned, "Second", Seen)
+    monkeypatch.setattr(tuned, "LONG", 0)
+    copied = tmp_path / "study"
+    shutil.copytree(folder, copied)
+    assert main(["serving", "experiment", name, str(copied), "--cores", "2"]) == 0 and begun == [name]
+    alone, found = (
+        [{**each, "solve_s": 0} for each in json.loads((study / f"experiments/{name}.json").read_text())]
+        for study in (folder, copied)
+    )
+    assert found == alone
 
 
 def test_a_trace_by_command(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Looking changes nothing: `snakemake -n`, `--lint`, `--list-rules`, `--summary` write no file and start no process."""
 
 import hashlib
+import re
 import subprocess
 import sys
 
@@ -73,3 +74,23 @@ def test_the_workflow_is_the_same_from_where_the_catalogue_looks_for_it(untouche
         told.append(done.stdout)
     jobs = [text[text.index("Job stats:") :].partition("\n\n")[0] for text in told]
     assert jobs[0] == jobs[1] and "measure" in jobs[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "twice"),
+    [
+        ("config.yaml", "batch: 20", "batch"),
+        ("own.yaml", "native:\n  cuda: off\n  cuda: on", "cuda"),
+        ("own.json", '{"seed": 1,\n\t"seed": 2}', "seed"),
+    ],
+)
+def test_a_name_that_stands_twice_in_a_configuration_is_refused_whoever_names_the_file(tmp_path, name, text, twice):
+    """Snakemake takes the last of them without a word."""
+    with open(clone(tmp_path) / name, "a") as file:
+        file.write(text + "\n")
+    own = [] if name == "config.yaml" else ["--configfile", name]
+    words = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *own, "--", "all"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    (line,) = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    assert done.returncode and re.match(rf"error: configuration (\S*/)?{name}: '{twice}' appears twice", line)
+    assert line.endswith("; mend it")

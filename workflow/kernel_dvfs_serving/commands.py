@@ -474,10 +474,15 @@ def _study(options: argparse.Namespace) -> None:
 
 
 def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
+    from kernel_dvfs_serving.study_plan import REPLAYED
+
+    sharing = " and ".join(name for name, cores in REPLAYED.items() if cores > 1)
     parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", help="systems, ladder, sensitivity, loads or misprediction")
+    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(REPLAYED)}")
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
-    parser.add_argument("--cores", type=whole(1, 1024), default=1, metavar="N", help="two may be used (default: 1)")
+    parser.add_argument(
+        "--cores", type=whole(1, 1024), default=1, metavar="N", help=f"{sharing} may use two (default: 1)"
+    )
 
 
 def _experiment(options: argparse.Namespace) -> None:

@@ -50,6 +50,8 @@ _REPLAY = (
     "usd_per_kwh",
     "co2_g_per_kwh",
 )
+# {experiment that replays the trace: cores that it may use}; one that looks for plans shares that with a second process
+REPLAYED = {"systems": 2, "ladder": 2, "sensitivity": 1, "loads": 1, "misprediction": 1}
 # of the shipped hour: so many that the tuned plan needs more than one server
 SHIPPED_TIMES = 5
 
@@ -75,10 +77,6 @@ class ServingPlan:
     def path(self, experiment: str) -> str:
         """Of what an experiment found."""
         return self.experiments[experiment]
-
-    def replayed(self) -> list[str]:
-        """Names of the experiments that replay the trace."""
-        return [name for name, path in self.experiments.items() if path.startswith(f"{self.replay}/")]
 
     @property
     def page(self) -> str:
@@ -109,7 +107,6 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     settings = {key: asked[key] for key in SETTINGS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
-    of_replay = ["systems", "ladder", "sensitivity", "loads", "misprediction"]
     return ServingPlan(
         folder=folder,
         profile=profile,
@@ -121,7 +118,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
         options={key: asked[key] for key in _REPLAY}
         | {"trace_times": _trace_times(asked), "profile": profile, "settings": settings},
         experiments={name: f"{folder}/experiments/{name}.json" for name in of_instance}
-        | {name: f"{replay}/experiments/{name}.json" for name in of_replay},
+        | {name: f"{replay}/experiments/{name}.json" for name in REPLAYED},
     )
 
 

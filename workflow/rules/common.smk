@@ -21,10 +21,11 @@ from kernel_dvfs_pipeline.study_plan import line_of_pipeline, plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
-from kernel_dvfs_serving.study_plan import line_of_serving, plan_serving
+from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving, plan_serving
 from snakemake_logger_plugin_kernel_dvfs import at_end, expect
 
 try:
+    configuration.check_files(workflow.configfiles)
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
     environment.prepare(str(LIBRARY), config["slurm_gpu"])
     STUDY, PIPELINE, SERVING = planning.plan(config), plan_pipeline(config), plan_serving(config)

@@ -71,9 +71,8 @@ rule serving_experiment:
     log:
         "logs/" + SERVING.replay + "/experiment-{experiment}.log",
     wildcard_constraints:
-        experiment="|".join(SERVING.replayed()),
-    # what looks for plans shares the search between two processes
-    threads: lambda wildcards: 2 if wildcards.experiment in ("systems", "ladder") else 1
+        experiment="|".join(REPLAYED),
+    threads: lambda wildcards: REPLAYED[wildcards.experiment]
     params:
         folder=subpath(output[0], ancestor=2),
     shell:

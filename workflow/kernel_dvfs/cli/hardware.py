@@ -420,10 +420,10 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
     try:
         try:
             lease.take()
-        except Held:
+        except Held as held:
             if not (is_brokers and (options.force or options.after_job)):
                 raise
-            evict(uuid)
+            evict(uuid, held.lease)
             lease.take()
     except Held as held:
         if options.stale and not options.force:
@@ -494,27 +494,31 @@ def add_broker(parser: ArgumentParser) -> None:
         metavar="USER,...",
         help="who of them may set a power limit, too (root)",
     )
+    parser.add_argument("--lease", metavar="NAME", help="with --evict: only from this one of --list (default: any)")
     parser.add_argument("--unit", action="store_true", help="print a systemd unit instead")
 
 
 def run_broker(options: Namespace) -> None:
-    from kernel_dvfs.gpu import broker
+    from kernel_dvfs.gpu.broker import Server
+    from kernel_dvfs.gpu.broker_unit import unit, users
     from kernel_dvfs.gpu.setters.broker import evict, listed
 
+    if options.lease and not options.evict:
+        raise InputError("--lease names what --evict ends; give --evict UUID, too")
     if options.list:
         for each in listed():
-            has = f"{each['holder']}, since {each['since_utc']}" if each["holder"] else "free"
+            has = f"{each['holder']}, since {each['since_utc']}, lease {each['lease']}" if each["holder"] else "free"
             print(f"GPU {each['uuid']}: {has}" + (f"; left: {each['left']}" if each["left"] else ""))
         return
     if options.evict:
-        print(f"GPU {options.evict}: taken from {evict(options.evict)}; its clocks are free")
+        print(f"GPU {options.evict}: taken from {evict(options.evict, options.lease)}; its clocks are free")
         return
-    allow, after = broker.users(options.allow), parse_after(options.after)
-    power = broker.users(options.allow_power, "--allow-power")
+    allow, after = users(options.allow), parse_after(options.after)
+    power = users(options.allow_power, "--allow-power")
     if options.unit:
-        print(broker.unit(options.allow, options.after, options.hours, options.allow_power))
+        print(unit(options.allow, options.after, options.hours, options.allow_power))
         return
-    broker.Server(allow, after, 3600 * options.hours, power).serve()
+    Server(allow, after, 3600 * options.hours, power).serve()
 
 
 # --- build ----------------------------------------------------------------------------------------------------------

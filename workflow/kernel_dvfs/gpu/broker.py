@@ -2,8 +2,8 @@
 
 One process waits at the socket and at all connections that have no GPU, which cost nothing but a descriptor each. It
 never has NVML open, and never opens a file that users can write. What could make it wait is done by its children:
-looking at what a client hands over, and serving the one client that has a GPU, under a guard (gpu.guard) with a lease
-and a janitor that no user can reach, in a folder of root's.
+looking at what a client hands over, closing it, and serving the one client that has a GPU, under a guard (gpu.guard)
+with a lease and a janitor that no user can reach, in a folder of root's.
 
 Who a client is, the kernel says (SO_PEERCRED, unix(7)). That it may use a GPU, it shows: it hands over an open
 descriptor of the GPU's device node (SCM_RIGHTS), which a job of a batch system or a container can open for its own GPUs
@@ -19,13 +19,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import grp
 import json
 import os
-import pwd
+import secrets
 import select
 import selectors
-import shlex
 import signal
 import socket
 import stat
@@ -36,9 +34,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
-from kernel_dvfs import package
 from kernel_dvfs.errors import InputError, lines
-from kernel_dvfs.files import is_roots_own
+from kernel_dvfs.gpu.broker_unit import check_loaded, check_owned_by_root
 from kernel_dvfs.gpu.clocks import check_after
 from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.nvml import lease
@@ -54,123 +51,9 @@ _LONGEST = 1 << 12  # bytes of a request
 _FIRST_S = 10.0  # for a client to get a GPU, or to go again
 _MORE = 4  # connections without a GPU that a user may have, beside one for each board
 _CLOSING_S = 0.01  # for which closing what a client hands over may keep a process of ours
+_MOST_FILES = 253  # that one message can hand over (SCM_MAX_FD, unix(7))
 _INVALID = 2  # NVML's code for an argument that is not possible
 _MODES = ("lock", "auto-only", "external", "dry-run")  # of gpu.guard.Guard
-# of systemd.exec(5): what a broker has no use for
-_KEPT_FROM_IT = (
-    *("NoNewPrivileges", "LockPersonality", "PrivateNetwork", "PrivateTmp", "ProtectClock", "ProtectControlGroups"),
-    *("ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables"),
-    *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID"),
-)
-
-
-def users(text: str, option: str = "--allow") -> frozenset[int]:
-    """The user ids of `alice,1001,%students`: names, numbers, and groups with all their members; root always.
-
-    Raises InputError for one that this machine does not know.
-    """
-    found = {0}
-    for word in filter(None, text.split(",")):
-        try:
-            if word.startswith("%"):
-                group = grp.getgrnam(word[1:])
-                found |= {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
-                found |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid}
-            else:
-                found.add(int(word) if word.isdecimal() and len(word) <= 10 else pwd.getpwnam(word).pw_uid)
-        except KeyError:
-            raise InputError(f"{option} {word}: no such user or group here") from None
-    return frozenset(found)
-
-
-def unit(allow: str, after: str, hours: float, power: str = "") -> str:
-    """The systemd unit of a broker with these options, started by this Python from where this library lies now.
-
-    Raises InputError where others than root could change that.
-    """
-    check_owned_by_root()
-    # -P: nothing is run from the folder that it happens to start in
-    words = [sys.executable, "-P", "-m", "kernel_dvfs", "broker", "--allow", allow, "--hours", f"{hours:g}"]
-    words += ["--after", after] if after else []
-    words += ["--allow-power", power] if power else []
-    return "\n".join(
-        [
-            "[Unit]",
-            "Description=kernel-dvfs broker: GPU clocks for named users",
-            "After=nvidia-persistenced.service",
-            "",
-            "[Service]",
-            "Type=notify",
-            f"Environment={_quoted('PYTHONPATH=' + package.FOLDER)}",
-            f"ExecStart={shlex.join(words).replace('%', '%%')}",
-            # the socket stays while it is down, so that nobody takes a GPU without it
-            "RuntimeDirectory=kernel-dvfs",
-            "RuntimeDirectoryPreserve=yes",
-            "Restart=on-failure",
-            # a line for each clock: none of them is dropped because a client has many set
-            "LogRateLimitIntervalSec=0",
-            "CapabilityBoundingSet=CAP_SYS_ADMIN",
-            "DevicePolicy=closed",
-            "DeviceAllow=char-nvidia* rw",
-            *(f"{each}=yes" for each in _KEPT_FROM_IT),
-            "ProtectSystem=strict",
-            "ProtectHome=read-only",
-            "ProtectProc=invisible",
-            "RestrictAddressFamilies=AF_UNIX",
-            "IPAddressDeny=any",
-            "SystemCallArchitectures=native",
-            "SystemCallFilter=@system-service",
-            "SystemCallErrorNumber=EPERM",
-            "UMask=0077",
-            "",
-            "[Install]",
-            "WantedBy=multi-user.target",
-        ]
-    )
-
-
-def _quoted(word: str) -> str:
-    """A word as systemd reads it: in quotes, with its own escapes (systemd.syntax(7), systemd.unit(5))."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"'
-
-
-def check_owned_by_root() -> None:
-    """Raise InputError where root runs code that other users can change."""
-    for path in _run_by_root():
-        _check_roots_own(path)
-
-
-def check_loaded() -> None:
-    """As check_owned_by_root, for the libraries that this process has loaded by now, NVML's among them."""
-    check_owned_by_root()
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        mapped = [line.rstrip("\n").split(maxsplit=5) for line in file]
-    for path in {words[5] for words in mapped if "x" in words[1] and len(words) > 5 and words[5].startswith("/")}:
-        _check_roots_own(path)
-
-
-def _check_roots_own(path: str) -> None:
-    if not is_roots_own(path):
-        raise InputError(
-            f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
-            "root may write (docs/cluster.md says how)"
-        )
-
-
-def _run_by_root() -> Iterator[str]:
-    """Paths that decide what code this Python runs: its own, where it looks for modules, what it has imported, from
-    where and from which compiled file, and each file of ours."""
-    modules = list(sys.modules.values())
-    imported = [getattr(module, name, None) for module in modules for name in ("__file__", "__cached__")]
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *(each for each in imported if each)):
-        path = os.path.abspath(path)
-        while not os.path.lexists(path):  # what is not there, who may make it?
-            path = os.path.dirname(path)
-        yield path
-    for folder, _, names in os.walk(os.path.join(package.FOLDER, "kernel_dvfs")):
-        yield folder
-        yield from (os.path.join(folder, name) for name in names)
 
 
 class Server:
@@ -184,6 +67,7 @@ class Server:
         self._waiting: set[_Client] = set()  # clients that have no GPU
         self._holders: dict[str, _Holder] = {}  # by UUID, who has one
         self._selector = selectors.DefaultSelector()
+        self._closing: socket.socket  # to the process that closes what clients hand over
         self._folder = ""  # of leases, where users cannot write
 
     def serve(self) -> NoReturn:
@@ -194,8 +78,7 @@ class Server:
         at = socket_path()
         self._folder = os.path.dirname(at)
         listener = _listening(at)
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signal_number, _leave)
+        _when_told_to_end(_leave)
         signal.signal(signal.SIGALRM, lambda *_: None)  # of _not_for_long
         try:
             self._nodes = _boards(self._after, listener)
@@ -204,6 +87,7 @@ class Server:
                 os.unlink(at)
             raise
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        self._start_closing()
         for uuid in lease.left_behind(self._folder):
             if uuid in self._nodes:
                 self._restore(uuid)
@@ -224,9 +108,7 @@ class Server:
                 for client in [each for each in self._waiting if time.monotonic() > each.until_s]:
                     self._let_go(client)
         finally:
-            # nothing comes before the clocks, nor between
-            for signal_number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(signal_number, signal.SIG_IGN)
+            _when_told_to_end(signal.SIG_IGN)  # nothing comes before the clocks, nor between
             pids = [each.pid for each in self._holders.values()]
             for pid in pids:
                 os.kill(pid, signal.SIGTERM)  # not waited for yet, so it is there
@@ -238,19 +120,17 @@ class Server:
     # --- clients without a GPU ----------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket) -> None:
-        client = _Client(listener.accept()[0])
+        client = _Client(listener.accept()[0], self._drop)
         # strangers get no further, and nobody can hold descriptors without end
         if client.uid not in self._allow:
-            client.refuse(f"user {lease.user_name(client.uid)} is not among those whom it sets clocks for")
+            client.refuse(f"user {client.user} is not among those whom it sets clocks for")
         elif sum(each.uid == client.uid for each in self._waiting) >= len(self._nodes) + _MORE:
-            client.refuse(
-                f"user {lease.user_name(client.uid)} has {len(self._nodes) + _MORE} connections without a GPU already"
-            )
+            client.refuse(f"user {client.user} has {len(self._nodes) + _MORE} connections without a GPU already")
         else:
             self._waiting.add(client)
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
             return
-        _close(client.connection.detach())
+        self._let_go(client)
 
     def _let_go(self, client: _Client) -> None:
         """A client that waits no more."""
@@ -260,7 +140,9 @@ class Server:
         self._waiting.discard(client)
         with contextlib.suppress(KeyError):
             self._selector.unregister(client.connection)
-        _close(client.connection.detach())
+        with contextlib.suppress(OSError):
+            client.connection.shutdown(socket.SHUT_RDWR)  # it learns of it now, whenever that is closed
+        self._drop(client.connection.detach())
 
     def _hear(self, client: _Client) -> None:
         if client.wants:
@@ -274,28 +156,35 @@ class Server:
         if request is None:
             return  # not whole yet
         do, uuid = request.get("do"), str(request.get("uuid"))
-        is_root = client.uid in (0, os.geteuid())
+        takes = do == "take" and request.get("mode") in _MODES and isinstance(request.get("own"), bool)
         if do == "hello":
-            client.tell(allowed=lease.user_name(client.uid))
+            client.tell(allowed=client.user)
         elif do == "list":
             client.tell(boards=[self._about(each) for each in self._nodes])
-        elif do == "evict" and not is_root:
-            client.refuse("only root takes a GPU from whom it is given to")
-        elif do in ("take", "evict") and uuid not in self._nodes:
-            client.refuse("there is no such GPU here, or it has no device node", _INVALID)
-        elif do == "evict" and uuid not in self._holders:
-            client.refuse("nobody has it", _INVALID)
-        elif do == "evict":  # root of a container is root, too, and takes no GPU but its own
-            self._ask_for_proof(client, request)
-        elif do == "take" and request.get("mode") in _MODES and isinstance(request.get("own"), bool):
-            if not self._is_taken(client, uuid):
-                self._ask_for_proof(client, request)
-        else:
+        elif do != "evict" and not takes:
             self._let_go(client)
+        elif do == "evict" and client.uid not in (0, os.geteuid()):
+            client.refuse("only root takes a GPU from whom it is given to")
+        elif uuid not in self._nodes:
+            client.refuse("there is no such GPU here, or it has no device node", _INVALID)
+        elif self._is_possible(client, request):
+            # also of root, who may be that of a container, and takes no GPU but its own
+            client.wants = request
+            client.tell(node=self._nodes[uuid][0])
 
-    def _ask_for_proof(self, client: _Client, request: dict[str, Any]) -> None:
-        client.wants = request
-        client.tell(node=self._nodes[request["uuid"]][0])
+    def _is_possible(self, client: _Client, request: dict[str, Any]) -> bool:
+        """Whether the GPU is free for who takes it, or in the hands from which it is to be taken; else the client is
+        told. Asked again once it has shown its device: others may have come meanwhile."""
+        holder = self._holders.get(request["uuid"])
+        if request["do"] == "take" and holder:
+            client.tell(error=holder.who, code=NO_PERMISSION, held=True, lease=holder.lease)
+        elif request["do"] == "evict" and not holder:
+            client.refuse("nobody has it", _INVALID)
+        elif request["do"] == "evict" and holder and holder.lease != request.get("lease"):
+            client.refuse(f"that lease is over; {holder.who} has it now", _INVALID)
+        else:
+            return True
+        return False
 
     def _proved(self, client: _Client, code: int) -> None:
         """A client has shown that it may use the GPU that it wants, or has not."""
@@ -305,40 +194,39 @@ class Server:
         if code or client not in self._waiting or time.monotonic() > client.until_s:
             client.refuse("what you handed over is no open descriptor of this GPU's device node")
             self._let_go(client)
-        elif request["do"] == "evict":
-            if holder := self._holders.get(uuid):
-                _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
-                os.kill(holder.pid, signal.SIGTERM)
-            client.tell(evicted=holder.who if holder else "nobody")
-            self._let_go(client)
-        elif self._is_taken(client, uuid):
+        elif not self._is_possible(client, request):
             self._selector.register(client.connection, selectors.EVENT_READ, lambda: self._hear(client))
+        elif request["do"] == "evict":
+            holder = self._holders[uuid]
+            _say(f"GPU {uuid}: taken from {holder.who} by {client.who}")
+            os.kill(holder.pid, signal.SIGTERM)
+            client.tell(evicted=holder.who)
+            self._let_go(client)
         else:
-            may_limit = client.uid in self._power
-            life = partial(_serve, client, request, self._after, self._folder, self._longest_s, may_limit)
             self._waiting.discard(client)
             try:
-                self._hold(uuid, client.who, life, client)
+                self._hold(uuid, client.who, partial(self._serve, client, request), client)
             finally:
                 _close(client.connection.detach())
-
-    def _is_taken(self, client: _Client, uuid: str) -> bool:
-        """Whether another client has a GPU; this one is told."""
-        holder = self._holders.get(uuid)
-        if holder:
-            client.tell(error=holder.who, code=NO_PERMISSION, held=True)
-        return holder is not None
 
     # --- GPUs ---------------------------------------------------------------------------------------------------------
 
     def _hold(self, uuid: str, who: str, life: Callable[[], None], client: _Client | None = None) -> None:
         pid = self._forked(life, client)
-        self._holders[uuid] = _Holder(who, pid, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        self._holders[uuid] = _Holder(
+            who, pid, secrets.token_hex(4), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        )
         self._when_over(pid, lambda _: self._over(uuid, client is not None))
 
     def _restore(self, uuid: str) -> None:
-        life = partial(_restore_left, uuid, self._after, self._folder)
+        def life() -> None:
+            with self._guard(uuid):
+                pass
+
         self._hold(uuid, "what a process that was killed has left is being restored", life)
+
+    def _guard(self, uuid: str, mode: str = "lock") -> Guard:
+        return Guard(uuid, self._after, mode, _say, "nvml", self._folder)
 
     def _over(self, uuid: str, had_client: bool) -> None:
         """Nobody has a GPU any more. Its lease is left where who served the client was killed; his janitor, too, where
@@ -349,15 +237,55 @@ class Server:
 
     def _about(self, uuid: str) -> dict[str, str | None]:
         holder = self._holders.get(uuid)
-        left = None if holder else _left(lease.path_of(uuid, self._folder))
-        return {
-            "uuid": uuid,
-            "holder": holder.who if holder else None,
-            "since_utc": holder.since_utc if holder else None,
-            "left": left,
-        }
+        who, _, name, since_utc = holder or (None, 0, None, None)
+        left = None if holder else lease.requested(uuid, self._folder)
+        return {"uuid": uuid, "holder": who, "lease": name, "since_utc": since_utc, "left": left}
+
+    def _serve(self, client: _Client, request: dict[str, Any]) -> None:
+        """Serve the one client that has a GPU, until it is gone."""
+        uuid, mode = request["uuid"], request["mode"]
+        watched = [client.connection.fileno()]
+        if not request["own"]:
+            # a process of a container whose ids are not known here is watched by its connection alone
+            with contextlib.suppress(OSError, AttributeError):
+                watched.append(os.pidfd_open(client.pid))
+        until_s = time.monotonic() + self._longest_s
+        try:
+            with self._guard(uuid, mode) as guard:
+                if mode == "lock":
+                    guard.restore_at_end()
+                    guard.announce(f"clocks for {client.who}")
+                _say(f"GPU {uuid}: taken by {client.who}")
+                client.tell(**({"left": guard.swept.owner} if guard.swept else {}))
+                while request := _next(client, watched, until_s):
+                    _do(client, guard, request, uuid, client.uid in self._power)
+                if time.monotonic() > until_s:
+                    _say(f"GPU {uuid}: taken from {client.who} after {self._longest_s / 3600:g} h")
+            _say(f"GPU {uuid}: given back by {client.who}")
+        except (InputError, ExceptionGroup) as error:
+            client.refuse("; ".join(lines(error)), getattr(error, "code", UNKNOWN))
+            raise
 
     # --- children -----------------------------------------------------------------------------------------------------
+
+    def _start_closing(self) -> None:
+        self._closing, other_end = socket.socketpair()
+        self._closing.setblocking(False)
+
+        def life() -> None:
+            self._closing.close()
+            _close_what_comes(other_end)
+
+        with other_end:
+            self._when_over(self._forked(life, None), lambda _: self._start_closing())
+
+    def _drop(self, *files: int) -> None:
+        """Close what clients hand over, and their connections, which may hold more of it: in another process, because
+        the last hold on a file in memory frees gigabytes of it, and none can be kept from handing that over."""
+        with contextlib.suppress(OSError):  # it has more to do than it can be told
+            socket.send_fds(self._closing, [b"."], files)
+        for each in files:
+            _close(each)
 
     def _forked(self, life: Callable[[], None], of_client: _Client | None) -> int:
         """The id of a child process that does `life` and ends; of what is open here it keeps its client alone."""
@@ -391,18 +319,20 @@ class _Holder(NamedTuple):
 
     who: str  # in words
     pid: int  # of the process that serves him
+    lease: str  # its name, which no other has
     since_utc: str
 
 
 class _Client:
-    """One connection."""
+    """One connection. drop: closes files."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
+    def __init__(self, connection: socket.socket, drop: Callable[..., None]) -> None:
+        self.connection, self._drop = connection, drop
         connection.setblocking(False)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid, self.uid, _ = struct.unpack("3i", credentials)
-        self.who = f"process {self.pid} of {lease.user_name(self.uid)}"
+        self.user = lease.user_name(self.uid)
+        self.who = f"process {self.pid} of {self.user}"
         self.until_s = time.monotonic() + _FIRST_S
         self.wants: dict[str, Any] = {}  # its request for a GPU, while it has to show that it may use it
         self.prover = 0  # the process that looks at what it shows
@@ -411,15 +341,17 @@ class _Client:
 
     def request(self) -> dict[str, Any] | None:
         """The next request, of what has come by now; None where it is not whole, {} where it is none or the client is
-        gone. Descriptors that come with it are dropped by the kernel."""
+        gone. Descriptors that come with it are dropped."""
         if b"\n" not in self._unread:
             try:
-                with _not_for_long():
-                    part = self.connection.recv(_LONGEST)
+                with _not_for_long():  # where no more files can be opened, the kernel closes some of them here
+                    part, files, _, _ = socket.recv_fds(self.connection, _LONGEST, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return None
             except OSError:  # reset by a client that died with answers unread
                 return {}
+            if files:
+                self._drop(*files)
             self._unread += part
             if not part or len(self._unread) > _LONGEST:
                 return {}
@@ -488,13 +420,12 @@ def _listening(at: str) -> socket.socket:
         about = os.lstat(folder)
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
             raise InputError(f"{folder}: must be a folder that only user {os.geteuid()} can write to")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.path.lexists(at):
-            with contextlib.suppress(ConnectionRefusedError):
-                listener.connect(at)
+            with contextlib.suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as other:
+                other.connect(at)
                 raise InputError(f"{at}: another broker listens there")
             os.unlink(at)
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_UNIX)
         listener.bind(at)
         os.chmod(at, 0o666)  # whoever connects is known by the kernel
         listener.listen(64)
@@ -509,6 +440,11 @@ def _tell_systemd() -> None:
     if at := os.environ.get("NOTIFY_SOCKET"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, contextlib.suppress(OSError):
             told.sendto(b"READY=1", at.replace("@", "\0", 1) if at.startswith("@") else at)
+
+
+def _when_told_to_end(then: Callable[..., object] | signal.Handlers) -> None:
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, then)
 
 
 def _leave(*_: object) -> NoReturn:
@@ -538,11 +474,21 @@ def _close(file: int) -> None:
         os.close(file)
 
 
+def _close_what_comes(end: socket.socket) -> None:
+    """Close all files that are handed over, until nobody is left who might hand over more."""
+    _when_told_to_end(signal.SIG_IGN)  # as by systemd, which tells all processes: others restore clocks meanwhile
+    while True:
+        said, files, _, _ = socket.recv_fds(end, 1, _MOST_FILES)
+        for each in files:
+            _close(each)
+        if not said:
+            return
+
+
 @contextlib.contextmanager
 def _not_for_long() -> Iterator[None]:
-    """What a client has sent along without our asking is closed by the kernel, in the process that reads what came
-    with it, or closes the connection; and a network connection may linger then for as long as who opened it likes
-    (SO_LINGER, socket(7)). A signal ends that."""
+    """Whoever closes a network connection last may have to linger for as long as who opened it likes (SO_LINGER,
+    socket(7)). A signal ends that."""
     signal.setitimer(signal.ITIMER_REAL, _CLOSING_S, _CLOSING_S)
     try:
         yield
@@ -562,43 +508,6 @@ def _prove(connection: socket.socket, device: int) -> None:
     os._exit(1)
 
 
-def _restore_left(uuid: str, after: After, folder: str) -> None:
-    """Restore what a broker that was killed has left."""
-    with Guard(uuid, after, say=_say, through="nvml", at=folder):
-        pass
-
-
-def _serve(
-    client: _Client, request: dict[str, Any], after: After, folder: str, longest_s: float, may_limit: bool
-) -> None:
-    """Serve the one client that has a GPU, until it is gone."""
-    uuid, mode = request["uuid"], request["mode"]
-    watched = [client.connection.fileno()]
-    if not request["own"]:
-        # a process of a container whose ids are not known here is watched by its connection alone
-        with contextlib.suppress(OSError, AttributeError):
-            watched.append(os.pidfd_open(client.pid))
-    until_s = time.monotonic() + longest_s
-    try:
-        with Guard(uuid, after, mode, _say, "nvml", folder) as guard:
-            if mode == "lock":
-                guard.restore_at_end()
-                guard.announce(f"clocks for {client.who}")
-            _say(f"GPU {uuid}: taken by {client.who}")
-            client.tell(**({"left": guard.swept.owner} if guard.swept else {}))
-            while request := _next(client, watched, until_s):
-                _do(client, guard, request, uuid, may_limit)
-            if time.monotonic() > until_s:
-                _say(f"GPU {uuid}: taken from {client.who} after {longest_s / 3600:g} h")
-        _say(f"GPU {uuid}: given back by {client.who}")
-    except InputError as error:
-        client.refuse(str(error), getattr(error, "code", UNKNOWN))
-        raise
-    except ExceptionGroup as error:
-        client.refuse("; ".join(lines(error)), UNKNOWN)
-        raise
-
-
 def _next(client: _Client, watched: Sequence[int], until_s: float) -> dict[str, Any]:
     """The next request; {} where the client is gone, says what is none, or has had the GPU for long enough."""
     while time.monotonic() <= until_s and (request := client.request()) is None:
@@ -609,61 +518,44 @@ def _next(client: _Client, watched: Sequence[int], until_s: float) -> dict[str, 
 
 
 def _do(client: _Client, guard: Guard, request: dict[str, Any], uuid: str, may_limit: bool) -> None:
-    do, domain, mhz = request.get("do"), request.get("domain"), request.get("mhz")
+    do, domain, mhz, limit_mw = (request.get(key) for key in ("do", "domain", "mhz", "mw"))
+    if domain == "power" and do in ("limit", "reset") and not may_limit:
+        why = f"user {client.user} is not among those who may set a power limit (--allow-power)"
+        client.refuse(why, log=f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power")
+        return
+    call: Callable[[], None]
+    if domain == "power" and do == "reset":
+        call, told = partial(guard.limit_power, None), "power limit as it was"
+    elif domain == "power" and do == "limit" and _is_below(limit_mw, 10**9):
+        call, told = partial(guard.limit_power, limit_mw), f"power limited to {limit_mw / 1000:g} W"
+    elif do == "reset" and domain in ("core", "mem"):
+        call, told = guard.reset_core if domain == "core" else guard.reset_mem, f"{domain} freed"
+    elif do == "lock" and domain in ("core", "mem") and _is_range(mhz):
+        call = partial(guard.lock_core if domain == "core" else guard.lock_mem, *mhz)
+        told = f"{domain} locked to {mhz[0]}-{mhz[1]} MHz"
+    else:
+        client.refuse("a request that is not understood", _INVALID)
+        return
     try:
-        if domain == "power" and do in ("limit", "reset") and not may_limit:
-            client.refuse(
-                f"user {lease.user_name(client.uid)} is not among those who may set a power limit (--allow-power)",
-                log=f"GPU {uuid}: {do} power for {client.who}: not among those of --allow-power",
-            )
-            return
-        if domain == "power" and do == "reset":
-            guard.limit_power(None)
-            _say(f"GPU {uuid}: power limit as it was for {client.who}")
-        elif domain == "power" and do == "limit" and _is_below(limit_mw := request.get("mw"), 10**9):
-            guard.limit_power(limit_mw)
-            _say(f"GPU {uuid}: power limited to {limit_mw / 1000:g} W for {client.who}")
-        elif do == "reset" and domain in ("core", "mem"):
-            (guard.reset_core if domain == "core" else guard.reset_mem)()
-            _say(f"GPU {uuid}: {domain} freed for {client.who}")
-        elif do == "lock" and domain in ("core", "mem") and mhz is not None and _is_range(mhz):
-            (guard.lock_core if domain == "core" else guard.lock_mem)(mhz[0], mhz[1])
-            _say(f"GPU {uuid}: {domain} locked to {mhz[0]}-{mhz[1]} MHz for {client.who}")
-        else:
-            client.refuse("a request that is not understood", _INVALID)
-            return
+        call()
     except NvmlError as error:
         failed = f"GPU {uuid}: {do} {domain} for {client.who}: {error.call} failed, NVML code {error.code}"
         client.refuse(f"{error.call}: NVML code {error.code}", error.code, failed)
         if error.code == LOST:
             raise
-        return
-    client.tell()
+    else:
+        _say(f"GPU {uuid}: {told} for {client.who}")
+        client.tell()
 
 
-def _is_range(mhz: object) -> bool:
+def _is_range(mhz: object) -> TypeGuard[list[int]]:
     return (
-        isinstance(mhz, Sequence)
-        and len(mhz) == 2
-        and all(_is_below(each, 100_000) for each in mhz)
-        and mhz[0] <= mhz[1]
+        isinstance(mhz, list) and len(mhz) == 2 and all(_is_below(each, 100_000) for each in mhz) and mhz == sorted(mhz)
     )
 
 
 def _is_below(value: object, limit: int) -> TypeGuard[int]:
     return type(value) is int and 0 < value < limit
-
-
-def _left(path: str) -> str | None:
-    """What a lease of the broker's own says of clocks that could not be restored; None where there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        return lease.parse(text)["requested"] if text else None
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return "unknown clocks"
 
 
 def _say(line: str) -> None:

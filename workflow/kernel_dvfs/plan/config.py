@@ -6,6 +6,7 @@ can tell is checked by `study`.
 
 import math
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from jsonschema import ValidationError
 
 from kernel_dvfs.errors import InputError, meant
-from kernel_dvfs.files import check_size, parse_shipped_yaml, parse_yaml
+from kernel_dvfs.files import check_size, parse_json, parse_shipped_yaml, parse_yaml
 from kernel_dvfs.strict_schema import StrictValidator
 
 # values inside these are names and paths, never numbers
@@ -30,15 +31,25 @@ _WARMUP_S = {"simulated": 25, "nvml": 2}
 _WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 
 
-def load(path: str) -> dict:
-    """The configuration in a YAML file, unchecked. Raises InputError."""
+def load(path: str | Path) -> dict:
+    """The configuration in a file, YAML or JSON, unchecked. Raises InputError."""
     try:
-        content = parse_yaml(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        text = Path(path).read_text("utf-8")
+        content = parse_json(text) if str(path).endswith(".json") else parse_yaml(text)
+    except OSError as error:
         raise InputError(f"configuration {path}: {error}; name one with --config") from None
+    except ValueError as error:
+        raise InputError(f"configuration {path}: {error}; mend it") from None
     if not isinstance(content, dict):
         raise InputError(f"configuration {path}: not a mapping of keys")
     return content
+
+
+def check_files(paths: Iterable[str | Path]) -> None:
+    """Raise InputError for a file of those that Snakemake has read in which a name appears twice: it takes the last
+    without a word."""
+    for path in paths:
+        load(path)
 
 
 def resolved(config: dict) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs_serving.report import reported
 from kernel_dvfs_serving.report.share import (
@@ -230,12 +231,14 @@ def paper(study: ServingStudy) -> pd.DataFrame:
         own = runs[SUBSETS[(knob,)]]
         percent = token_change_percent(study, own, runs[STATIC])
         rows.append(row(f"{knob} alone", {reported.V1: alone}, percent, _KNOB, own))
-    found = study.experiment("loads")
+    found = {(each["tps_per_server"], each["system"]): each for each in study.experiment("loads")}
     for name, tps in LOADS_TPS.items():
-        own, base = (
-            next(each for each in found if (each["tps_per_server"], each["system"]) == (tps, system))
-            for system in ("DynamoLLM", BASELINE)
-        )
+        if missing := [system for system in ("DynamoLLM", BASELINE) if (tps, system) not in found]:
+            raise InputError(
+                f"{study.folder}/experiments/loads.json: no {missing[0]} at {tps} tokens/s a server: it was made with "
+                "other loads; delete it and run snakemake --cores 1 serving_paper"
+            )
+        own, base = found[tps, "DynamoLLM"], found[tps, BASELINE]
         theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
         claim = f"{name} load ({tps} tokens/s a server), SinglePool on all servers"
         rows.append(row(claim, theirs, token_change_percent(study, own, base), _UNIT, own))

@@ -63,7 +63,11 @@ class Content(TypedDict):
 
 
 class Held(InputError):
-    """Another process holds the GPU."""
+    """Another process holds the GPU. lease: the name of its lease at the broker."""
+
+    def __init__(self, message: str, lease: str = "") -> None:
+        super().__init__(message)
+        self.lease = lease
 
 
 class Stale(NamedTuple):
@@ -253,6 +257,18 @@ def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
     stale = lease.stale
     lease.close() if stale else lease.release()
     return None if stale is None or stale.rebooted else stale
+
+
+def requested(uuid: str, at: str) -> str | None:
+    """What a lease in the folder `at`, which nobody holds, says was left locked, in words; None for nothing."""
+    try:
+        with open(path_of(uuid, at), encoding="utf-8", errors="replace") as file:
+            stale = _stale(file.read())
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "unknown clocks"
+    return stale.requested if stale else None
 
 
 def left_behind(at: str = "") -> list[str]:

@@ -89,7 +89,9 @@ class Connection:
         if answer.get("held") and not is_last:
             return False
         if answer.get("held"):
-            raise Held(f"GPU {self.uuid} is held by {answer['error']}; wait for it or stop it")
+            raise Held(
+                f"GPU {self.uuid} is held by {answer['error']}; wait for it or stop it", str(answer.get("lease"))
+            )
         _check(answer, self.uuid, {"do": "take"})
         if left := answer.get("left"):
             self.stale = Stale(str(left), False, "")
@@ -202,19 +204,23 @@ def hello() -> str:
 
 
 def listed() -> list[dict[str, Any]]:
-    """The broker's GPUs: uuid, holder (in words; null: none), since_utc, left (what could not be restored, or null)."""
+    """The broker's GPUs: uuid, holder (in words; null: none), lease (the name of his), since_utc, left (what could not
+    be restored, or null)."""
     return list(_asked({"do": "list"})["boards"])
 
 
-def evict(uuid: str) -> str:
-    """Have the broker take a GPU back, for root; back when its clocks are free. Returns whose it was, in words."""
-    request = {"do": "evict", "uuid": uuid}
+def evict(uuid: str, lease: str | None = None) -> str:
+    """Have the broker take a GPU back, for root, from whom has it as `lease`; None: from whom has it now. Back when its
+    clocks are free. Returns whose it was, in words. Raises NvmlError where that lease is over: the next one is not
+    ended in its place."""
+    lease = lease or next((each["lease"] for each in listed() if each["uuid"] == uuid), None)
+    request = {"do": "evict", "uuid": uuid, "lease": lease}
     with _connected(uuid) as connection:
         answer = _proved(request, partial(_answer, connection, uuid))
     _check(answer, uuid, request)
     who = str(answer["evicted"])
     end_s = time.monotonic() + patience_s()
-    while any(each["uuid"] == uuid and each["holder"] == who for each in listed()):
+    while any(each["lease"] == lease for each in listed()):
         if time.monotonic() > end_s:
             raise refused("broker: evict", uuid, f"{who} still has it after {patience_s():g} s", _LOG, TIMEOUT)
         time.sleep(_LOOK_EVERY_S)
