@@ -107,7 +107,7 @@ def test_a_pool_gets_the_load_that_its_servers_were_counted_for(replayer):
 
 
 def test_promises_that_are_wider_are_planned_and_judged_alike(replayer, replayed, trace):
-    wide = Replayer(replayer.machine, replayer.profile, slo_scale=3.0)
+    wide = Replayer(replayer.machine, replayer.columns.profile, slo_scale=3.0)
     slow, usual = outcome(wide.run(trace, "DynamoLLM", Settings(**QUICK))), outcome(replayed("DynamoLLM"))
     assert slow["energy_kwh"] < usual["energy_kwh"] and slow["ttft_p99_s"] > usual["ttft_p99_s"]
     assert slow["kept_percent"] > 95
@@ -200,7 +200,7 @@ class Blind(LoadForecast):
 def test_servers_are_started_between_epochs_where_more_load_comes_than_was_expected(replayer, react):
     heavy = poisson(16_000, span_s=600, seed=1)
     own = Settings(cluster_epoch_s=3600.0, start_s=60.0, react=react)
-    columns, loads = replayer.columns(), slot_loads(heavy, own.load_slot_s)
+    columns, loads = replayer.columns, slot_loads(heavy, own.load_slot_s)
     forecast = Blind(loads, own.load_slot_s)
     kinds = classify(heavy.input_tokens, heavy.output_tokens)
     cluster = Cluster(heavy, SYSTEMS["DynamoLLM"], replayer.machine, columns, forecast, own, kinds, controllers).run()
@@ -212,7 +212,7 @@ def test_servers_are_started_between_epochs_where_more_load_comes_than_was_expec
 
 def test_where_promises_break_pools_are_divided_for_more(replayer):
     """A profile of short windows promises too much here; the promises that were just broken say so."""
-    heavy = poisson(4 * replayer.columns().pool(8).largest(8), span_s=240, seed=1)
+    heavy = poisson(4 * replayer.columns.pool(8).largest(8), span_s=240, seed=1)
     kept = {
         react: outcome(replayer.run(heavy, "ScaleShard", Settings(servers=8, react=react)))["kept_percent"]
         for react in (True, False)
@@ -249,11 +249,6 @@ def test_a_run_repeats_itself_exactly(replayer, replayed, trace):
     first = outcome(replayed("DynamoLLM"))
     second = outcome(replayer.run(trace, "DynamoLLM", Settings(**QUICK)))
     assert {**first, "solve_s": 0} == {**second, "solve_s": 0}
-
-
-def test_kernel_clocks_take_less_energy_and_no_more_time(replayed):
-    plain, level = (outcome(replayed(name)) for name in ("SinglePool", "SinglePool, kernel clocks"))
-    assert level["energy_kwh"] < plain["energy_kwh"] and level["ttft_p99_s"] == plain["ttft_p99_s"]
 
 
 def test_the_azure_hour_on_eight_servers_loses_nothing(replayer, shared):

@@ -73,7 +73,6 @@ def _profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tp", default=degrees, metavar="N,...", help=f"tensor-parallel degrees (default: {degrees})")
     parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
     parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
-    parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
     parser.add_argument("--lengths-of", metavar="TRACE.csv", help="draw lengths from its requests (default: built in)")
 
 
@@ -98,7 +97,6 @@ def _profile(options: argparse.Namespace) -> None:
         _whole_numbers("--tp", options.tp),
         _whole_numbers("--core-mhz", options.core_mhz),
         classes,
-        kernel_level=options.kernel_level,
         seen=seen,
         **engine,
     )

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernel_dvfs_serving.cluster import Router
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.pools import FULL_TP, Sizing, size, spread, static
 from kernel_dvfs_serving.pricing import Division, Pricing, choose_servers, divide, priced
 from kernel_dvfs_serving.resharding import SERVER_GPUS, Layout, assign, layouts_for, units
@@ -293,7 +292,7 @@ def raise_clock(cluster: Cluster, replica: Replica) -> None:
     """More has come since the last epoch than the present clock carries in a whole one: at once the clock for it."""
     own, offer = cluster.settings, cluster.fleet.offers[replica.server.pool or 0]
     wanted = offer.least_power_clock(replica.tp, _clock_load(cluster, replica, replica.arrived / own.clock_epoch_s))
-    if mhz(wanted) > mhz(replica.clock):
+    if int(wanted) > int(replica.clock):
         cluster.events["clocks raised between epochs"] += 1
         cluster.fleet.set_clock(replica, wanted)
 

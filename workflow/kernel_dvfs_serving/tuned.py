@@ -26,7 +26,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_yaml
 from kernel_dvfs.shape import FILLED, Is, checked
 from kernel_dvfs_serving.cluster import Hopeless
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.packing import FULL, HOLD_S, READY, SAFETY, Autoscaled, Mix, Packing, Parts, Static, boost_of
 from kernel_dvfs_serving.replay import J_PER_KWH, outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 SCHEMA = "kernel-dvfs/serving-static/2"
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
 LONG = 2000  # requests of a trace whose plans two processes look for
-_KNOBS = (False, False, False, False, False)
+_KNOBS = (False, False, False, False)
 STATIC_PLAN, PACKING, AUTOSCALER = (System(name, *_KNOBS) for name in (TUNED, PACKED, AUTOSCALED))
 _REMEDY = "make it again with kernel-dvfs serving plan TRACE.csv --profile PROFILE.csv"
 
@@ -136,7 +135,7 @@ class Tuner:
         self._replayer, self._trace, self._settings, self._parts = replayer, trace, settings, parts
         self._second = second
         self._found: dict[Static, dict] = {}
-        self._columns = columns = replayer.columns()
+        self._columns = columns = replayer.columns
         self.slo_scale = columns.slo_scale
         self.kinds = [(tp, clock) for tp in columns.degrees for clock in columns.clocks[tp]]
         self.replays = 0  # so far
@@ -149,7 +148,7 @@ class Tuner:
         clocks = self._columns.clocks[tp]
         answer = float(self._trace.output_tokens.mean())
         boost = boost_of(clock, clocks) if self._parts.boosts else clock
-        rest = min(clocks, key=mhz)
+        rest = min(clocks, key=int)
         return Packing(servers, tp, clock, boost=boost, rest=rest, answer_tokens=answer, parts=self._parts)
 
     def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
@@ -265,8 +264,8 @@ class Tuner:
         # the middle clocks first, without boost somewhat higher: a cheap plan found early bounds all after it; and of
         # these the few large replicas, whose replays take the least time
         tp, clock = kind
-        clocks = [mhz(each) for own, each in self.kinds if own == tp]
-        return abs(mhz(clock) - float(np.quantile(clocks, 0.7 if self._parts is None else 0.5))), -tp
+        clocks = [int(each) for own, each in self.kinds if own == tp]
+        return abs(int(clock) - float(np.quantile(clocks, 0.7 if self._parts is None else 0.5))), -tp
 
     def _fewest(
         self, tp: int, clock: str, level: float, least: int, most: int, search: tuple[float, float]
@@ -545,7 +544,7 @@ def lines(found: list[dict], packed: list[dict], levels: Sequence[float], cells:
 
 def _rows(found: list[dict]) -> Iterator[str]:
     for each in found:
-        clock = "/".join(str(mhz(each[name])) for name in ("clock", "boost") if name in each) + " MHz"
+        clock = "/".join(each[name] for name in ("clock", "boost") if name in each) + " MHz"
         yield (
             f"{each['keep_percent']:6g}  {each['servers']:7d}  {each['tp']:6d}  {clock:>13}  {each['replicas']:6d}  "
             f"{each['j_per_token_in_time']:7.4f}  {each['kept_percent']:6.2f}  {each['ttft_p99_s']:6.2f} s  "
