@@ -312,6 +312,7 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cells", type=whole(1, 10_000), default=1, metavar="N", help="fleets to which requests are dealt (default: 1)"
     )
+    _add_usual(parser, "--spare", whole(0, 127), "N", "of them, without which the promise is kept")
     parser.add_argument("--preempts", action="store_true", help="KV caches grow with the answers and may be full")
     _add_machine(parser)
     parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules of the first plan as well")
@@ -389,7 +390,7 @@ def _plan(options: argparse.Namespace) -> None:
     levels = _percents(options.keep) if options.keep else LEVELS
     whole_trace = read_trace(options.trace) if options.trace else of_loads(_loads(options.load), LOADS_S, 1)
     trace, profile = dealt(whole_trace, options.cells), read_profile(options.profile)
-    own = Settings(servers=options.servers, gaps=options.gaps, preempts=options.preempts)
+    own = Settings(servers=options.servers, spare=options.spare, gaps=options.gaps, preempts=options.preempts)
     replayer = _replayer(options, profile, own, slo_scale=options.slo_scale)
     with second_for(replayer, trace) as second:
         tuner = Tuner(replayer, trace, own, second=second)
@@ -409,6 +410,7 @@ def _plan(options: argparse.Namespace) -> None:
         "profile": options.profile,
         "source": source,
         "cells": options.cells,
+        "spare": options.spare,
         "slo_scale": options.slo_scale,
         "gaps": options.gaps,
     }
@@ -418,7 +420,7 @@ def _plan(options: argparse.Namespace) -> None:
         write_text(options.rules, as_yaml(recording_rules(plans)))
     replays = f"replayed ({tuner.replays + packer.replays} times)"
     print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), {replays}"))
-    print("\n".join(lines(found, packed, levels, options.cells)))
+    print("\n".join(lines(found, packed, levels, options.cells, options.spare)))
 
 
 def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **columns: Any) -> Replayer:

@@ -43,7 +43,7 @@ STATIC = "MultiPool"
 TUNED = "tuned static plan"
 PACKED = "packing"
 # of a plan with one server
-NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
+NO_SPARE = "one server has no spare: while it is lost, the promise is broken; spare 1 plans one more"
 AUTOSCALED = "autoscaler"
 PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
@@ -81,6 +81,7 @@ class Settings:
     """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
 
     servers: int = 12  # of 8 GPUs
+    spare: int = 0  # of them, without which plans and packing keep the promise, so that so many may be lost
     pools: int = 4  # of the pooled systems
     cluster_epoch_s: float = 1800.0
     pool_epoch_s: float = 300.0
@@ -136,6 +137,7 @@ CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle"
 _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {
     "servers": (1, 128),  # in one pool their divisions take 1.2 GB, and eight times as much for twice as many
+    "spare": (0, 127),
     "pools": (1, 9),
     **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("bin_s", "queue_patience_s"), (0.1, _WEEK_S)),
