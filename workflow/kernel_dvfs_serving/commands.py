@@ -396,9 +396,10 @@ def _plan(options: argparse.Namespace) -> None:
         tuner = Tuner(replayer, trace, own, second=second)
         found = tuner.frontier(levels)
         if not found:
+            told = f"{options.servers}" + (f" less {options.spare} spare" if options.spare else "")
             raise InputError(
-                f"{trace.subject}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
-                "promises; give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
+                f"{trace.subject}: no static plan on up to {told} servers keeps {min(levels):g} % of the promises; "
+                "give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
             )
         # the same servers or fewer, with the other router
         most = max(each["servers"] for each in found)

@@ -29,7 +29,7 @@ COLUMNS = ("model", "gpu", "tp", "core_mhz", "class", "tps", "power_w", *LATENCI
 OPTIONAL = ("input_tokens", "output_tokens", "kv_tokens", "kv_byte_per_token")
 # what the first line of a simulated profile says of its engine
 ENGINE = ("host_s", "max_batch", "chunk_tokens")
-SOURCES = ("measured", "table1", "simulated")
+SOURCES = ("measured", "simulated")
 SIMULATED = "simulated"
 
 

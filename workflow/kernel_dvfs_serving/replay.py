@@ -102,7 +102,8 @@ def answer(found: dict, source: str) -> str:
     """An outcome in a line. source: where the numbers are from."""
     spent = found["j_per_token_in_time"]
     energy = "no token was served in time" if spent is None else f"{spent:.4f} J per token served in time"
-    return f"{found['system']} on {found['servers']} servers: {energy}, {found['kept_percent']:.2f} % kept ({source})"
+    servers = f"{found['servers']} server{'s' if found['servers'] > 1 else ''}"
+    return f"{found['system']} on {servers}: {energy}, {found['kept_percent']:.2f} % kept ({source})"
 
 
 def lines(found: dict) -> list[str]:
