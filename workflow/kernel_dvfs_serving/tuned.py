@@ -121,8 +121,8 @@ class Tuner:
     """The plans of one trace on one machine.
 
     settings.servers: as many as there are at most. settings.spare: of them, beyond the fewest that keep a promise: what
-    a plan takes is counted with them, what it keeps without. parts: of packing; None: static plans. second: who searches
-    one half; None: nobody else.
+    a plan takes is counted with them, what it keeps without. parts: of packing; None: static plans. second: who looks
+    through one half; None: nobody else.
     """
 
     def __init__(
