@@ -131,7 +131,7 @@ def bases(folder):
     axes = '{"tensor_energy_pj": [0.5], "gemm_traffic": [1], "auto_core_mhz": [1950]}'
     search = {"search": "exhaustive", "pairs": pairs, "auto_repeats": 2, "limits_percent": [0], "ties": "tied"}
     search |= {"refine": {"windows": 60, "hours": None, "over_percent": 10}}
-    serving = '{"profile": "serving.csv", "trace": null, "trace_sha256": null, "kernel_level": false}'
+    serving = '{"profile": "serving.csv", "trace": null, "trace_sha256": null}'
     shape = ["stages.csv", "--microbatches", "2", "--blocking-w", "80", "--kernels", "4"]
     out = ["-o", "out/x"]
     return STARTS | {

@@ -10,15 +10,15 @@ from kernel_dvfs_serving.trace import hours
 
 
 @pytest.fixture(scope="session")
-def replayer():
-    """A made-up machine with its profile."""
-    return Replayer(LineMachine(), line_profile(kernel_level=True, requests=80))
+def line():
+    """A made-up machine's profile."""
+    return line_profile(requests=80)
 
 
 @pytest.fixture(scope="session")
-def line():
-    """The same machine's profile without clocks a kernel."""
-    return line_profile(requests=80)
+def replayer(line):
+    """That machine with its profile."""
+    return Replayer(LineMachine(), line)
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,9 @@ class LineEngine:
     """step time = (fixed + tokens / rate + context * touch) / speed; power rises with the cube of speed."""
 
     def __init__(self, tp: int, clock: str):
-        speed = CLOCKS[clock.removeprefix("kernel:")]
-        saving = 0.9 if clock.startswith("kernel:") else 1.0
+        speed = CLOCKS[clock]
         self.fixed_s, self.token_s, self.context_s = 0.012 / speed, 4e-4 / tp / speed, 2e-8 / tp
-        self.busy_w = tp * (150 + 400 * speed**3) * saving
+        self.busy_w = tp * (150 + 400 * speed**3)
         self.idle_w = tp * (80 + 40 * speed)
 
     def step(self, new_tokens, prompt_pairs, context_tokens):
@@ -59,14 +58,13 @@ class LineMachine:
         return KV_TOKENS[tp]
 
 
-def line_profile(kernel_level: bool = False, requests: int = 150) -> Profile:
+def line_profile(requests: int = 150) -> Profile:
     """The profile of that machine, simulated as the real one's is."""
     curves, machine = {}, LineMachine()
-    clocks = [*CLOCKS, *(f"kernel:{clock}" for clock in CLOCKS if kernel_level)]
     for class_ in CLASSES:
         load = Load.draw(class_, requests)
         for tp in KV_TOKENS:
-            for clock in clocks:
+            for clock in CLOCKS:
                 points = curve(machine.engine(tp, clock), KV_TOKENS[tp], class_, load)
                 names = ("power_w", *LATENCIES)
                 values = {name: np.array([getattr(point, name) for point in points.values()]) for name in names}

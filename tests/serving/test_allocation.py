@@ -28,7 +28,7 @@ PARKED_W = 50.0
 
 @pytest.mark.parametrize("share", [0.2, 0.9])
 def test_a_pool_is_divided_for_least_power_at_the_clocks_that_it_will_run_at(replayer, share):
-    offer, servers = replayer.columns().pool(index("LL")), 2
+    offer, servers = replayer.columns.pool(index("LL")), 2
     load = share * servers * offer.largest(8) * np.array([0.3, 1.0, 0.6])
     run = Pricing((2, 4, 8), 1.1, PARKED_W)
     found = divide(offer, load, servers, run)
@@ -44,7 +44,7 @@ def test_a_pool_is_divided_for_least_power_at_the_clocks_that_it_will_run_at(rep
 
 
 def test_more_servers_than_the_peak_needs_are_taken_only_where_they_pay(replayer, trace):
-    columns, pools, loads = replayer.columns(), pool_kinds(4), slot_loads(trace, 60.0)
+    columns, pools, loads = replayer.columns, pool_kinds(4), slot_loads(trace, 60.0)
     needed = sum(sizing.size(pools, columns, loads, 12).servers)
     run = Pricing((8,), None, PARKED_W)
     # at the highest clock another server only idles; what peaks need stays
@@ -53,30 +53,29 @@ def test_more_servers_than_the_peak_needs_are_taken_only_where_they_pay(replayer
 
 
 def test_a_class_that_is_feasible_nowhere_is_one_line(replayer):
-    strict = Columns(replayer.profile, slo_scale=0.001)
+    strict = Columns(replayer.columns.profile, slo_scale=0.001)
     with pytest.raises(InputError, match=r"class SS keeps its promises .* at no degree"):
         strict.require([0])
 
 
 @pytest.mark.parametrize("degrees", [(2, 4), (1, 8)])
 def test_degrees_that_servers_cannot_be_divided_by_are_one_line(replayer, degrees):
-    profile = replayer.profile
+    profile = replayer.columns.profile
     curves = {(name, tp, clock): own for (name, _, clock), own in profile.curves.items() for tp in degrees}
     with pytest.raises(InputError, match=r"line profile: degrees = .* allowed: 2, 4, 8, among them 8"):
         Columns(Profile("line", "line", curves, {"simulated"}, profile.name)).require([0])
 
 
 def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(replayer):
-    curve = replayer.profile.curve("LL", 8, "1980")
-    for column in replayer.columns().pool(index("LL")).columns:
-        own = replayer.profile.curve("LL", column.tp, column.clock)
-        assert own.tps[0] <= column.tps <= own.tps[-1]
+    curve = replayer.columns.profile.curve("LL", 8, "1980")
+    for (tp, clock), most in replayer.columns.pool(index("LL")).capacity.items():
+        assert 0 < most <= replayer.columns.profile.curve("LL", tp, clock).tps[-1]
     with pytest.raises(InputError, match="not extrapolated"):
         curve.power(2 * curve.tps[-1])
 
 
 def test_an_instance_for_several_classes_carries_no_more_than_of_the_most_demanding_alone(replayer):
-    columns = replayer.columns()
+    columns = replayer.columns
     several = columns.pool(index("LL"), {index("LS"), index("ML")})
     for tp in (4, 8):
         alone = [columns.pool(index(name)).largest(tp) for name in ("LL", "LS", "ML")]
@@ -84,13 +83,13 @@ def test_an_instance_for_several_classes_carries_no_more_than_of_the_most_demand
 
 
 def test_a_pool_that_also_serves_short_prompts_promises_their_first_tokens(replayer):
-    columns = replayer.columns()
+    columns = replayer.columns
     alone, mixed = columns.pool(index("LL")), columns.pool(index("LL"), range(9))
     assert 0 < mixed.largest(8) < alone.largest(8)
 
 
 def test_the_clock_is_the_cheapest_that_keeps_the_promises(replayer):
-    offer = replayer.columns().pool(index("LL"))
+    offer = replayer.columns.pool(index("LL"))
     for tps in np.linspace(1, offer.largest(8), 7):
         clock = offer.least_power_clock(8, tps)
         able = [each for each in offer.owner.clocks[8] if offer.capacity.get((8, each), 0) >= tps]
@@ -113,7 +112,7 @@ def test_every_class_has_a_home_and_overflow_only_goes_to_larger_pools(count):
 
 
 def test_servers_are_sized_by_full_instances_with_remainders_carried_up(replayer):
-    columns, pools = replayer.columns(), pool_kinds(9)
+    columns, pools = replayer.columns, pool_kinds(9)
     able = [columns.pool(kind).largest(8) for kind in range(9)]
     loads = np.zeros(9)
     loads[index("LS")], loads[index("LL")] = 2.5 * able[index("LS")], 0.2 * able[index("LL")]

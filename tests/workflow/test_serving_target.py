@@ -13,10 +13,7 @@ from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, PACKED, PUBLISHED,
 
 pytestmark = pytest.mark.workflow
 
-SMALL = (
-    "serving={degrees: [8], core_mhz: [1200, 1980], kernel_level: false, requests: 40, trace: mine.csv, servers: 2, "
-    "pools: 2}"
-)
+SMALL = "serving={degrees: [8], core_mhz: [1200, 1980], requests: 40, trace: mine.csv, servers: 2, pools: 2}"
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{second},{200 + second},50\n" for second in range(60))
 
 
@@ -64,14 +61,7 @@ def test_other_clocks_make_another_profile_and_nothing_else(finished):
 def test_a_trace_is_replayed_once(finished):
     text = (finished / savings(finished)).read_text()
     rows = list(csv.DictReader(text.splitlines()))
-    # every system that needs no kernel-level clocks, and what they are held to
-    expected = [name for name, system in SYSTEMS.items() if not system.kernel_level] + [
-        PUBLISHED,
-        HINDSIGHT,
-        TUNED,
-        PACKED,
-        AUTOSCALED,
-    ]
+    expected = [*SYSTEMS, PUBLISHED, HINDSIGHT, TUNED, PACKED, AUTOSCALED]
     assert sorted(row["system"] for row in rows) == sorted(expected)
     assert all("simulated" in line and "mine.csv" in line for line in text.splitlines()[1:])
     assert planned(finished, savings(finished), config=[SMALL]) == {}

@@ -1,70 +1,37 @@
 """From a serving profile to the columns of the optimisation: what one instance may carry, and what it then draws.
 
-A column is (class, degree, clock, load): an instance of so many GPUs at that clock, given at most that load, keeps
-its promises at the 99th percentile. Combinations that keep them at no load have no column.
+A column is (class, degree, clock): an instance of so many GPUs at that clock keeps its promises at the 99th percentile
+up to a load, its capacity. Combinations that keep them at no load have no column.
 
 An instance that serves several classes is priced on the largest one's profile. It carries no more than it could carry
 of the most demanding of them alone: prompts weigh more than answers, so the largest class is not always that one. And
 it owes the smaller ones their earlier first tokens: they queue as long as its own requests and then have shorter
 prompts, so its own first tokens may take, at the 99th percentile, a smaller class's promise plus the difference of both
-classes' first tokens at no load (our choice; with mixed_promises=False the largest class's profile and promise are all
-that counts).
+classes' first tokens at no load (our choice).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs_serving.profile import KERNEL_LEVEL, Profile
+from kernel_dvfs_serving.profile import Profile
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
 from kernel_dvfs_serving.resharding import check_degrees
 
 _STEPS = 64  # loads at which an instance's least-power clock is worked out, up to its capacity
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One way to run an instance."""
-
-    kind: int  # index of the class whose profile it is
-    served: frozenset[int]  # indices of the classes that it serves
-    tp: int  # GPUs
-    clock: str  # its name in the profile: MHz, or kernel:MHz
-    tps: float  # largest load, tokens/s
-    power_w: float  # of the whole instance at that load
-
-
 class Columns:
-    """The columns of all pools.
+    """The columns of all pools. slo_scale: factor of every promise."""
 
-    profile: profile.Profile. bins: steps of load per combination, from none to its capacity. kernel_level: clocks per
-    kernel instead of one clock. slo_scale: factor of every promise.
-    """
-
-    def __init__(
-        self,
-        profile: Profile,
-        bins: int = 10,
-        kernel_level: bool = False,
-        slo_scale: float = 1.0,
-        mixed_promises: bool = True,
-    ):
+    def __init__(self, profile: Profile, slo_scale: float = 1.0):
         self.profile = profile
-        self.bins = bins
         self.slo_scale = slo_scale
-        self.mixed_promises = mixed_promises
-        clocks = {
-            tp: [name for name in profile.clocks(tp) if name.startswith(KERNEL_LEVEL) == kernel_level]
-            for tp in profile.degrees
-        }
-        self.clocks = {tp: names for tp, names in clocks.items() if names}
-        self.degrees = list(self.clocks)
-        if not self.degrees:
-            raise InputError(f"{profile.name}: no clocks {'per kernel' if kernel_level else 'in MHz'}; profile some")
+        self.degrees = profile.degrees
+        self.clocks = {tp: profile.clocks(tp) for tp in self.degrees}
         self._pools: dict[tuple[int, frozenset[int]], PoolColumns] = {}
 
     def top(self, tp: int) -> str:
@@ -85,7 +52,7 @@ class Columns:
         except InputError as error:
             raise InputError(f"{self.profile.name}: {error}") from None
         for kind in kinds:
-            if not self.pool(kind).columns:
+            if not self.pool(kind).capacity:
                 name = CLASSES[kind]
                 raise InputError(
                     f"{self.profile.name}: class {name} keeps its promises (TTFT {ttft_slo_s(name) * self.slo_scale:g} "
@@ -100,28 +67,19 @@ class PoolColumns:
     def __init__(self, owner: Columns, kind: int, served: frozenset[int]):
         self.owner, self.kind, self.served = owner, kind, served
         self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
-        self.columns: list[Column] = []
         self._ladders: dict[int, list[tuple[float, str]]] = {}
         self._powers: dict[tuple[int, float | None], np.ndarray] = {}
         profile, names = owner.profile, [CLASSES[each] for each in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
-                if any((name, tp, clock) not in profile.curves for name in names):
-                    continue
-                most = self._capacity(tp, clock)
-                if most <= 0:
-                    continue
-                self.capacity[tp, clock] = most
-                for place in range(owner.bins + 1):
-                    load = most * place / owner.bins
-                    self.columns.append(Column(kind, served, tp, clock, load, self.power_w(tp, clock, load)))
+                known = all((name, tp, clock) in profile.curves for name in names)
+                if known and (most := self._capacity(tp, clock)) > 0:
+                    self.capacity[tp, clock] = most
 
     def _capacity(self, tp: int, clock: str) -> float:
         """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
         profile, scale = self.owner.profile, self.owner.slo_scale
         own, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
-        if not self.owner.mixed_promises:
-            return profile.capacity(own, tp, clock, ttft_slo_s(own) * scale, tbt_s)
         alone_s = {each: float(profile.curve(CLASSES[each], tp, clock).ttft_p50_s[0]) for each in self.served}
         limit_s = min(
             ttft_slo_s(CLASSES[each]) * scale + max(0.0, alone_s[self.kind] - alone_s[each]) for each in self.served
@@ -179,8 +137,3 @@ class PoolColumns:
                     ladder.append((limit, best))
             self._ladders[tp] = ladder
         return self._ladders[tp]
-
-
-def mhz(clock: str) -> int:
-    """A clock's MHz, `kernel:` left out."""
-    return int(clock.removeprefix(KERNEL_LEVEL))

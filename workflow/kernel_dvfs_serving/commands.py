@@ -73,7 +73,6 @@ def _profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tp", default=degrees, metavar="N,...", help=f"tensor-parallel degrees (default: {degrees})")
     parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
     parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
-    parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
     parser.add_argument("--lengths-of", metavar="TRACE.csv", help="draw lengths from its requests (default: built in)")
 
 
@@ -98,7 +97,6 @@ def _profile(options: argparse.Namespace) -> None:
         _whole_numbers("--tp", options.tp),
         _whole_numbers("--core-mhz", options.core_mhz),
         classes,
-        kernel_level=options.kernel_level,
         seen=seen,
         **engine,
     )
@@ -314,6 +312,7 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cells", type=whole(1, 10_000), default=1, metavar="N", help="fleets to which requests are dealt (default: 1)"
     )
+    _add_usual(parser, "--spare", whole(0, 127), "N", "of them, without which the promise is kept")
     parser.add_argument("--preempts", action="store_true", help="KV caches grow with the answers and may be full")
     _add_machine(parser)
     parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules of the first plan as well")
@@ -391,15 +390,16 @@ def _plan(options: argparse.Namespace) -> None:
     levels = _percents(options.keep) if options.keep else LEVELS
     whole_trace = read_trace(options.trace) if options.trace else of_loads(_loads(options.load), LOADS_S, 1)
     trace, profile = dealt(whole_trace, options.cells), read_profile(options.profile)
-    own = Settings(servers=options.servers, gaps=options.gaps, preempts=options.preempts)
+    own = Settings(servers=options.servers, spare=options.spare, gaps=options.gaps, preempts=options.preempts)
     replayer = _replayer(options, profile, own, slo_scale=options.slo_scale)
     with second_for(replayer, trace) as second:
         tuner = Tuner(replayer, trace, own, second=second)
         found = tuner.frontier(levels)
         if not found:
+            told = f"{options.servers}" + (f" less {options.spare} spare" if options.spare else "")
             raise InputError(
-                f"{trace.subject}: no static plan on up to {options.servers} servers keeps {min(levels):g} % of the "
-                "promises; give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
+                f"{trace.subject}: no static plan on up to {told} servers keeps {min(levels):g} % of the promises; "
+                "give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
             )
         # the same servers or fewer, with the other router
         most = max(each["servers"] for each in found)
@@ -411,6 +411,7 @@ def _plan(options: argparse.Namespace) -> None:
         "profile": options.profile,
         "source": source,
         "cells": options.cells,
+        "spare": options.spare,
         "slo_scale": options.slo_scale,
         "gaps": options.gaps,
     }
@@ -420,7 +421,7 @@ def _plan(options: argparse.Namespace) -> None:
         write_text(options.rules, as_yaml(recording_rules(plans)))
     replays = f"replayed ({tuner.replays + packer.replays} times)"
     print(one_line(f"{trace.subject}, {profile.model} on {profile.gpu} ({source}), {replays}"))
-    print("\n".join(lines(found, packed, levels, options.cells)))
+    print("\n".join(lines(found, packed, levels, options.cells, options.spare)))
 
 
 def _replayer(options: argparse.Namespace, profile: Profile, own: Settings, **columns: Any) -> Replayer:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernel_dvfs_serving.cluster import Router
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.pools import FULL_TP, Sizing, size, spread, static
 from kernel_dvfs_serving.pricing import Division, Pricing, choose_servers, divide, priced
 from kernel_dvfs_serving.resharding import SERVER_GPUS, Layout, assign, layouts_for, units
@@ -186,8 +185,8 @@ def _watch_load(cluster: Cluster) -> None:
     # a reserve of half: five promises broken in a row, or so
     broken = max(cluster.reserves) >= 0.5
     if fleet.joined or ((surprised or broken) and cluster.system.scale_sharding):
-        fleet.joined = False
-        _divide_pools(cluster)
+        came, fleet.joined = fleet.joined, False
+        _divide_pools(cluster, if_short=not came)
     cluster.agenda.at(cluster.now_s + own.load_slot_s, _watch_load, cluster)
 
 
@@ -201,8 +200,9 @@ def _pool_epoch(cluster: Cluster) -> None:
     cluster.agenda.at(cluster.now_s + cluster.settings.pool_epoch_s, _pool_epoch, cluster)
 
 
-def _divide_pools(cluster: Cluster) -> None:
-    """Who serves what with the servers that are there, and how each pool's are divided."""
+def _divide_pools(cluster: Cluster, if_short: bool = False) -> None:
+    """Who serves what with the servers that are there, and how each pool's are divided; if_short: those alone that do
+    not carry what comes, since what a slot saves is taken back in the next."""
     counts = cluster.fleet.on_by_pool()
     loads = _expected(cluster, cluster.now_s, cluster.settings.pool_epoch_s)
     plan = spread(cluster.pools, cluster.columns, loads, counts)
@@ -212,11 +212,13 @@ def _divide_pools(cluster: Cluster) -> None:
     for pool, count in enumerate(counts):
         cluster.fleet.plans[pool].clear()
         if count and cluster.fleet.changing[pool] is None:
-            _divide(cluster, pool, plan.loads[pool] * (1 + cluster.reserves[pool]))
+            _divide(cluster, pool, plan.loads[pool] * (1 + cluster.reserves[pool]), if_short)
 
 
-def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
-    """Adopt the pool's best division into instances, if it saves more than the change takes. load: (slots,)."""
+def _divide(cluster: Cluster, pool: int, load: np.ndarray, if_short: bool) -> None:
+    """Adopt the pool's best division into instances, if it saves more than the change takes. load: (slots,).
+
+    if_short: see _divide_pools."""
     servers = [each for each in cluster.fleet.servers if each.pool == pool and each.state == ON]
     if not servers:
         return
@@ -226,7 +228,7 @@ def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
     epoch_s = cluster.settings.pool_epoch_s
     now, then = (_priced(cluster, pool, layouts, load) for layouts in (before, after))
     saved_j = (now.power_w - then.power_w) * epoch_s
-    if now.carries and not (then.carries and saved_j > _change_j(cluster, before, after)):
+    if now.carries and (if_short or not (then.carries and saved_j > _change_j(cluster, before, after))):
         return
     cluster.fleet.plans[pool].extend((server, new) for server, old, new in zip(servers, before, after) if old != new)
     cluster.fleet.change_next(pool)
@@ -290,7 +292,7 @@ def raise_clock(cluster: Cluster, replica: Replica) -> None:
     """More has come since the last epoch than the present clock carries in a whole one: at once the clock for it."""
     own, offer = cluster.settings, cluster.fleet.offers[replica.server.pool or 0]
     wanted = offer.least_power_clock(replica.tp, _clock_load(cluster, replica, replica.arrived / own.clock_epoch_s))
-    if mhz(wanted) > mhz(replica.clock):
+    if int(wanted) > int(replica.clock):
         cluster.events["clocks raised between epochs"] += 1
         cluster.fleet.set_clock(replica, wanted)
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled, Mix
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.resharding import SERVER_GPUS
@@ -51,21 +50,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def systems(study: ServingStudy) -> list[dict]:
     """Every system on the study's trace, some with timelines."""
-    return every_system(study.replayer(), study.trace(), study.settings(), study["kernel_level"], cores=study.cores)
+    return every_system(study.replayer(), study.trace(), study.settings(), cores=study.cores)
 
 
 def every_system(
     replayer: Replayer,
     trace: Trace,
     own: Settings,
-    kernel_level: bool = False,
     tuned_on: Trace | None = None,
     *,
     cores: int,
 ) -> list[dict]:
     """Every system on a trace. tuned_on: what the plans, packing and the autoscaler are tuned on; None: the trace.
     cores: as tuned.second_for."""
-    asked = [(name, name, own) for name, each in SYSTEMS.items() if kernel_level or not each.kernel_level]
+    asked = [(name, name, own) for name in SYSTEMS]
     asked += [(name, "DynamoLLM", replace(own, **changed)) for name, changed in VARIANTS.items()]
     found = [
         _run(replayer, trace, system, settings, name in OVER_TIME) | {"system": name}
@@ -90,8 +88,8 @@ def tuned_systems(
         tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
         best = next(iter(tuner.frontier((own.promise_percent,))), None)
         if best is None:
-            tp = max(replayer.columns().degrees)
-            best = {"servers": most, "tp": tp, "clock": replayer.columns().top(tp)}
+            tp = max(replayer.columns.degrees)
+            best = {"servers": most, "tp": tp, "clock": replayer.columns.top(tp)}
         mix = Mix(**best["mix"]) if "mix" in best else None
         plan = tuner.plan(best["servers"], best["tp"], best["clock"], mix)
         run = replayed(replayer, trace, plan, own, timeline=True)
@@ -137,7 +135,7 @@ def sensitivity(study: ServingStudy) -> list[dict]:
     found: list[dict] = []
     for tp, clock in tuner.kinds:
         run = tuner.least(tp, clock, own.promise_percent)
-        found.append(run | {"varied": "degree and clock", "value": f"TP{tp} {mhz(clock)}", "system": TUNED})
+        found.append(run | {"varied": "degree and clock", "value": f"TP{tp} {clock}", "system": TUNED})
     keeping = [each for each in found if each["j_per_token_in_time"] is not None]
     best = min(keeping, key=lambda each: each["j_per_token_in_time"], default=None)
     for parts, name in ((None, TUNED), (PARTS, PACKED)) if best else ():

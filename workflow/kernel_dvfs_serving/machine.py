@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving import measured
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.instance import Engine
 from kernel_dvfs_serving.models import MODELS
-from kernel_dvfs_serving.profile import KERNEL_LEVEL, Profile
-from kernel_dvfs_serving.steps import StepModel, engine_at
+from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.steps import StepModel
 from kernel_dvfs_serving.system import HOST_S
 
 
@@ -25,7 +24,7 @@ class Machine(Protocol):
     parked_w: float  # of one GPU that holds no instance
 
     def engine(self, tp: int, clock: str) -> Engine:
-        """The engine at a clock as the profile names it: MHz, or kernel:MHz."""
+        """The engine at a clock as the profile names it, in MHz."""
 
     def kv_tokens(self, tp: int) -> int:
         """KV cache of an instance, tokens."""
@@ -66,8 +65,7 @@ class SimulatedMachine:
         """See Machine."""
         found = self._engines.get((tp, clock))
         if found is None:
-            found = engine_at(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
-            self._engines[tp, clock] = found
+            found = self._engines[tp, clock] = self.model(tp).at(int(clock))
         return found
 
     def kv_tokens(self, tp: int) -> int:

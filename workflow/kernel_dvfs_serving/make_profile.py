@@ -17,9 +17,9 @@ import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.instance import Instance, Recorder
-from kernel_dvfs_serving.profile import Point, clock_name
+from kernel_dvfs_serving.profile import Point
 from kernel_dvfs_serving.requests import TBT_SLO_S, Request, Seen, draw_lengths, index, ttft_slo_s
-from kernel_dvfs_serving.steps import StepModel, engine_at
+from kernel_dvfs_serving.steps import StepModel
 from kernel_dvfs_serving.system import CHUNK_TOKENS, HOST_S, MAX_BATCH, REQUESTS
 
 if TYPE_CHECKING:
@@ -131,7 +131,6 @@ def profile_rows(
     core_mhz: Sequence[int],
     classes: Sequence[str],
     *,
-    kernel_level: bool = False,
     requests: int = REQUESTS,
     seed: int = 1,
     overrides: dict | None = None,
@@ -139,7 +138,7 @@ def profile_rows(
     seen: Seen | None = None,
     **limits: int,
 ) -> list[dict]:
-    """Rows (dicts by profile.COLUMNS) for every class, degree and clock; kernel_level: those of kernel level as well.
+    """Rows (dicts by profile.COLUMNS) for every class, degree and clock.
 
     overrides, host_s: as steps.StepModel. seen: lengths to draw from, see draw_lengths. limits: as measure. A class
     that a degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown
@@ -155,14 +154,12 @@ def profile_rows(
             if longest > steps.kv_tokens:
                 continue
             for mhz in core_mhz:
-                for level in (False, True) if kernel_level else (False,):
-                    engine = engine_at(steps, mhz, level)
-                    found = curve(engine, steps.kv_tokens, class_, loads[class_], **limits)
-                    head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": clock_name(mhz, level), "class": class_}
-                    rows += [
-                        head | {"tps": tps, "source": SOURCE} | {name: getattr(point, name) for name in names}
-                        for tps, point in found.items()
-                    ]
+                found = curve(steps.at(mhz), steps.kv_tokens, class_, loads[class_], **limits)
+                head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": mhz, "class": class_}
+                rows += [
+                    head | {"tps": tps, "source": SOURCE} | {name: getattr(point, name) for name in names}
+                    for tps, point in found.items()
+                ]
     if not rows:
         raise InputError(f"serving: {model} on {gpu}: no class fits into the KV cache at tp {degrees}; use a higher tp")
     return rows

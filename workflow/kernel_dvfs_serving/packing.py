@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kernel_dvfs_serving.cluster import Router
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.servers import DRAINING, OFF, ON, STARTING
 
@@ -380,5 +379,5 @@ def _held(server: Server) -> float:
 
 def boost_of(clock: str, clocks: list[str]) -> str:
     """The lowest of the clocks that is BOOST times one, else the highest of those not below it."""
-    above = sorted((each for each in clocks if mhz(each) >= mhz(clock)), key=mhz)
-    return next((each for each in above if mhz(each) >= BOOST * mhz(clock)), above[-1])
+    above = sorted((each for each in clocks if int(each) >= int(clock)), key=int)
+    return next((each for each in above if int(each) >= BOOST * int(clock)), above[-1])

@@ -29,10 +29,8 @@ COLUMNS = ("model", "gpu", "tp", "core_mhz", "class", "tps", "power_w", *LATENCI
 OPTIONAL = ("input_tokens", "output_tokens", "kv_tokens", "kv_byte_per_token")
 # what the first line of a simulated profile says of its engine
 ENGINE = ("host_s", "max_batch", "chunk_tokens")
-SOURCES = ("measured", "table1", "simulated")
+SOURCES = ("measured", "simulated")
 SIMULATED = "simulated"
-# before a clock: each kernel at its own clock, at the step times of the one that follows
-KERNEL_LEVEL = "kernel:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +42,6 @@ class Point:
     ttft_p99_s: float
     tbt_p50_s: float  # time between tokens
     tbt_p99_s: float
-
-
-def clock_name(core_mhz: int, kernel_level: bool = False) -> str:
-    """A clock as the column says it: `1400` or `kernel:1400`."""
-    return f"{KERNEL_LEVEL if kernel_level else ''}{core_mhz}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,9 +137,8 @@ class Profile:
         return sorted({key[1] for key in self.curves})
 
     def clocks(self, tp: int) -> list[str]:
-        """Names of the clocks profiled at a degree, by rising MHz: `1400`, `kernel:1400`."""
-        own = {key[2] for key in self.curves if key[1] == tp}
-        return sorted(own, key=lambda name: (name.startswith(KERNEL_LEVEL), int(name.removeprefix(KERNEL_LEVEL))))
+        """Names of the clocks profiled at a degree, by rising MHz."""
+        return sorted({key[2] for key in self.curves if key[1] == tp}, key=int)
 
     def curve(self, class_: str, tp: int, core_mhz: int | str) -> Curve:
         """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
@@ -349,13 +341,11 @@ class _Line:
             self._refuse(name, "a number above 0" if positive else f"a number of at least {least}")
         return value
 
-    def count(self, name: str) -> int:
+    def count(self, name: str, allowed: str = "a whole number of at least 1") -> int:
         if not self.cells[name].isdecimal() or int(self.cells[name]) < 1:
-            self._refuse(name, "a whole number of at least 1")
+            self._refuse(name, allowed)
         return int(self.cells[name])
 
     def clock(self, name: str) -> str:
-        text = self.cells[name].removeprefix(KERNEL_LEVEL)
-        if not text.isdecimal() or int(text) < 1:
-            self._refuse(name, f"MHz, or {KERNEL_LEVEL}MHz")
+        self.count(name, "MHz")
         return self.cells[name]

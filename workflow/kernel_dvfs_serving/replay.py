@@ -28,21 +28,13 @@ class Replayer:
     """
 
     def __init__(self, machine: Machine, profile: Profile, **columns: Any):
-        self.machine, self.profile = machine, profile
-        self._options = columns
-        self._columns: dict[bool, Columns] = {}
-
-    def columns(self, kernel_level: bool = False) -> Columns:
-        """The columns of the profile, at one clock or one per kernel."""
-        if kernel_level not in self._columns:
-            self._columns[kernel_level] = Columns(self.profile, kernel_level=kernel_level, **self._options)
-        return self._columns[kernel_level]
+        self.machine, self.columns = machine, Columns(profile, **columns)
 
     def run(self, trace: Trace, system: str, settings: Settings) -> Cluster:
         """The finished Cluster of a system, by name."""
         own = SYSTEMS[system]
         kinds = classify(trace.input_tokens, trace.output_tokens)
-        self.columns(own.kernel_level).require(np.unique(kinds).tolist())
+        self.columns.require(np.unique(kinds).tolist())
         return self.run_system(trace, own, settings, controllers)
 
     def run_system(
@@ -51,8 +43,8 @@ class Replayer:
         """The finished Cluster of a system by whoever decides for it. limits: see Cluster. Raises cluster.Hopeless."""
         loads = slot_loads(trace, settings.load_slot_s)
         forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
-        columns, guessed = self.columns(system.kernel_level), predicted(trace, settings)
-        return Cluster(trace, system, self.machine, columns, forecast, settings, guessed, decisions, *limits).run()
+        guessed = predicted(trace, settings)
+        return Cluster(trace, system, self.machine, self.columns, forecast, settings, guessed, decisions, *limits).run()
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:
@@ -110,7 +102,8 @@ def answer(found: dict, source: str) -> str:
     """An outcome in a line. source: where the numbers are from."""
     spent = found["j_per_token_in_time"]
     energy = "no token was served in time" if spent is None else f"{spent:.4f} J per token served in time"
-    return f"{found['system']} on {found['servers']} servers: {energy}, {found['kept_percent']:.2f} % kept ({source})"
+    servers = f"{found['servers']} server{'s' if found['servers'] > 1 else ''}"
+    return f"{found['system']} on {servers}: {energy}, {found['kept_percent']:.2f} % kept ({source})"
 
 
 def lines(found: dict) -> list[str]:

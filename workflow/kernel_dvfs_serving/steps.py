@@ -6,24 +6,14 @@ attends over, all-reduces, and the host's own time between steps, in which the G
 an instance do the same. A step is short against the power controller, yet each is taken to obey the cap by itself: the
 clock falls, on the GPU's grid, until the step's mean power is at or below it (as gpu/governor.py).
 
-Clocks per kernel: as long as at one clock for all, with the least energy. At a price of time m (W), each kernel takes
-the clock with the least e + m t; for every composition of a step that is the least energy for the time it takes, since
-both are sums (the Lagrangian of choice/relaxation.py). Negative prices belong to it: at a given load, steps that end
-sooner only make more steps of smaller batches, each of which reads all weights again, so time saved is not energy
-saved. A ladder of prices is tabulated; a step runs some of its layers on one rung and the others on the next, so that
-it takes the time of the one clock it is compared with (to a layer: 1/80), or keeps that clock where nothing is saved.
-Changes of clocks within a step are taken as free and instant: a bound on what such clocks can bring, not what today's
-drivers do (a change takes milliseconds, a kernel tens of microseconds).
-
 Every number from here is simulated.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from math import isfinite
 
 import numpy as np
@@ -45,8 +35,6 @@ MEMORY_SHARE = 0.9
 _STREAMING, _PLAIN_STREAM = ("linear", "grouped_linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it
 _UNIT = 1e9
-# J per s and GPU that a second is worth, ascending: from "as slow as can be" to "as fast as can be"
-PRICES_W = (*(-np.geomspace(1000, 2, 48)).tolist(), 0.0, *np.geomspace(2, 20000, 64).tolist(), float("inf"))
 
 
 def _knots() -> np.ndarray:
@@ -65,16 +53,6 @@ class Step:
 
     time_s: float
     power_w: float  # of the whole instance, mean
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Parts:
-    """What a step is made of at one clock, or at one price of time, on ONE GPU, standing power included."""
-
-    tokens_s: np.ndarray  # (knots,) of all rows that depend on the new tokens
-    tokens_j: np.ndarray  # (knots,)
-    prompt: tuple[float, float, float, float]  # attention over prompts: launch s, launch J, s per pair, J per pair
-    context: tuple[float, float, float, float]  # attention over the cache: likewise, per cached token
 
 
 class StepModel:
@@ -189,19 +167,28 @@ class StepModel:
             made[name] = self.kernel(row), row.launches
         return made
 
-    @cache  # noqa: B019 - a model lives as long as the study
-    def parts(self, core_mhz: int) -> Parts:
-        """What steps are made of, all kernels at `core_mhz`."""
+    def table(self, core_mhz: int) -> Table:
+        """What steps at a clock are made of, on all GPUs."""
         sums = np.array(
             [
                 np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in own], axis=0)
                 for own in self.token_kernels
             ]
         )
-        prompt, context = (self.linear_part(name, core_mhz) for name in ("prompt", "context"))
-        return Parts(sums[:, 0], sums[:, 1], prompt, context)
+        prompt, context = (self._linear_part(name, core_mhz) for name in ("prompt", "context"))
+        tokens = np.arange(MAX_TOKENS + 1)
+        return Table(
+            memoryview(np.interp(tokens, KNOTS, sums[:, 0])),
+            memoryview(np.interp(tokens, KNOTS, self.tp * sums[:, 1])),
+            (prompt[0], self.tp * prompt[1]),
+            (context[0], self.tp * context[1]),
+            prompt[2],
+            self.tp * prompt[3],
+            context[2],
+            self.tp * context[3],
+        )
 
-    def linear_part(self, name: str, core_mhz: int) -> tuple[float, float, float, float]:
+    def _linear_part(self, name: str, core_mhz: int) -> tuple[float, float, float, float]:
         """(launch s, launch J, s per unit, J per unit) of an attention row on one GPU."""
         kernel, count = self.linear_kernels[name]
         fixed_s = count * kernel.latency_s
@@ -221,7 +208,7 @@ class StepModel:
             )
 
     def at(self, core_mhz: int) -> ClockEngine:
-        """The engine with all kernels at one clock (engine_at: each kernel at its own).
+        """The engine at a clock.
 
         A clock between two of the GPU's grid is taken down to the one below, as the driver does. Raises InputError.
         """
@@ -244,7 +231,7 @@ class StepModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Parts of the whole instance, ready to be added up: dense over the number of new tokens."""
+    """What steps at one clock are made of, whole instance, standing power included: dense over the new tokens."""
 
     time_s: memoryview  # by number of new tokens; hands out plain floats, faster than an array its own scalars
     energy_j: memoryview
@@ -254,21 +241,6 @@ class Table:
     prompt_j: float
     context_s: float  # per cached token
     context_j: float
-
-    @classmethod
-    def of(cls, parts: Parts, tp: int) -> Table:
-        """From the parts on one of `tp` GPUs."""
-        tokens = np.arange(MAX_TOKENS + 1)
-        return cls(
-            memoryview(np.interp(tokens, KNOTS, parts.tokens_s)),
-            memoryview(np.interp(tokens, KNOTS, tp * parts.tokens_j)),
-            (parts.prompt[0], tp * parts.prompt[1]),
-            (parts.context[0], tp * parts.context[1]),
-            parts.prompt[2],
-            tp * parts.prompt[3],
-            parts.context[2],
-            tp * parts.context[3],
-        )
 
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """(s, J) of a step, no cap."""
@@ -304,7 +276,7 @@ class ClockEngine(Engine):
         self._hint = self._index
         self._lines: dict[int, Linear] = {}  # of a batch, no cap
         self._tables: dict[int, Table] = {}  # of clocks up to this one, by their place, as steps need them
-        self._table = Table.of(model.parts(core_mhz), model.tp)
+        self._table = model.table(core_mhz)
 
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """See Engine.step; at most MAX_TOKENS new tokens."""
@@ -353,148 +325,12 @@ class ClockEngine(Engine):
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """A decode step of `batch` as a line over context, at the clocks that the cap leaves at `context_tokens`."""
-        return self.capped_line(batch, context_tokens) or self.uncapped_line(batch)
-
-    def capped_line(self, batch: int, context_tokens: float) -> Linear | None:
-        """The line of the clocks that the cap takes a step down to; None where it leaves the clock alone."""
-        line = self.uncapped_line(batch)
-        energy_j = line.energy_j + line.energy_per_token_j * context_tokens
-        if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
-            return None
-        place, _, _, share = self._capped(batch, 0, context_tokens)
-        low, high = (self._table_at(each).linear(batch) for each in (place, min(place + 1, self._index)))
-        return Linear(*(a + share * (b - a) for a, b in zip(low, high)))
-
-    def uncapped_line(self, batch: int) -> Linear:
-        """The line at the clock that was asked for."""
         line = self._lines.get(batch)
         if line is None:
             line = self._lines[batch] = self._table.linear(batch)
-        return line
-
-
-def engine_at(model: StepModel, core_mhz: int, kernel_level: bool = True) -> Engine:
-    """The engine of `model` at a clock: of each kernel at its own with no step slower, or all at the one (see at)."""
-    uniform = model.at(core_mhz)
-    return _kernel_engine(uniform) if kernel_level else uniform
-
-
-@cache
-def _kernel_engine(uniform: ClockEngine) -> KernelEngine:
-    return KernelEngine(uniform)
-
-
-@cache
-def ladder(model: StepModel) -> list[Table]:
-    """A Table for each price, fastest first."""
-    tokens, linear = _options(model)
-    return [Table.of(_parts(tokens, linear, price), model.tp) for price in reversed(PRICES_W)]
-
-
-def _options(model: StepModel) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
-    """Times and energies at every clock: of token rows (knots, rows, clocks), and of attention {name: (4, clocks)}."""
-    shape = (len(KNOTS), len(model.token_kernels[0]), len(model.clocks))
-    time_s, energy_j = np.empty(shape), np.empty(shape)
-    for knot, own in enumerate(model.token_kernels):
-        for row, (_, kernel, count) in enumerate(own):
-            for place, core_mhz in enumerate(model.clocks):
-                one_s, one_j = model.launch(kernel, core_mhz)
-                time_s[knot, row, place], energy_j[knot, row, place] = count * one_s, count * one_j
-    linear = {
-        name: np.array([model.linear_part(name, core_mhz) for core_mhz in model.clocks]).T
-        for name in ("prompt", "context")
-    }
-    return (time_s, energy_j), linear
-
-
-def _parts(tokens: tuple[np.ndarray, np.ndarray], linear: dict[str, np.ndarray], price: float) -> Parts:
-    time_s, energy_j = tokens
-    best = _best(time_s, energy_j, price)[..., None]
-    tokens_s, tokens_j = (np.take_along_axis(values, best, 2)[..., 0].sum(axis=1) for values in (time_s, energy_j))
-    own = {name: values[:, _best(values[2], values[3], price)].tolist() for name, values in linear.items()}
-    return Parts(tokens_s, tokens_j, tuple(own["prompt"]), tuple(own["context"]))
-
-
-def _best(time_s: np.ndarray, energy_j: np.ndarray, price: float) -> np.ndarray:
-    """Place of the least e + price t along the last axis; at an infinite price the least e of the least t."""
-    if price == float("inf"):
-        fastest = time_s.min(axis=-1, keepdims=True)
-        return np.where(time_s <= fastest * (1 + 1e-12), energy_j, np.inf).argmin(axis=-1)
-    return (energy_j + price * time_s).argmin(axis=-1)
-
-
-class KernelEngine(ClockEngine):
-    """As ClockEngine, each kernel at its own clock. core_mhz: the one clock whose times it keeps."""
-
-    def __init__(self, uniform: ClockEngine):
-        super().__init__(uniform.model, uniform.core_mhz)
-        self._uniform = uniform
-        self._ladder = ladder(self.model)
-        self._last = 0
-
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
-        """See Engine.step; no slower, and no more energy."""
-        one = self._uniform.step(new_tokens, prompt_pairs, context_tokens)
-        limit_s = one[0]
-        fast = self._rung(lambda table: table.step(new_tokens, prompt_pairs, context_tokens)[0] <= limit_s)
-        if fast < 0:
-            return one
-        found = self._ladder[fast].step(new_tokens, prompt_pairs, context_tokens)
-        if fast + 1 < len(self._ladder):
-            slow = self._ladder[fast + 1].step(new_tokens, prompt_pairs, context_tokens)
-            share = (limit_s - found[0]) / (slow[0] - found[0])
-            found = limit_s, found[1] + share * (slow[1] - found[1])
-        return found if found[1] < one[1] and found[1] <= self.cap_w * found[0] else one
-
-    def linear(self, batch: int, context_tokens: float = 0) -> Linear:
-        """See Engine.linear; where the cap takes the one clock down, that clock."""
-        capped = self._uniform.capped_line(batch, context_tokens)
-        if capped is not None:
-            return capped
-        line = self._lines.get(batch)
-        if line is None:
-            line = self._lines[batch] = self._cheaper(batch)
-        return line
-
-    def _cheaper(self, batch: int) -> Linear:
-        """No slower and no more energy than at one clock, alone and at a full cache, so at every context between."""
-        one = self._uniform.uncapped_line(batch)
-        ends = (0, self.model.kv_tokens)
-        limits = [_at(one, end) for end in ends]
-        fast = self._rung(
-            lambda table: all(_at(table.linear(batch), end)[0] <= limit[0] for end, limit in zip(ends, limits))
-        )
-        if fast < 0:
-            return one
-        line = self._ladder[fast].linear(batch)
-        if fast + 1 < len(self._ladder):
-            slow = self._ladder[fast + 1].linear(batch)
-            shares = [1.0]
-            for end, limit in zip(ends, limits):
-                begun_s, longer_s = _at(line, end)[0], _at(slow, end)[0]
-                if longer_s > limit[0]:
-                    # the share of layers on the slower rung that is just in time here
-                    shares.append((limit[0] - begun_s) / (longer_s - begun_s))
-            line = Linear(*(a + min(shares) * (b - a) for a, b in zip(line, slow)))
-        return line if all(_at(line, end)[1] < limit[1] for end, limit in zip(ends, limits)) else one
-
-    def _rung(self, in_time: Callable[[Table], bool]) -> int:
-        """Place of the slowest rung whose table is `in_time`; -1 if none is. Looked for near the last one found."""
-        place = self._last
-        if in_time(self._ladder[place]):
-            while place + 1 < len(self._ladder) and in_time(self._ladder[place + 1]):
-                place += 1
-        else:
-            place -= 1
-            while place >= 0 and not in_time(self._ladder[place]):
-                place -= 1
-        self._last = max(place, 0)
-        return place
-
-
-def _at(line: Linear, context_tokens: float) -> tuple[float, float]:
-    """(s, J) of a decode step on a line."""
-    return (
-        line.time_s + line.time_per_token_s * context_tokens,
-        line.energy_j + line.energy_per_token_j * context_tokens,
-    )
+        energy_j = line.energy_j + line.energy_per_token_j * context_tokens
+        if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
+            return line
+        place, _, _, share = self._capped(batch, 0, context_tokens)
+        low, high = (self._table_at(each).linear(batch) for each in (place, min(place + 1, self._index)))
+        return Linear(*(a + share * (b - a) for a, b in zip(low, high)))

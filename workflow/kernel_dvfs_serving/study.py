@@ -39,7 +39,6 @@ class Asked(TypedDict):
     co2_g_per_kwh: _Number
     host_s: _Number
     slo_scale: _Factor
-    kernel_level: bool
     settings: dict[str, Any]  # system.settings checks them
 
 
@@ -125,7 +124,7 @@ def make_study(folder: str | Path, asked: dict[str, Any]) -> None:
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
-    from kernel_dvfs_serving.profile import KERNEL_LEVEL, read_profile
+    from kernel_dvfs_serving.profile import read_profile
     from kernel_dvfs_serving.trace import SYNTHETIC_HOUR, sha256, summary
 
     trace, profile = _trace(_check("serving study", asked)), read_profile(asked["profile"])
@@ -138,7 +137,4 @@ def make_study(folder: str | Path, asked: dict[str, Any]) -> None:
         "trace_subject": trace.subject,
         "trace_digest": sha256(asked["trace"] or SYNTHETIC_HOUR),
     }
-    # a given profile may hold no clocks per kernel
-    level = asked["kernel_level"] and any(clock.startswith(KERNEL_LEVEL) for _, _, clock in profile.curves)
-    whole = written | {"trace_summary": summary(trace)} | asked | {"kernel_level": level}
-    write_json(Path(folder) / "study.json", whole)
+    write_json(Path(folder) / "study.json", written | {"trace_summary": summary(trace)} | asked)

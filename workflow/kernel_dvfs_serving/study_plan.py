@@ -33,16 +33,15 @@ _INSTANCE = {
 }
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
 # of the instance and its grid, and of the replay, what their folder's name does not say in words
-_INSTANCE_TOLD = ("requests", "max_batch", "chunk_tokens", "degrees", "core_mhz", "kernel_level", "seed", "trace")
+_INSTANCE_TOLD = ("requests", "max_batch", "chunk_tokens", "degrees", "core_mhz", "seed", "trace")
 _REPLAY_TOLD = ("trace", "usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh")
 # of a replay with a given profile, whose folder says nothing of them
-_GIVEN_TOLD = ("gpu", "model", "host_s", "kernel_level")
+_GIVEN_TOLD = ("gpu", "model", "host_s")
 # keys of the replay that are no settings of a cluster
 _REPLAY = (
     "gpu",
     "model",
     "host_s",
-    "kernel_level",
     "trace",
     "trace_sha256",
     "slo_scale",
@@ -147,7 +146,7 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
     if asked["host_s"] != DEFAULTS["host_s"]:
         folder += f"-host{asked['host_s']:g}"
-    grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
+    grid = _text(asked, _GRID)
     if asked["trace"]:
         # the classes' lengths are those of the trace: another trace, another profile
         folder += f"-{Path(asked['trace']).stem}"
@@ -212,8 +211,8 @@ def line_of_serving(folder: str) -> str:
     """What a run ends with: `serving: packing wins with 0.301 J a token served in time (99.8 % of the promises kept),
     0.577 of the tuned static plan's 0.522. Start 1 server of 8 GPUs, TP4 at 1200 MHz, boosted to 1600. How sure: ...`
 
-    From tables/savings.csv: who keeps the promise for the least energy, without hindsight and without clocks per
-    kernel, whose changes count as free. Where that table is not made, where the files are.
+    From tables/savings.csv: who keeps the promise for the least energy, without hindsight. Where that table is
+    not made, where the files are.
     """
     try:
         with open(Path(folder) / "tables/savings.csv", encoding="utf-8", newline="") as file:

@@ -21,23 +21,20 @@ class System:
     scale_instances: bool  # servers per pool (cluster manager)
     scale_sharding: bool  # degrees within a pool (pool manager)
     scale_clock: bool  # clock of an instance (instance manager)
-    kernel_level: bool  # each kernel has its own clock, the step times are those of one clock
 
 
 SYSTEMS = {
     each.name: each
     for each in (
-        System("SinglePool", False, False, False, False, False),
-        System("MultiPool", True, False, False, False, False),
-        System("ScaleInst", True, True, False, False, False),
-        System("ScaleShard", True, False, True, False, False),
-        System("ScaleFreq", True, False, False, True, False),
-        System("instances + degrees", True, True, True, False, False),
-        System("instances + clocks", True, True, False, True, False),
-        System("degrees + clocks", True, False, True, True, False),
-        System("DynamoLLM", True, True, True, True, False),
-        System("DynamoLLM, kernel clocks", True, True, True, True, True),
-        System("SinglePool, kernel clocks", False, False, False, False, True),
+        System("SinglePool", False, False, False, False),
+        System("MultiPool", True, False, False, False),
+        System("ScaleInst", True, True, False, False),
+        System("ScaleShard", True, False, True, False),
+        System("ScaleFreq", True, False, False, True),
+        System("instances + degrees", True, True, True, False),
+        System("instances + clocks", True, True, False, True),
+        System("degrees + clocks", True, False, True, True),
+        System("DynamoLLM", True, True, True, True),
     )
 }
 BASELINE = "SinglePool"
@@ -46,12 +43,12 @@ STATIC = "MultiPool"
 TUNED = "tuned static plan"
 PACKED = "packing"
 # of a plan with one server
-NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
+NO_SPARE = "one server has no spare: while it is lost, the promise is broken; spare 1 plans one more"
 AUTOSCALED = "autoscaler"
 PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
-# who can be the answer: without hindsight and without clocks per kernel, whose changes count as free
-ABLE = (*(name for name, own in SYSTEMS.items() if not own.kernel_level), PUBLISHED, AUTOSCALED, TUNED, PACKED)
+# who can be the answer: without hindsight
+ABLE = (*SYSTEMS, PUBLISHED, AUTOSCALED, TUNED, PACKED)
 # whose power is kept over time
 OVER_TIME = (BASELINE, TUNED, PACKED, "DynamoLLM")
 # published names of loads, and what they are taken for: prompt and answer tokens/s per server
@@ -84,6 +81,7 @@ class Settings:
     """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
 
     servers: int = 12  # of 8 GPUs
+    spare: int = 0  # of them, without which plans and packing keep the promise, so that so many may be lost
     pools: int = 4  # of the pooled systems
     cluster_epoch_s: float = 1800.0
     pool_epoch_s: float = 300.0
@@ -123,7 +121,6 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "model": "llama2-70b",
     "degrees": [2, 4, 8],
     "core_mhz": [800, 1200, 1600, 1980],
-    "kernel_level": False,
     "requests": REQUESTS,
     "host_s": HOST_S,
     "trace": None,
@@ -140,6 +137,7 @@ CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle"
 _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {
     "servers": (1, 128),  # in one pool their divisions take 1.2 GB, and eight times as much for twice as many
+    "spare": (0, 127),
     "pools": (1, 9),
     **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("bin_s", "queue_patience_s"), (0.1, _WEEK_S)),

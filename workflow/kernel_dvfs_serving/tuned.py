@@ -26,7 +26,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_yaml
 from kernel_dvfs.shape import FILLED, Is, checked
 from kernel_dvfs_serving.cluster import Hopeless
-from kernel_dvfs_serving.columns import mhz
 from kernel_dvfs_serving.packing import FULL, HOLD_S, READY, SAFETY, Autoscaled, Mix, Packing, Parts, Static, boost_of
 from kernel_dvfs_serving.replay import J_PER_KWH, outcome
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 SCHEMA = "kernel-dvfs/serving-static/2"
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
 LONG = 2000  # requests of a trace whose plans two processes look for
-_KNOBS = (False, False, False, False, False)
+_KNOBS = (False, False, False, False)
 STATIC_PLAN, PACKING, AUTOSCALER = (System(name, *_KNOBS) for name in (TUNED, PACKED, AUTOSCALED))
 _REMEDY = "make it again with kernel-dvfs serving plan TRACE.csv --profile PROFILE.csv"
 
@@ -121,8 +120,9 @@ def replayed(
 class Tuner:
     """The plans of one trace on one machine.
 
-    settings.servers: as many as there are at most. parts: of packing; None: static plans. second: who searches one
-    half; None: nobody else.
+    settings.servers: as many as there are at most. settings.spare: of them, beyond the fewest that keep a promise: what
+    a plan takes is counted with them, what it keeps without. parts: of packing; None: static plans. second: who looks
+    through one half; None: nobody else.
     """
 
     def __init__(
@@ -136,9 +136,10 @@ class Tuner:
         self._replayer, self._trace, self._settings, self._parts = replayer, trace, settings, parts
         self._second = second
         self._found: dict[Static, dict] = {}
-        self._columns = columns = replayer.columns()
+        self._columns = columns = replayer.columns
         self.slo_scale = columns.slo_scale
         self.kinds = [(tp, clock) for tp in columns.degrees for clock in columns.clocks[tp]]
+        self._most = settings.servers - settings.spare
         self.replays = 0  # so far
         self._tokens = int(trace.input_tokens.sum(dtype=int) + trace.output_tokens.sum(dtype=int))
 
@@ -149,7 +150,7 @@ class Tuner:
         clocks = self._columns.clocks[tp]
         answer = float(self._trace.output_tokens.mean())
         boost = boost_of(clock, clocks) if self._parts.boosts else clock
-        rest = min(clocks, key=mhz)
+        rest = min(clocks, key=int)
         return Packing(servers, tp, clock, boost=boost, rest=rest, answer_tokens=answer, parts=self._parts)
 
     def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
@@ -227,8 +228,8 @@ class Tuner:
                 count = self._fewest(tp, clock, level, least, most, search)
                 if count is None:
                     continue  # a stricter level may have a dearer best plan, and room for more servers
-                found = self.on(self.plan(count, tp, clock))
-                if found["j_per_token_in_time"] < cheapest:
+                found = self.on(self._with_spare(self.plan(count, tp, clock)))
+                if found["j_per_token_in_time"] < cheapest and found["kept_percent"] >= level:
                     best[level] = found
                 least = count
                 if self._parts is None:  # packing boosts less on more servers
@@ -241,32 +242,33 @@ class Tuner:
 
     def _mixed(self, found: dict, level: float) -> dict:
         """A cheaper plan with half a server of another degree at this clock, also on one server less; else the same."""
-        servers, tp, clock = found["servers"], found["tp"], found["clock"]
+        servers, tp, clock = found["servers"] - self._settings.spare, found["tp"], found["clock"]
         for count in {servers, servers - 1} - {0}:
             for other in set(self._columns.degrees) - {tp}:
                 gpus = max(tp, other, SERVER_GPUS // 2)
                 if clock in self._columns.clocks[other] and gpus < SERVER_GPUS * count:
-                    own = self.on(
-                        self.plan(count, tp, clock, Mix(gpus, other, clock)), level, found["j_per_token_in_time"]
-                    )
-                    if "ended" not in own and own["kept_percent"] >= level:
-                        found = min(found, own, key=lambda one: one["j_per_token_in_time"])
+                    plan, most_j = self.plan(count, tp, clock, Mix(gpus, other, clock)), found["j_per_token_in_time"]
+                    whole = [self.on(each, level, most_j) for each in (plan, self._with_spare(plan))]
+                    if all("ended" not in each and each["kept_percent"] >= level for each in whole):
+                        found = min(found, whole[1], key=lambda one: one["j_per_token_in_time"])
         return found
 
     def least(self, tp: int, clock: str, level: float) -> dict:
         """The outcome of a degree and clock on the fewest servers that keep a level; without energy where none do."""
-        most = self._settings.servers
-        count = self._fewest(tp, clock, level, 1, most, (level, inf))
+        count = self._fewest(tp, clock, level, 1, self._most, (level, inf))
         if count is None:
-            return {"servers": most, "j_per_token_in_time": None, "kept_percent": None}
-        return self.on(self.plan(count, tp, clock))
+            return {"servers": self._settings.servers, "j_per_token_in_time": None, "kept_percent": None}
+        return self.on(self._with_spare(self.plan(count, tp, clock)))
+
+    def _with_spare(self, plan: Static) -> Static:
+        return replace(plan, servers=plan.servers + self._settings.spare)
 
     def _promising(self, kind: tuple[int, str]) -> tuple[float, int]:
         # the middle clocks first, without boost somewhat higher: a cheap plan found early bounds all after it; and of
         # these the few large replicas, whose replays take the least time
         tp, clock = kind
-        clocks = [mhz(each) for own, each in self.kinds if own == tp]
-        return abs(mhz(clock) - float(np.quantile(clocks, 0.7 if self._parts is None else 0.5))), -tp
+        clocks = [int(each) for own, each in self.kinds if own == tp]
+        return abs(int(clock) - float(np.quantile(clocks, 0.7 if self._parts is None else 0.5))), -tp
 
     def _fewest(
         self, tp: int, clock: str, level: float, least: int, most: int, search: tuple[float, float]
@@ -299,7 +301,7 @@ class Tuner:
         """Most servers that need not cost more: all beyond `least`, which take `least_j`, draw their idle power."""
         left_j = j_per_token * self._tokens - least_j
         idle_j = self._floor_w(self.plan(1, tp, clock)) * self._trace.span_s
-        return int(min(self._settings.servers, least + left_j / idle_j if idle_j else inf)) if left_j >= 0 else 0
+        return int(min(self._most, least + left_j / idle_j if idle_j else inf)) if left_j >= 0 else 0
 
     def _floor_w(self, plan: Static) -> float:
         """Power of a plan's servers without a request, W: they never draw less."""
@@ -523,7 +525,9 @@ def read_static(path: str, keep_percent: float | None = None, packing: bool = Fa
     return Planned(plan, file_["cells"], file_["slo_scale"], file_["gaps"])
 
 
-def lines(found: list[dict], packed: list[dict], levels: Sequence[float], cells: int = 1) -> Iterator[str]:
+def lines(
+    found: list[dict], packed: list[dict], levels: Sequence[float], cells: int = 1, spare: int = 0
+) -> Iterator[str]:
     """The frontiers for a terminal, a line a level, then packing's, each beside the static plan of its level."""
     yield "keep %  servers  degree          clock  replicas  J/token  kept %  TTFT P99  gap P99"
     yield from _rows(found)
@@ -539,13 +543,15 @@ def lines(found: list[dict], packed: list[dict], levels: Sequence[float], cells:
             yield f"packing / static at {level:g} %: {own / static[level]:.3f} of the energy of a token"
     if cells > 1:
         yield f"note: these are the servers of one cell of {cells}; deal the requests to the cells in turn"
+    if spare:
+        yield f"note: {spare} of these servers {'is' if spare == 1 else 'are'} spare: without them the promise is kept"
     if any(each["servers"] == 1 for each in (*found, *packed)):
         yield f"note: {NO_SPARE}"
 
 
 def _rows(found: list[dict]) -> Iterator[str]:
     for each in found:
-        clock = "/".join(str(mhz(each[name])) for name in ("clock", "boost") if name in each) + " MHz"
+        clock = "/".join(each[name] for name in ("clock", "boost") if name in each) + " MHz"
         yield (
             f"{each['keep_percent']:6g}  {each['servers']:7d}  {each['tp']:6d}  {clock:>13}  {each['replicas']:6d}  "
             f"{each['j_per_token_in_time']:7.4f}  {each['kept_percent']:6.2f}  {each['ttft_p99_s']:6.2f} s  "
