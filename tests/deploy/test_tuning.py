@@ -366,7 +366,7 @@ def test_steps_that_are_told_a_hundred_at_a_time_are_tuned_and_their_scatter_is_
 
 def test_a_pause_between_two_of_few_signs_is_in_no_step():
     class Slow(Compiles):
-        pause_s = 400.0
+        pause_s, pause_at = 400.0, 150
 
     load = Load(gpu_spec.resolve("h200_sxm"), 1)
     training = Slow(load, 0.01, 30, every=100)
@@ -420,13 +420,13 @@ def test_what_auto_would_have_taken_is_told_within_its_interval():
 
 
 class Compiles(Training):
-    """Between its third and its fourth step it does something else for so long."""
+    """Before the step `pause_at` it does something else for so long."""
 
-    pause_s = 40.0
+    pause_s, pause_at = 40.0, 4
 
     def _train(self):
         super()._train()
-        if self._count == 4:
+        if self._count == self.pause_at:
             self._times_s[-1] += self.pause_s
             if self._signs[-1][0] == self._count:
                 self._signs[-1] = self._count, self._times_s[-1]
