@@ -255,6 +255,13 @@ def test_a_way_that_cannot_lock_one_clock_alone_is_refused_before_the_command_ru
     assert process.returncode == 2 and not out and said.count("error: ") == 1 and "dcgm" in said
 
 
+def test_a_gpu_that_is_named_twice_is_refused_as_that(lab):
+    made = lab()
+    process = start(made, training(made, 300), *COUNT, "--gpu", f"0,{made.boards.uuid}")
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 2 and not out and "named twice" in said and said.count("error: ") == 1, said
+
+
 # as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
 WITHOUT_RIGHT = """
 import sys

@@ -622,6 +622,8 @@ def _held(gpus: str, through: str, dry_run: bool, say: Callable[[str], object]) 
     found = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
     if not dry_run and through == AUTO and (why := choice.only_slurm([about["uuid"] for about in found])):
         raise InputError(why)
+    if len({about["uuid"] for about in found}) < len(found):
+        raise InputError(f"--gpu {gpus}: a GPU is named twice")
     names = sorted({about["name"] for about in found})
     if len(names) > 1:
         raise InputError(f"{', '.join(names)}: one pair for all ranks needs GPUs of one type; give --gpus of one")
