@@ -18,11 +18,12 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from simulated_load import DEATHS
 
-from kernel_dvfs.deploy import progress
+from kernel_dvfs.deploy import progress, tune
 from kernel_dvfs.deploy.progress import Counter, pattern_of
 from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
 from kernel_dvfs.errors import InputError
@@ -260,6 +261,22 @@ def test_a_gpu_that_is_named_twice_is_refused_as_that(lab):
     process = start(made, training(made, 300), *COUNT, "--gpu", f"0,{made.boards.uuid}")
     out, said = process.communicate(timeout=120)
     assert process.returncode == 2 and not out and "named twice" in said and said.count("error: ") == 1, said
+
+
+def test_one_rank_is_followed_until_it_is_silent_and_each_is_answered():
+    heard = [("a", b"rank 0", 0.0), ("a", b"rank 1", 0.1), ("b", b"rank 1", 5.0), ("b", b"rank 0", 5.1)]
+    heard += [("a", b"rank 1", 14.0), ("b", b"rank 1", 15.2), ("b", b"rank 0", 15.3)]  # rank 0 began again
+    passed, answered, clock = [], [], iter(heard)
+
+    class Heard:
+        def receive(self):
+            name, sender, self.at_s = next(clock, (None, None, 0.0))
+            return name and (name, sender, lambda: answered.append(name))
+
+    marks = Heard()
+    clocks = SimpleNamespace(mark=lambda name: passed.append((name, marks.at_s)))
+    tune._receive(marks, clocks, lambda: marks.at_s)
+    assert passed == [("a", 0.0), ("b", 5.1), ("b", 15.2)] and len(answered) == len(heard)
 
 
 # as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
