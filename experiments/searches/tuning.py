@@ -102,18 +102,21 @@ class Load:
 
 
 class Training(Steps):
-    """A training in virtual time, which ends soon after the minutes. scatter: sd of a step's time, as a share.
+    """A training in virtual time, which ends soon after the minutes. scatter: sd of a step's time, as a share. every:
+    so many steps are told at once.
 
     It is the steps that a Session follows, and by `control` the GPU that it asks.
     """
 
-    def __init__(self, load: Load, scatter: float, minutes: float) -> None:
+    def __init__(self, load: Load, scatter: float, minutes: float, every: int = 1) -> None:
         super().__init__()
+        self._every = every
         self._random = random.Random(f"{load.seed} {scatter}")
         self._load, self._scatter, self._minutes_s = load, scatter, 60 * minutes
         self._now_s, self._end_s = 0.0, 60 * minutes + 600
         self.setting = Setting(BASELINE)
         self._times_s, self._energies_j = deque([0.0], 64), deque([0.0], 64)  # at the ends of steps
+        self._signs = deque([(0, 0.0)], 64)  # (steps so far, s) that were told
 
     def control(self) -> Holder:
         """The GPU, as a Session asks it."""
@@ -149,12 +152,11 @@ class Training(Steps):
         self._now_s = move_s + seconds * self._random.random()
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
-        found: list[tuple[int, float]] = []
+        found = [sign for sign in self._signs if sign[1] >= begin_s]
         while not found or found[-1][0] - found[0][0] < least or found[-1][1] - found[0][1] < lasting_s:
-            if found or self._times_s[-1] < begin_s:
-                self._train()
-            if self._times_s[-1] >= begin_s:
-                found.append((self._count, self._times_s[-1]))
+            self._train()
+            if self._signs[-1][1] >= begin_s and self._signs[-1] not in found[-1:]:
+                found.append(self._signs[-1])
             if self._times_s[-1] > self._end_s:
                 raise Ended
         self._now_s = max(self._now_s, found[-1][1])
@@ -182,9 +184,14 @@ class Training(Steps):
             longer *= 1.5
         # what makes a step longer takes energy, too; the power has a scatter of its own
         time_s = own_s * longer * max(0.2, self._random.gauss(1, self._scatter))
+        self._done(time_s, time_s * own_w * self._random.gauss(1, _POWER_SD))
+
+    def _done(self, time_s: float, energy_j: float) -> None:
         self._times_s.append(self._times_s[-1] + time_s)
-        self._energies_j.append(self._energies_j[-1] + time_s * own_w * self._random.gauss(1, _POWER_SD))
+        self._energies_j.append(self._energies_j[-1] + energy_j)
         self._count += 1
+        if self._count % self._every == 0:
+            self._signs.append((self._count, self._times_s[-1]))
 
 
 def tuned(training: Training, slack: float, seed: int, minutes: float, say: Callable[[str], object]) -> Setting:
@@ -225,9 +232,10 @@ WAYS = "tune", "power limit", "grid"
 
 
 def study(
-    loads: list[Load], scatter: float, slack: float, minutes: float, say: Callable[[str], object]
+    loads: list[Load], scatter: float, slack: float, minutes: float, every: int, say: Callable[[str], object]
 ) -> dict[str, Any]:
-    """A row a way: regret in points, share within 0.3, share over the limit; of all loads."""
+    """A row a way: regret in points, share within 0.3, share over the limit; of all loads. every: as of Training; only
+    tune is told of steps, the others see each."""
     spec = loads[0].spec
     cap_w = spec["governor"]["cap_w"]
     limits = [Setting(BASELINE, cap_w - 25 * n) for n in range(int(cap_w / 2 / 25) + 1)]
@@ -245,7 +253,7 @@ def study(
             "grid": lambda training, grid=grid: one_after_the_other(training, grid, slack, minutes),
         }
         for way, run in tries.items():
-            time, energy = load.change(run(Training(load, scatter, minutes)))
+            time, energy = load.change(run(Training(load, scatter, minutes, every if way == "tune" else 1)))
             ways[way].append((100 * (energy - best), 100 * time - slack))
         bounds.append(bound(load, candidates.pairs, best, scatter, slack, minutes))
     row: dict[str, Any] = {"scatter_percent": 100 * scatter, "slack_percent": slack, "seeds": len(loads)}
@@ -396,6 +404,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--scatter", type=float, nargs="+", default=[1.0, 10.0], help="of a step, percent")
     parser.add_argument("--slack", type=float, nargs="+", default=[0.0, 1.0, 3.0], help="limits, percent")
+    parser.add_argument("--every", type=int, default=1, help="so many steps are told at once, as by a training's log")
     parser.add_argument("--third", action="store_true", help="what a power limit could add, by the truth")
     parser.add_argument("--by-model", action="store_true", help="what tune would keep if it believed its model")
     parser.add_argument("--say", action="store_true", help="print what tune says, too")
@@ -427,7 +436,8 @@ def main() -> None:
             print(f"simulated {options.gpu}, scatter {scatter:g} %, limit {slack:g} %: {told}", flush=True)
     if not (options.third or options.by_model):
         for scatter, slack in product(options.scatter, options.slack):
-            rows.append(row := study(loads, scatter / 100, slack, options.minutes, print if options.say else len))
+            cell = loads, scatter / 100, slack
+            rows.append(row := study(*cell, options.minutes, options.every, print if options.say else len))
             told = "; ".join(
                 f"{way}: {row[way]['regret_points']:+.2f} points from the best pair, within 0.3 in "
                 f"{100 * row[way]['within_0.3_points']:.0f} %, over in {100 * row[way]['over_limit']:.0f} %"

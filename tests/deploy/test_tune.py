@@ -18,10 +18,12 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from simulated_load import DEATHS
 
+from kernel_dvfs.deploy import progress, tune
 from kernel_dvfs.deploy.progress import Counter, pattern_of
 from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
 from kernel_dvfs.errors import InputError
@@ -51,6 +53,7 @@ raise SystemExit({code})
 PRINTS = 'print(f"iter {step}/1000 loss 2.5", flush=True)'
 MARKS = 'import kernel_dvfs.deploy; kernel_dvfs.deploy.mark("step")'
 COUNT = ["--progress", r"iter (\d+)"]
+TUNE = [sys.executable, "-m", "kernel_dvfs", "tune", "--block", "1"]
 
 
 def training(made, seconds, tell=PRINTS, code=0, share=1.0):
@@ -71,8 +74,7 @@ def started(made, *words):
 
 
 def start(made, code, *words):
-    tune = (sys.executable, "-m", "kernel_dvfs", "tune", "--block", "1", *words)
-    return started(made, *tune, "--", sys.executable, "-c", code)
+    return started(made, *TUNE, *words, "--", sys.executable, "-c", code)
 
 
 def until_locked(made, process):
@@ -125,6 +127,15 @@ def test_steps_may_be_marked(lab):
     assert process.returncode == 0 and "a step takes 0.03" in said, said
 
 
+def test_ranks_that_mark_the_same_steps_are_one_training(lab):
+    made = lab()
+    code = f"import os\nos.fork()\n{training(made, 14, MARKS)}"
+    process = start(made, code, "--dry-run", "--report", "r.json")
+    said = process.communicate(timeout=60)[1]
+    report = json.loads((made.folder / "r.json").read_text())
+    assert process.returncode == 0 and "a step takes 0.03" in said and report["steps"] < 500, (said, report)
+
+
 def test_where_no_step_is_told_nothing_is_set_and_the_training_runs_on(lab):
     made = lab()
     process = start(made, training(made, 3), "--progress", r"epoch (\d+)")
@@ -165,6 +176,14 @@ def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way, death):
     assert made.restored()
 
 
+def test_what_was_found_is_said_where_the_training_in_python_ends_by_an_error(lab):
+    made = lab()
+    process = started(made, sys.executable, "-c", IN_PYTHON.format(tell="1 / 0"))
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 1 and "ZeroDivisionError" in said
+    assert out.endswith("kernel-dvfs: no steps were told: nothing was measured and nothing set\n") and made.restored()
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signals_reach_the_training_and_the_clocks_come_back(lab, name):
     made = lab()
@@ -192,9 +211,10 @@ def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(
 ENDS = f"{PRINTS}; import os; os.path.exists('end') and (print('done', flush=True), os._exit(0))"
 
 
-def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab):
+@pytest.mark.parametrize(("words", "tell"), [(COUNT, ENDS), ([], f"{MARKS}; {ENDS}")], ids=["printed", "marked"])
+def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab, words, tell):
     made = lab()
-    process = start(made, training(made, 300, ENDS), *COUNT)
+    process = start(made, training(made, 300, tell), *words)
     until_locked(made, process)
     process.kill()
     process.wait()
@@ -207,7 +227,9 @@ def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_
     made = lab()
     process = start(made, training(made, 300, ENDS), *COUNT)
     until_locked(made, process)
-    holder = subprocess.run(["pgrep", "-f", f"deploy.holder.*{made.boards.uuid}"], capture_output=True, text=True)
+    # by its parent: boards of tests beside this one have the same UUID
+    words = ["pgrep", "-P", str(process.pid), "-f", "deploy.holder"]
+    holder = subprocess.run(words, capture_output=True, text=True)
     os.kill(int(holder.stdout.split()[0]), signal.SIGKILL)
     assert made.restored()
     assert made.comes_to(lambda: "the training goes on" in process.stderr.readline())
@@ -234,6 +256,29 @@ def test_a_way_that_cannot_lock_one_clock_alone_is_refused_before_the_command_ru
     process = start(made, training(made, 300), *COUNT, "--through", "dcgm")
     out, said = process.communicate(timeout=120)
     assert process.returncode == 2 and not out and said.count("error: ") == 1 and "dcgm" in said
+
+
+def test_a_gpu_that_is_named_twice_is_refused_as_that(lab):
+    made = lab()
+    process = start(made, training(made, 300), *COUNT, "--gpu", f"0,{made.boards.uuid}")
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 2 and not out and "named twice" in said and said.count("error: ") == 1, said
+
+
+def test_one_rank_is_followed_until_it_is_silent_and_each_is_answered():
+    heard = [("a", b"rank 0", 0.0), ("a", b"rank 1", 0.1), ("b", b"rank 1", 5.0), ("b", b"rank 0", 5.1)]
+    heard += [("a", b"rank 1", 14.0), ("b", b"rank 1", 15.2), ("b", b"rank 0", 15.3)]  # rank 0 began again
+    passed, answered, clock = [], [], iter(heard)
+
+    class Heard:
+        def receive(self):
+            name, sender, self.at_s = next(clock, (None, None, 0.0))
+            return name and (name, sender, lambda: answered.append(name))
+
+    marks = Heard()
+    clocks = SimpleNamespace(mark=lambda name: passed.append((name, marks.at_s)))
+    tune._receive(marks, clocks, lambda: marks.at_s)
+    assert passed == [("a", 0.0), ("b", 5.1), ("b", 15.2)] and len(answered) == len(heard)
 
 
 # as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
@@ -323,6 +368,39 @@ raise SystemExit(4)
     assert json.loads((made.folder / "r.json").read_text())["steps"] == 79
 
 
+def test_an_interrupt_typed_at_the_terminal_reaches_the_training_once_and_the_result_is_said(lab):
+    made = lab()
+    saves = "import signal, time\nseen = []\nsignal.signal(signal.SIGINT, lambda *_: seen.append(time.monotonic()))\n"
+    ends = (
+        f"{PRINTS}; seen and time.monotonic() > seen[0] + 1 and "
+        "(print('interrupted', len(seen), 'times', flush=True), sys.exit(5))"
+    )
+    own, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*TUNE, *COUNT, "--", sys.executable, "-c", saves + training(made, 300, ends)],
+        env=made.environment(),
+        cwd=made.folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):
+        while piece := os.read(own, 4096):
+            shown += piece
+            if b"J\r\n" in shown and made.boards.locks != ("none", "none"):
+                os.write(own, b"\x03")
+                break
+        while piece := os.read(own, 4096):
+            shown += piece
+    os.close(own)
+    assert process.wait(timeout=60) == 5, shown
+    assert b"interrupted 1 times" in shown and b"J a step" in shown and made.restored()
+
+
 def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
     made = lab()
     process = start(made, training(made, 60), *COUNT, "--dry-run")
@@ -339,15 +417,33 @@ def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
         ([7, 8, 7, 8, 9, 8, 9, 10], 3),  # ranks that print one after the other
         ([98, 99, 100, 1, 2, 3], 5),  # another epoch
         ([1, 2, 10**15, int("9" * 4000), 3], 2),  # what no step has as its number is none
+        ([*range(90, 101), *range(80, 110)], 30),  # back to a checkpoint: 10, and from 90 on 1 and 19
+        ([*range(90, 101), 80, 99, 81, 101, 80, 99, 81, 102], 12),  # late lines, in whatever order
     ],
 )
 def test_numbers_that_are_printed_become_steps(told, counted):
-    steps = []
-    counter = Counter(pattern_of(r"iter (\d+)"), steps.append)
+    steps, now_s = [], iter(range(1000))
+    counter = Counter(pattern_of(r"iter (\d+)"), steps.append, lambda: next(now_s))
     for number in told:
         counter.line(b"12:00 iter %d loss 2" % number)
         counter.line(b"something else 99")
     assert sum(steps) == counted and 0 not in steps
+
+
+def test_lines_that_a_program_writes_many_at_once_are_counted_to_the_last_and_told_together():
+    first, last = 1_000_001, 1_040_001
+    printed = "".join(f"{step}/2000000\n" for step in range(first, last + 1)).encode()
+    (from_command, command), (heard, tells) = os.pipe(), os.pipe()
+    sink = os.open(os.devnull, os.O_WRONLY)
+    relay = threading.Thread(target=progress.main, args=(r"(\d+)/", [(from_command, sink)], tells))
+    relay.start()
+    with os.fdopen(command, "wb") as stream:
+        stream.write(printed)
+    relay.join()
+    os.close(sink)
+    with os.fdopen(heard) as told:
+        steps = list(map(int, told))
+    assert sum(steps) == last - first and len(steps) < 1000
 
 
 def test_bytes_that_are_no_text_are_looked_for_as_they_are():
@@ -414,6 +510,26 @@ def test_a_million_steps_and_marks_leave_nothing_in_memory(state):
 def _asleep(steps):
     with suppress(Ended):
         steps.sleep(3600)
+
+
+def test_who_waits_for_steps_is_woken_when_they_are_enough_and_not_by_each():
+    looks = []
+
+    class Watched(Steps):
+        def now_s(self):
+            looks.append(threading.current_thread().name)
+            return super().now_s()
+
+    steps, found = Watched(), []
+    steps.step()
+    waiter = threading.Thread(target=lambda: found.extend(steps.since(0.0, 5000, 0.0, 60.0)), name="waiter")
+    waiter.start()
+    for number in range(10_000):
+        steps.step()
+        if number % 100 == 0:
+            time.sleep(0.001)  # who is woken runs now
+    waiter.join()
+    assert found[-1][0] - found[0][0] >= 5000 and looks.count("waiter") < 10
 
 
 def test_steps_of_a_block_span_what_is_asked_for():

@@ -20,6 +20,7 @@ from kernel_dvfs.deploy.tuning import (
     Round,
     arguments,
     gain,
+    least_share,
     scatter,
     told,
 )
@@ -251,9 +252,7 @@ class TwoPasses(Training):
             own_s, own_w = load.truth(Setting(self.made.pair))
             own_s *= max(0.2, self._random.gauss(1, self._scatter))
             time_s, energy_j = time_s + own_s, energy_j + own_s * own_w
-        self._times_s.append(self._times_s[-1] + time_s)
-        self._energies_j.append(self._energies_j[-1] + energy_j)
-        self._count += 1
+        self._done(time_s, energy_j)
 
 
 def uncapped():
@@ -327,6 +326,76 @@ def test_a_kept_pair_is_looked_at_every_hour_and_given_back_where_steps_become_t
     assert session.summary()["pair"] == "auto-auto"
 
 
+def test_pairs_of_passes_are_looked_at_every_hour_too():
+    spec = uncapped()
+
+    class Watched(TwoPasses):
+        sleep, settings = Hours.sleep, ()
+
+        def _train(self):
+            if self._times_s[-1] > 2.5 * 3600:
+                self.loads = dict.fromkeys(self.loads, Load(spec, 1, 0.0))
+            super()._train()
+
+    loads = {name: Load(spec, 1, share) for name, share in (("forward", 0.02), ("backward", 0.98))}
+    training, lines = Watched(loads, 60), []
+    training.settings, training._end_s = [], 3600 * 5
+    session = Session([training.control()], training, 1, 30, lines.append, latency_s=0.02)
+    training.clocks = session.clocks
+    session.run()
+    kept = [line for line in lines if " kept: " in line]
+    assert len(kept) == 2 and all(line.startswith("forward ") for line in kept), lines
+    assert lines[-1] == "the steps have become slower than allowed: back to auto for good", lines
+    assert session.summary()["pair"] == "auto-auto" and training.setting.pair == BASELINE
+
+
+# --- steps that are told seldom, or are long --------------------------------------------------------------------------
+
+
+def test_steps_that_are_told_a_hundred_at_a_time_are_tuned_and_their_scatter_is_a_steps():
+    training, lines = Training(Load(gpu_spec.resolve("h200_sxm"), 104), 0.01, 30, every=100), []
+    training._end_s = 3600
+    session = Session([training.control()], training, 3, 30, lines.append)
+    session.run()
+    found = session.summary()
+    assert found["scatter_percent"] == pytest.approx(1, abs=0.7), "0.1 % is that of a hundred's mean"
+    assert found["phase"] == "keep" and found["rounds_in_all"] >= 5
+    time, _ = training._load.change(Setting(training.setting.pair))
+    assert time <= 0.03
+
+
+def test_a_pause_between_two_of_few_signs_is_in_no_step():
+    class Slow(Compiles):
+        pause_s, pause_at = 400.0, 150
+
+    load = Load(gpu_spec.resolve("h200_sxm"), 1)
+    training = Slow(load, 0.01, 30, every=100)
+    session = Session([training.control()], training, 3, 1, lambda line: None)
+    session.run()
+    assert session.summary()["auto_step_s"] == pytest.approx(load.truth(Setting(BASELINE))[0], rel=0.02)
+
+
+def test_what_long_steps_take_until_a_pair_is_kept_is_said_at_once(monkeypatch):
+    monkeypatch.setattr("experiments.searches.tuning._STEP_S", 60.0)
+    training, lines = Training(Load(gpu_spec.resolve("h200_sxm"), 1), 0.01, 30), []
+    training._end_s = 3600 * 5
+    session = Session([training.control()], training, 3, 30, lines.append)
+    session.run()
+    said = re.search(r"a block of 5 x 1 steps takes \d+ s, so a pair is kept after (\d+) minutes at the ear", lines[1])
+    assert said and lines[0].startswith("a step takes "), lines
+    found = session.summary()
+    assert found["phase"] == "keep" and found["rounds_in_all"] == 5
+    # the first 20 steps come before, and from the first quarter of an hour on steps are half as long again
+    tuned_s = training._times_s[-1] - 20 * found["auto_step_s"]
+    assert int(said[1]) < tuned_s / 60 < 1.5 * int(said[1])
+
+
+def test_a_round_that_is_long_for_the_time_moves_when_a_pair_is_kept():
+    assert least_share(0.01) == 1
+    # a race of one round, and of two, and four of the walk
+    assert least_share(0.3) == pytest.approx(1.5) and least_share(0.19) == pytest.approx(1.14)
+
+
 def test_what_auto_would_have_taken_is_told_within_its_interval():
     """The truth is known: each step's energy at what it ran, over its energy at auto."""
     load, at_auto_j = Load(uncapped(), 1, 0.9), [0.0]
@@ -351,14 +420,16 @@ def test_what_auto_would_have_taken_is_told_within_its_interval():
 
 
 class Compiles(Training):
-    """Between its third and its fourth step it does something else for so long."""
+    """Before the step `pause_at` it does something else for so long."""
 
-    pause_s = 40.0
+    pause_s, pause_at = 40.0, 4
 
     def _train(self):
         super()._train()
-        if self._count == 4:
+        if self._count == self.pause_at:
             self._times_s[-1] += self.pause_s
+            if self._signs[-1][0] == self._count:
+                self._signs[-1] = self._count, self._times_s[-1]
 
 
 def test_a_pause_in_the_first_steps_ends_nothing_and_is_in_no_step():

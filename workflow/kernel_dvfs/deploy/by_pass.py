@@ -51,7 +51,7 @@ class ByPass:
             received = self._marks.receive()
             if received is None:
                 return
-            name, answer = received
+            name, _, answer = received
             try:
                 self._obey(name)
             except Exception as error:  # above all a driver's refusal; whatever it is, no clock may stay locked

@@ -23,35 +23,42 @@ VARIABLE = "KERNEL_DVFS_MARKS"
 _ANSWER_S = 10.0  # how long a mark waits for its answer
 _LONGEST = 200  # bytes of a pass's name
 
-# ((path of the socket, process), its connection) of the marks made so far
-_sender: tuple[tuple[str, int], socket.socket] | None = None
+# ((path of the socket, process), its connection) of the marks made so far; None: whoever listened there is gone
+_sender: tuple[tuple[str, int], socket.socket | None] | None = None
 
 
 def mark(name: str, wait: bool = False) -> bool:
     """Say that the pass `name` begins; returns whether anyone listens.
 
-    A mark costs a few microseconds, and nothing where nobody listens. A GPU runs behind the host: the mark is made when
-    the pass is launched, not when it begins on the device, so synchronise before it where launches run far ahead.
-    wait: return only once the clocks have been asked for. Raises InputError where the listener is gone or does not
-    answer.
+    A mark costs a few microseconds, and nothing where nobody listens, or nobody does any more. A GPU runs behind the
+    host: the mark is made when the pass is launched, not when it begins on the device, so synchronise before it where
+    launches run far ahead. wait: return only once the clocks have been asked for; then InputError is raised where the
+    listener is gone or does not answer.
     """
     global _sender
     path = os.environ.get(VARIABLE)
     if not path:
         return False
+    here = path, os.getpid()
     try:
-        if _sender is None or _sender[0] != (path, os.getpid()):
-            own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            own.settimeout(_ANSWER_S)
-            own.bind("")  # an address of the system's choice, for answers
-            own.connect(path)
-            _sender = ((path, os.getpid()), own)
+        if _sender is None or _sender[0] != here:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            made.settimeout(_ANSWER_S)
+            made.bind("")  # an address of the system's choice: it tells who marks, and takes the answers
+            made.connect(path)
+            _sender = here, made
         own = _sender[1]
+        if own is None:
+            raise ConnectionRefusedError("it has ended")
         own.send(name.encode() + (b"\n" if wait else b""))
         if wait:
             own.recv(16)
     except OSError as error:
-        raise InputError(f"mark {name!r}: nobody listens at {path} any more ({error})") from None
+        # a training does not end because whoever tuned it did
+        _sender = here, None
+        if wait:
+            raise InputError(f"mark {name!r}: nobody listens at {path} any more ({error})") from None
+        return False
     return True
 
 
@@ -69,8 +76,9 @@ class Marks:
         """What the command needs in its environment to find the socket."""
         return {VARIABLE: self.path}
 
-    def receive(self) -> tuple[str, Callable[[], None]] | None:
-        """Wait for the next mark: (name, answer), answer() to be called once it is dealt with. None after `stop`."""
+    def receive(self) -> tuple[str, bytes | str | None, Callable[[], None]] | None:
+        """Wait for the next mark: (name, its sender's address, answer), answer() to be called once it is dealt with.
+        None after `stop`."""
         data, sender = self._socket.recvfrom(_LONGEST + 1)
         if not data:
             return None
@@ -80,7 +88,7 @@ class Marks:
                 with suppress(OSError):  # the sender may have stopped waiting
                     self._socket.sendto(b"ok", socket.MSG_DONTWAIT, sender)
 
-        return data.decode("utf-8", "replace").strip()[:_LONGEST], answer
+        return data.decode("utf-8", "replace").strip()[:_LONGEST], sender, answer
 
     def stop(self) -> None:
         """Make `receive` return None."""

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
@@ -26,6 +27,7 @@ from kernel_dvfs.errors import InputError
 
 _LONGEST_LINE = 1 << 16  # bytes that are looked at where no line ends
 _MOST_DIGITS = 15  # of a step's number
+_BACK_S = 10.0  # ranks that print one after the other are never so far apart
 _LEFT_OPEN_S = 10.0  # a process that the command leaves behind may hold its output open
 _RESIZE_EVERY_S = 0.5
 # a program that prints to a pipe writes late, and would tell many steps at once
@@ -47,12 +49,19 @@ class Counter:
     """Steps out of the numbers that are told; `step` is called with how many more are done.
 
     The first number only says where counting begins. One that falls to half or less begins another epoch, and counts as
-    one step; one that falls by less comes late, from another rank.
+    one step; one that falls by less comes late, from another rank, unless such numbers rise for _BACK_S and none comes
+    up to the last: the training has gone back to a checkpoint, and counting begins again there.
     """
 
-    def __init__(self, pattern: re.Pattern[bytes], step: Callable[[int], object]) -> None:
-        self._pattern, self._step = pattern, step
+    def __init__(
+        self,
+        pattern: re.Pattern[bytes],
+        step: Callable[[int], object],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pattern, self._step, self._now_s = pattern, step, now_s
         self._last: int | None = None
+        self._lower: tuple[int, float] | None = None  # of numbers below the last: the newest, and since when they rise
 
     def line(self, line: bytes) -> None:
         """A line has been printed."""
@@ -61,11 +70,17 @@ class Counter:
             return
         number = int(found[1])
         last = number if self._last is None else self._last
-        done = number - last if number >= last else 1 if 2 * number <= last else 0
+        done = number - last if number >= last else 1 if 2 * number <= last or self._gone_back(number) else 0
         if done or number == last:
-            self._last = number
+            self._last, self._lower = number, None
         if done:
             self._step(done)
+
+    def _gone_back(self, number: int) -> bool:
+        now_s = self._now_s()
+        before, since_s = self._lower or (number, now_s)
+        self._lower = number, since_s if number >= before else now_s
+        return number > before and now_s - since_s >= _BACK_S
 
 
 class Passing:
@@ -164,7 +179,8 @@ def main(progress: str, channels: list[tuple[int, int]], tells: int) -> None:
         except OSError:
             told = None
 
-    counter = Counter(pattern_of(progress), tell)
+    done: list[int] = []
+    counter = Counter(pattern_of(progress), done.append)
     rests = {read_end: b"" for read_end, _ in channels}
     with selectors.DefaultSelector() as open_ends:
         for read_end, sink in channels:
@@ -172,8 +188,8 @@ def main(progress: str, channels: list[tuple[int, int]], tells: int) -> None:
         while open_ends.get_map():
             for key, _ in open_ends.select(_RESIZE_EVERY_S):
                 data = _read(key.fd)
-                *whole, rest = re.split(rb"[\r\n]", (rests[key.fd] + data)[-_LONGEST_LINE:])
-                rests[key.fd] = rest
+                *whole, rest = re.split(rb"[\r\n]", rests[key.fd] + data)
+                rests[key.fd] = rest[-_LONGEST_LINE:]
                 if not data or not _write(key.data, data):
                     # its reader is gone: the command is to learn that as ever
                     whole.append(rest)
@@ -181,6 +197,9 @@ def main(progress: str, channels: list[tuple[int, int]], tells: int) -> None:
                     os.close(key.fd)
                 for line in whole:
                     counter.line(line)
+                if done:  # lines that a program kept back and wrote at once are one sign of progress
+                    tell(sum(done))
+                    done.clear()
             for key in open_ends.get_map().values():
                 if os.isatty(key.data):
                     _resize(key.fd, key.data)

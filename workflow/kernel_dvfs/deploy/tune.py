@@ -12,6 +12,7 @@ import signal
 import statistics
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
 _LEAST_STEPS = 5  # of a block
-_LOOK_STEPS, _LOOK_BLOCKS = 20, 2  # at auto, before anything is tried: at least both
+_LOOK_STEPS, _LOOK_BLOCKS, _LOOK_SIGNS = 20, 2, 3  # at auto, before anything is tried: at least all of it
 _CLOCK_LOOKS, _LOOK_EVERY_S = 9, 0.1
 _FIRST_STEP_S = 1200.0  # loading and compiling come before the first step
 _CHECK_EVERY_S = 3600.0
@@ -45,6 +46,7 @@ _TELL_EVERY_S = 300.0
 _PAUSE = 5.0  # times the usual time between two signs of progress: a checkpoint, an evaluation, not a step
 _LEAST_PAUSE_S = 2.0
 _EDGE_LIMIT_S = 2.0
+_TAKES_OVER_S = 10.0  # ranks mark together: one that marks so long after another has taken its place
 _TAIL = NormalDist().inv_cdf(0.9)  # standard errors of a bound that holds with 90 %
 _LONGEST_WAIT_S = 3600.0  # a condition takes no wait without end
 
@@ -67,6 +69,7 @@ class Steps:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._stamps: list[tuple[int, float]] = []  # (steps so far, monotonic s) of the block under way
+        self._asked = (math.inf, 0, 0.0)  # from when on, and how many steps and seconds, somebody waits for
         self._count = 0
         self._ended = False
         self._asleep = False  # nobody asks for steps
@@ -86,12 +89,15 @@ class Steps:
 
     def step(self, steps: int = 1) -> None:
         """So many more steps are done."""
+        if steps < 1:
+            return
         now_s = self.now_s()
         with self._condition:
             self._count += steps
             if not self._asleep:
                 self._stamps.append((self._count, now_s))
-                self._condition.notify_all()
+                if self._spanned() is not None:  # whoever waits is not woken before: steps may take a millisecond
+                    self._condition.notify_all()
 
     def end(self) -> None:
         """No more will come."""
@@ -103,19 +109,29 @@ class Steps:
         """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
         and seconds. Raises Paused where none comes for patience_s (Silent where none has come at all), Ended."""
         with self._condition:
+            self._asked = begin_s, least, lasting_s
             while True:
-                found = [stamp for stamp in self._stamps if stamp[1] >= begin_s]
-                if found and found[-1][0] - found[0][0] >= least and found[-1][1] - found[0][1] >= lasting_s:
-                    self._stamps = self._stamps[-1:]
+                if (first := self._spanned()) is not None:
+                    found, self._stamps = self._stamps[first:], self._stamps[-1:]
+                    self._asked = math.inf, 0, 0.0
                     return found
                 if self._ended:
                     raise Ended
-                last_s = found[-1][1] if found else begin_s
+                last_s = max([begin_s] + [stamped_s for _, stamped_s in self._stamps[-1:]])
                 left_s = last_s + patience_s - self.now_s()
                 if left_s <= 0:
                     self._stamps.clear()
                     raise Paused if self._count else Silent
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
+
+    def _spanned(self) -> int | None:
+        """The place of the first stamp of those that are asked for; None while they do not span enough."""
+        begin_s, least, lasting_s = self._asked
+        if not self._stamps or self._stamps[-1][1] - begin_s < lasting_s:
+            return None
+        first = bisect_left(self._stamps, begin_s, key=lambda stamp: stamp[1])
+        (begin, first_s), (end, last_s) = self._stamps[first], self._stamps[-1]
+        return first if end - begin >= least and last_s - first_s >= lasting_s else None
 
     def forget(self) -> None:
         """Nobody asks for steps any more: from here on they are counted only."""
@@ -168,6 +184,7 @@ class Session:
         self._look: Block | None = None
         self._look_scatter = 0.0  # of that look
         self._scatter = 0.0  # sd of a step's time in the last block, as a share
+        self._sign = 1.0, 0.0  # steps and s from one sign of progress to the next there
         self._more_points: float | None = None  # what another ten minutes may bring
         self._counted_mj: list[int] | None = None  # counters when energy was counted last; None before the first look
         self._energy_j = 0.0  # since then
@@ -254,7 +271,7 @@ class Session:
         )
 
     def _follow(self) -> None:
-        from kernel_dvfs.deploy.tuning import Candidates, Procedure
+        from kernel_dvfs.deploy.tuning import Candidates, Procedure, least_share
 
         look = self._look_at_auto()
         self._look, self._look_scatter, self._passes = look, self._scatter, self.clocks.passes()
@@ -273,6 +290,15 @@ class Session:
         if not candidates.pairs:
             raise InputError(f"no clock below the {core_mhz:g} MHz that it runs at auto can be locked")
         block_s = max(self._block_s, _LEAST_STEPS * step_s)
+        steps, sign_s = self._sign
+        # a block begins and ends with a sign, and another one passes while clocks settle
+        signs = 1 + max(math.ceil(block_s / sign_s), math.ceil(_LEAST_STEPS / steps))
+        kept_s = self._end_s * least_share(4 * (_SETTLE_S + signs * sign_s) / self._end_s)
+        if kept_s > 1.1 * self._end_s:
+            self._say(
+                f"a block of {signs - 1} x {steps:g} steps takes {(signs - 1) * sign_s:.3g} s, so a pair is kept after "
+                f"{kept_s / 60:.0f} minutes at the earliest, not {self._end_s / 60:g}"
+            )
         if self._controls[0].reads_only:
             self._say(
                 f"dry run: {len(candidates.pairs)} pairs would be tried, {label(candidates.pairs[-1])} to "
@@ -341,16 +367,27 @@ class Session:
 
     def _look_at_auto(self) -> Block:
         """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
+        least = _LOOK_STEPS
         while True:
             self.clocks.forget()
+            begin_s = self._steps.now_s()
             try:
-                return self._measure(BASELINE, _LOOK_STEPS, _LOOK_BLOCKS * self._block_s)
+                block = self._measure(BASELINE, least, _LOOK_BLOCKS * self._block_s)
             except Silent:
                 raise InputError(
                     f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
                 ) from None
             except Paused:
+                if self._steps.now_s() - begin_s >= self._patience_s:
+                    self._say(
+                        f"{self._steps.count} steps were told so far, and none for {self._patience_s:g} s; if it takes "
+                        "more, look at --progress"
+                    )
                 continue
+            needed = math.ceil(_LOOK_SIGNS * self._sign[0])
+            if block.steps >= needed:
+                return block
+            least = needed  # of fewer signs nobody can tell whether the training paused between them
 
     def _keep(self, block_s: float) -> None:
         """Keep what was chosen; look again every hour whether it holds."""
@@ -399,11 +436,13 @@ class Session:
         usual_s = statistics.median(gap_s for gap_s, _ in apart)
         if max(gap_s for gap_s, _ in apart) > max(_PAUSE * usual_s, _LEAST_PAUSE_S):
             raise Paused
-        each = [gap_s / max(1, steps) for gap_s, steps in apart]
-        self._scatter = statistics.stdev(each) / statistics.mean(each) if len(each) > 1 else 0.0
         self._patience_s = max(2 * _PAUSE * usual_s, 10.0)
-        time_s = stamps[-1][1] - stamps[0][1]
-        return Block(stamps[-1][0] - stamps[0][0], time_s, power_w * time_s)
+        time_s, steps = stamps[-1][1] - stamps[0][1], stamps[-1][0] - stamps[0][0]
+        self._sign = steps / len(apart), time_s / len(apart)
+        # a sign of many steps tells their mean, which scatters less than one of them
+        square = sum((gap_s - own * time_s / steps) ** 2 / own for gap_s, own in apart)
+        self._scatter = math.sqrt(square / max(1, len(apart) - 1)) * steps / time_s
+        return Block(steps, time_s, power_w * time_s)
 
     def _rest(self) -> None:
         """Auto, until steps come again."""
@@ -490,9 +529,11 @@ def tune(
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
     with _held(gpus, through, dry_run, tell) as controls:
         session = Session(controls, steps, slack_percent, minutes, tell, block_s, samples, latency_s=latency_s)
-        with _followed(session, steps):
-            yield Tuner(session, steps)
-    tell(session.last_line())
+        try:
+            with _followed(session, steps):
+                yield Tuner(session, steps)
+        finally:  # hours of training have shown it, however they end
+            tell(session.last_line())
 
 
 def tune_command(
@@ -581,6 +622,8 @@ def _held(gpus: str, through: str, dry_run: bool, say: Callable[[str], object]) 
     found = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
     if not dry_run and through == AUTO and (why := choice.only_slurm([about["uuid"] for about in found])):
         raise InputError(why)
+    if len({about["uuid"] for about in found}) < len(found):
+        raise InputError(f"--gpu {gpus}: a GPU is named twice")
     names = sorted({about["name"] for about in found})
     if len(names) > 1:
         raise InputError(f"{', '.join(names)}: one pair for all ranks needs GPUs of one type; give --gpus of one")
@@ -614,10 +657,15 @@ def _followed(session: Session, steps: Steps) -> Iterator[None]:
         thread.join()
 
 
-def _receive(marks: Marks, clocks: Clocks) -> None:
+def _receive(marks: Marks, clocks: Clocks, now_s: Callable[[], float] = time.monotonic) -> None:
+    """Hand on the marks of one process: each rank of a training marks the same steps."""
+    followed, last_s = None, -math.inf
     while received := marks.receive():
-        clocks.mark(received[0])
-        received[1]()
+        name, sender, answer = received
+        if sender == followed or now_s() - last_s > _TAKES_OVER_S:
+            followed, last_s = sender, now_s()
+            clocks.mark(name)
+        answer()
 
 
 def _change_s(latency: str | None) -> float | None:

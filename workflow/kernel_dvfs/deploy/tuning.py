@@ -152,7 +152,7 @@ class Procedure:
         if self.phase == "race" and done_share >= RACE_SHARE:
             left = 1 - done_share
             # a round of the walk has more blocks where it walks by two pairs
-            blocks = max(4.0, len(self.rounds) * 4 * left / max(done_share, 1e-9))
+            blocks = max(4.0 * LEAST_ROUNDS, len(self.rounds) * 4 * left / max(done_share, 1e-9))
             self.path = self._path(blocks)
             self.phase = "walk" if self.path else "keep"
         # a walk's length is fixed by the clock, not by what it shows
@@ -275,7 +275,7 @@ class Procedure:
         # the second is walked to only after the first, which it has to beat
         more = np.minimum.outer(two, two) * np.maximum(np.subtract.outer(energy, energy), 0)
         together = (two * -energy)[:, None] + more
-        if together.max() > alone.max() > 0:
+        if together.max() > alone.max() > 0 and blocks >= 6 * LEAST_ROUNDS:  # else it would outlast the time
             found = np.unravel_index(int(np.argmax(together)), together.shape)
             return list(dict.fromkeys(self.board.pairs[at] for at in found))
         return [self.board.pairs[int(np.argmax(alone))]] if alone.max() > 0 else []
@@ -290,6 +290,12 @@ class Procedure:
             if found.energy < least:
                 least = found.energy
                 self.kept, self.gain = pair, found
+
+
+def least_share(round_share: float) -> float:
+    """After how much of the time for tuning a pair is kept at the earliest, where a round by one pair takes this share
+    of it: more than 1 where so few rounds fit that the walk has to go on."""
+    return max(1.0, (math.ceil(RACE_SHARE / round_share) + LEAST_ROUNDS) * round_share)
 
 
 def gain(rounds: Sequence[Round], pair: Setting) -> Gain:
