@@ -99,10 +99,10 @@ def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab
     words = [sys.executable, "-m", "kernel_dvfs", "reset", "--all", "--stale", "--watch", "--through", way]
     watchdog = subprocess.Popen(words, env=made.environment(), cwd=made.folder, stdout=subprocess.PIPE, text=True)
     try:
-        assert made.restored(20)
+        assert made.restored()
         assert "removed the lease that process" in watchdog.stdout.readline()
         killed_with_its_janitor(made, way)
-        assert made.restored(20), "and goes on"
+        assert made.restored(), "and goes on"
     finally:
         watchdog.kill()
         watchdog.wait()
@@ -222,7 +222,7 @@ def test_a_restore_that_fails_is_said_whatever_the_way(lab, way):
     made.boards.set(fail="")
     done = made.command("reset", "--all", "--stale", "--through", way)
     assert done.returncode == 0 and "both locks reset" in done.stdout, done.stderr
-    assert made.restored(5)
+    assert made.restored()
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for_without_end(lab, tmp_path):
