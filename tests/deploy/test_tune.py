@@ -207,7 +207,9 @@ def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_
     made = lab()
     process = start(made, training(made, 300, ENDS), *COUNT)
     until_locked(made, process)
-    holder = subprocess.run(["pgrep", "-f", f"deploy.holder.*{made.boards.uuid}"], capture_output=True, text=True)
+    # its own: other tests have a board of the same name
+    words = ["pgrep", "-P", str(process.pid), "-f", "deploy.holder"]
+    holder = subprocess.run(words, capture_output=True, text=True)
     os.kill(int(holder.stdout.split()[0]), signal.SIGKILL)
     assert made.restored()
     assert made.comes_to(lambda: "the training goes on" in process.stderr.readline())
