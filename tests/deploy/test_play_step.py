@@ -99,7 +99,7 @@ def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played
         assert any(clocks == pytest.approx(pair, abs=16) for clocks in seen[name]), name
     assert came["log"][1:] == [None, True] and came["log"][0] >= 3 * 5
     assert came["restored"] and not came["copy_kept"], "the certificate's copy of the state is freed"
-    assert made.restored(5) and int(made.boards.get("sets")) > 10
+    assert made.restored() and int(made.boards.get("sets")) > 10
 
 
 def test_one_pair_for_the_whole_run_is_locked_and_nothing_piles_up(played):
@@ -109,7 +109,7 @@ def test_one_pair_for_the_whole_run_is_locked_and_nothing_piles_up(played):
     assert came and came["log"][1:] == [None, True], done.stderr
     # the step is whole; the first kernels may run before the clocks have come
     assert {(core, mem) for _, core, mem in came["ran"][-11:]} == {BACKWARD}
-    assert came["waiting"] == 0 and made.restored(5)
+    assert came["waiting"] == 0 and made.restored()
 
 
 def test_a_step_in_pieces_launches_every_node_once_and_in_order():
@@ -135,7 +135,7 @@ def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
     certificate = came["certificate"]
     assert certificate["same_bits"] is True and not certificate["holds"] and not certificate["why"]
     assert "dry run, nothing set" in certificate["said"]
-    assert made.boards.get("sets") == "0" and made.restored(5)
+    assert made.boards.get("sets") == "0" and made.restored()
     assert {pair for _, *pair in map(tuple, came["ran"]) for pair in [tuple(pair)]}, "it ran all the same"
 
 
@@ -155,17 +155,18 @@ def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, la
 def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):
     came, made, done = played(made=lab("h200", deny=1, **BOARD))
     assert came is None and "no permission" in done.stderr and "Traceback" not in done.stderr
-    assert made.boards.get("sets") == "0" and made.restored(5)
+    assert made.boards.get("sets") == "0" and made.restored()
 
 
 def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(played):
-    came, made, done = played(forgets=True)
+    came, made, done = played(forgets=True, steps=12)
     assert came, done.stderr
     assert came["certificate"]["same_bits"] is False and not came["certificate"]["holds"]
     assert "leaves other bits" in came["certificate"]["why"] and "auto instead" in came["said"][-1]
-    assert made.restored(5) and came["log"][2], "the blocks of the certificate were played to their end"
-    # at auto the governor runs this load above what the schedule asks for its forward section
-    assert all(core > FORWARD[0] + 100 for name, core, _ in came["ran"] if name == "gelu_forward")
+    assert made.restored() and came["log"][2], "the blocks of the certificate were played to their end"
+    # at auto the governor runs this load above what the schedule asks for its forward section; the first steps may
+    # run before a loaded machine has given the clocks back
+    assert all(core > FORWARD[0] + 100 for name, core, _ in came["ran"][-11:] if name == "gelu_forward")
 
 
 def test_a_schedule_that_saves_nothing_is_not_used(played):
@@ -174,13 +175,13 @@ def test_a_schedule_that_saves_nothing_is_not_used(played):
     came, made, done = played(lambda schedule: schedule | {"targets": slowest, "slack_percent": 2000})
     assert came, done.stderr
     assert not came["certificate"]["holds"] and "no energy saved" in came["certificate"]["why"]
-    assert came["certificate"]["energy"] > 3 and made.restored(5)
+    assert came["certificate"]["energy"] > 3 and made.restored()
 
 
 def test_a_killed_program_gets_its_clocks_back(played):
     came, made, done = played(settings=QUICK | {"repeats": 0}, steps=50, die=2)
     assert came is None and done.returncode == -9
-    assert int(made.boards.get("sets")) > 1 and made.restored(10)
+    assert int(made.boards.get("sets")) > 1 and made.restored()
 
 
 @pytest.mark.parametrize("way", ["broker", "zeusd"])
@@ -190,7 +191,7 @@ def test_sections_run_at_their_clocks_through_whatever_sets_them(played, lab, wa
     came, made, done = played(made=made, settings=QUICK | config, steps=4)
     assert came and came["log"][1:] == [None, True], done.stderr
     assert came["certificate"]["changes"] == 3 and came["certificate"]["energy"] < -3
-    assert made.restored(5) and int(made.boards.get("sets")) > 10
+    assert made.restored() and int(made.boards.get("sets")) > 10
 
 
 @pytest.mark.parametrize("way", ["broker", "zeusd", "sudo", "dcgm"])
@@ -200,7 +201,7 @@ def test_one_pair_for_the_whole_run_is_locked_and_given_back_through_whatever_se
         made = lab("h200", **BOARD)
         settings = QUICK | {"repeats": 0, "latency_s": 10.0} | made.offer(way)
         came, made, done = played(lambda schedule: schedule | SINGLE, made, settings=settings, **ending)
-        assert made.restored(20), (ending, done.stderr)
+        assert made.restored(), (ending, done.stderr)
         assert int(made.boards.get("sets")) >= 4, "the probe, and given back"
         if "die" not in ending:
             assert came and came["log"][1:] == [None, True], done.stderr
@@ -230,7 +231,7 @@ def test_what_a_way_of_setting_clocks_can_never_do_is_refused_before_anything_is
     )
     assert came is None and all(word in done.stderr for word in named), done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
-    assert made.boards.get("sets") == "0" and made.restored(5)
+    assert made.boards.get("sets") == "0" and made.restored()
 
 
 def test_the_site_s_own_clocks_are_left_behind_however_the_program_ends(played, lab):
@@ -248,14 +249,14 @@ def test_the_site_s_own_clocks_are_left_behind_however_the_program_ends(played, 
 def test_clocks_to_leave_behind_that_the_gpu_lacks_are_refused_before_anything_is_set(played, after, named):
     came, made, done = played(settings=QUICK | {"after": after})
     assert came is None and all(word in done.stderr for word in named) and "Traceback" not in done.stderr
-    assert made.boards.get("sets") == "0" and made.restored(5)
+    assert made.boards.get("sets") == "0" and made.restored()
 
 
 def test_where_the_process_that_holds_the_clocks_is_killed_they_come_back_and_the_step_runs_on(played):
     came, made, done = played(settings=QUICK | {"repeats": 0}, steps=8, lose=2)
     assert came, done.stderr
     assert "back to auto clocks for good" in came["said"][-1] and "is gone" in came["said"][-1]
-    assert len([name for name, _, _ in came["ran"]]) == 8 * 11 and made.restored(10)
+    assert len([name for name, _, _ in came["ran"]]) == 8 * 11 and made.restored()
 
 
 def test_a_record_is_found_beside_the_schedules_of_its_study(tmp_path):

@@ -94,7 +94,7 @@ def test_an_iteration_is_played_as_chosen_and_saves_what_was_promised(play, chos
     came, made, done = play(content, iterations=3, jitter=jitter, stall_s=stall_s)
     assert came, done.stderr
     asked, surprise, finished = came["log"]
-    assert surprise is None and finished and made.restored(1)
+    assert surprise is None and finished and made.restored()
     assert len(asked) == 3 * content["change_count"], "all of them, in the first iteration too"
     auto, _, _ = play(content, made, iterations=3, auto=True)
     for key in ("time_s", "energy_j"):
@@ -115,7 +115,7 @@ def test_a_lagging_schedule_asks_as_its_launches_begin(play, chosen):
     asked, surprise, finished = came["log"]
     assert surprise is None and finished and asked, done.stderr
     assert all(abs(own[4] - own[6]) < 1e-3 for own in asked)
-    assert made.restored(1)
+    assert made.restored()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_surprise_ends_the_play_at_auto(play, told, named):
     assert came, done.stderr
     asked, surprise, finished = came["log"]
     assert named in surprise and not finished
-    assert made.restored(5)
+    assert made.restored()
     assert len(asked) < 2 * 20, "nothing is asked for any more"
 
 
@@ -161,7 +161,7 @@ def test_clocks_that_are_not_ours_end_the_play_at_auto(play, chosen, what, named
     came, made, _ = play(content, latency_s=latency_s, happens={begin_s + 0.0015: what})
     _, surprise, finished = came["log"]
     assert named in surprise and not finished
-    assert made.restored(5)
+    assert made.restored()
 
 
 class RunDry:

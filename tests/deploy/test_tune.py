@@ -115,7 +115,7 @@ def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
 def test_a_dry_run_sets_nothing(lab):
     made = lab()
     process = start(made, training(made, 14), *COUNT, "--dry-run")
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=120)[1]
     assert process.returncode == 0 and "dry run: " in said and "nothing is set" in said, said
     assert made.boards.get("sets") == "0" and made.restored()
 
@@ -123,7 +123,7 @@ def test_a_dry_run_sets_nothing(lab):
 def test_steps_may_be_marked(lab):
     made = lab()
     process = start(made, training(made, 14, MARKS), "--dry-run")
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=120)[1]
     assert process.returncode == 0 and "a step takes 0.03" in said, said
 
 
@@ -139,7 +139,7 @@ def test_ranks_that_mark_the_same_steps_are_one_training(lab):
 def test_where_no_step_is_told_nothing_is_set_and_the_training_runs_on(lab):
     made = lab()
     process = start(made, training(made, 3), "--progress", r"epoch (\d+)")
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=120)
     assert process.returncode == 0 and out.endswith("done\n") and "no steps were told" in said and made.restored()
 
 
@@ -298,7 +298,7 @@ def test_where_only_slurm_sets_clocks_it_says_that_none_change_within_a_job_step
     made.more |= {"SLURM_JOB_ID": "42"}
     words = ["tune", "--block", "1", *COUNT, *(["--dry-run"] if dry_run else []), "--"]
     process = started(made, sys.executable, "-c", WITHOUT_RIGHT, *words, sys.executable, "-c", training(made, 3))
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=120)
     if dry_run:
         assert process.returncode == 0 and out.endswith("done\n"), said
         return
@@ -361,7 +361,7 @@ raise SystemExit(4)
         while piece := os.read(own, 4096):
             shown += piece
     os.close(own)
-    assert process.wait(timeout=60) == 4, shown
+    assert process.wait(timeout=120) == 4, shown
     assert b"True True True 77 typed\r\n" in shown
     assert b"".join(b"\r\x1b[32mstep %d/80\x1b[0m" % step for step in range(40, 45)) in shown
     assert b"\r\nno line ends here" in shown
@@ -406,7 +406,7 @@ def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
     process = start(made, training(made, 60), *COUNT, "--dry-run")
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) == 1, "BrokenPipeError, as without tune"
+    assert process.wait(timeout=120) == 1, "BrokenPipeError, as without tune"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_what_ends_a_job_is_its_number_and_no_option(tmp_path, monkeypatch, job,
     (tmp_path / ".snakemake/kernel-dvfs-GPU-1.job.json").write_text(json.dumps({"job": job, "clocks": ""}))
     asked = []
     monkeypatch.setattr(allocation.slurm, "settled", lambda job, every_s: asked.append(job) or "COMPLETED")
-    assert allocation.ask(SETUP, "setup.json", {"do": "stop"}, PAIR) is None and asked == [job] * is_known
+    assert allocation.ask(SETUP, "setup.json", [{"do": "stop"}], PAIR) == [] and asked == [job] * is_known
 
 
 def test_a_link_of_another_user_s_leads_no_request_to_another_program_of_ours(tmp_path, monkeypatch):
@@ -356,18 +356,18 @@ def test_a_new_session_within_a_job_is_told_to_the_process_that_runs_there(
     """None: the process could not be asked."""
     told = []
 
-    def tell(job, path, request):
-        told.append((job, path, request))
+    def tell(job, path, requests):
+        told.append((job, path, requests))
         if answer is None:
             raise ValueError
-        return answer
+        return [answer]
 
     monkeypatch.setattr(allocation, "read", lambda path: SETUP)
     monkeypatch.setattr(allocation, "_known", lambda uuid: known)
     monkeypatch.setattr(allocation.slurm, "status", lambda job: {"JobState": state})
     monkeypatch.setattr(allocation, "_told", tell)
     assert allocation.tell("s.json", what) == (answer if asked else None)
-    assert told == [("7", "s.json", {"do": what})] * asked
+    assert told == [("7", "s.json", [{"do": what}])] * asked
 
 
 @pytest.mark.parametrize(("share", "rest_ns"), [(0.2, 103_000), (0.0, 0)])

@@ -36,7 +36,7 @@ def test_the_figures_of_the_board_are_found_and_a_study_takes_them(lab, config, 
     assert second.endswith("snakemake --cores 1 all --configfile board.yaml")
     # nothing was set
     assert made.boards.get("sets") == "0"
-    assert made.restored(5)
+    assert made.restored()
 
 
 @pytest.mark.parametrize(

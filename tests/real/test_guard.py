@@ -72,7 +72,7 @@ def test_without_the_guard_the_same_death_leaves_them_locked(lab, death):
     made = lab(time="real")
     # SIGINT and an exception end an unguarded process as any other would
     process = script(made, f"DEATHS[{death!r}]()", guarded=False)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode != 0 and made.boards.locks == ("345-900", "2201-2201")
 
 
@@ -87,7 +87,7 @@ def test_a_worker_that_outlives_its_parent_does_not_delay_the_restoring(lab, wor
     assert process.stdout.readline() == "locked\n"
     pid = int(process.stdout.readline())
     try:
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=120) == -signal.SIGKILL
         assert made.restored()
         os.kill(pid, 0)  # it is still there
     finally:
@@ -99,7 +99,7 @@ def kill_owner_and_janitor(made):
     assert process.stdout.readline() == "locked\n"
     os.kill(int(process.stdout.readline()), signal.SIGKILL)
     process.kill()
-    process.wait(timeout=30)
+    process.wait(timeout=120)
     assert made.boards.locks == ("345-900", "2201-2201") and made.lease.exists()
 
 
@@ -147,7 +147,7 @@ def test_one_bad_control_does_not_stop_the_other_from_being_restored(lab):
     process = script(made, "sys.stdin.readline()\ncontrol.__exit__(None, None, None)")
     assert process.stdout.readline() == "locked\n"
     made.boards.set(fail="nvmlDeviceResetMemoryLockedClocks:999")
-    _, said = process.communicate("\n", timeout=30)
+    _, said = process.communicate("\n", timeout=120)
     assert process.returncode == 1
     assert "NotRestored: clocks of" in said and "(1 sub-exception)" in said
     assert "nvmlDeviceResetMemoryLockedClocks" in said
@@ -179,7 +179,7 @@ control.__exit__(None, None, None)
 """,
     }[when]
     process = script(made, at)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert made.restored()
 
 
@@ -348,7 +348,7 @@ def test_a_janitor_that_died_is_noticed_before_anything_more_is_locked(lab):
         "control.__exit__(None, None, None)"
     )
     process = script(made, then)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=120)
     assert "the process that would restore its clocks, should this one be killed, is gone" in said
     assert process.returncode == 0 and made.restored(0.1)
 
@@ -374,7 +374,7 @@ def test_a_driver_that_hangs_for_the_janitor_too_does_not_hold_the_gpu_for_ever(
     assert process.stdout.readline() == "locked\n"
     for call in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", "nvmlDeviceResetMemoryLockedClocks"):
         made.boards.set(fail=f"{call}:-1")
-    _, said = process.communicate("\n", timeout=60)
+    _, said = process.communicate("\n", timeout=120)
     assert process.returncode == 2 and "has not come back for 0.5 s" in said
     assert made.comes_to(lambda: "left behind by process" in made.command("devices", **HANGS).stdout)
     assert "was to restore for a process that had died" in made.lease.read_text()
@@ -411,7 +411,7 @@ def test_a_signal_that_a_thread_of_nvml_could_take_does_not_end_what_has_blocked
     )
     # blocked after NVML was opened, as kernel-dvfs apply does
     process = script(made, then)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == 7 and made.restored(0.1)
 
 
@@ -436,7 +436,7 @@ control.__exit__(None, None, None)
     assert "a forked process does not hold it" in process.stdout.readline()
     assert process.stdout.readline() == "left\n"
     assert made.boards.locks == ("345-900", "2201-2201") and made.lease.exists()
-    _, said = process.communicate("\n", timeout=30)
+    _, said = process.communicate("\n", timeout=120)
     assert process.returncode == 0 and made.restored(), said
 
 

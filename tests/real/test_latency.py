@@ -63,7 +63,7 @@ def test_the_distribution_is_that_of_the_changes_asked_for(measured):
 
 def test_clocks_are_given_back(measured):
     _, lab, _ = measured
-    assert lab.restored(5)
+    assert lab.restored()
 
 
 def test_choosing_uses_the_file(measured):
@@ -116,7 +116,7 @@ def test_refusals_are_one_line(lab, knobs, words, said):
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and len(errors) == 1 and said in errors[0], done.stderr
     assert "Traceback" not in done.stderr and not (made.folder / "l.json").exists()
-    assert made.restored(5)
+    assert made.restored()
 
 
 def test_a_dry_run_does_everything_but_setting(lab):

@@ -43,6 +43,11 @@ def knows(job, clocks=""):
         json.dump({"job": job, "clocks": clocks}, file)
 
 
+def says(text):
+    with open(allocation._said(SETUP), "w") as file:
+        file.write(text)
+
+
 def test_a_job_that_was_left_waiting_by_a_killed_run_is_taken_over(cluster, monkeypatch):
     knows("7")
     cluster.states = ["PENDING", "PENDING", "PENDING", "RUNNING"]
@@ -57,15 +62,51 @@ def test_a_job_that_was_left_waiting_by_a_killed_run_is_taken_over(cluster, monk
     monkeypatch.setattr(slurm, "status", listening)
     answer = subprocess.CompletedProcess([], 0, '{"device": {}}', "")
     monkeypatch.setattr(slurm, "inside", lambda job, *_: asked.append(job) or answer)
-    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) == {"device": {}}
+    assert allocation.ask(SETUP, "p", [POINT], ("auto", "auto")) == [{"device": {}}]
     assert asked == ["7"] and not cluster.cancelled
+
+
+def test_comparisons_are_asked_for_in_one_step_and_after_a_process_that_ends_only_the_others_again(
+    cluster, monkeypatch
+):
+    knows("7")
+    says("ok\n")
+    monkeypatch.setattr(client, "slurm_gpu", lambda: "--gpus=1")
+    ends = iter([2, 0, 9])  # answers until the process ends
+    steps = []
+
+    def inside(job, command, text):
+        asked = [json.loads(line) for line in text.splitlines()]
+        steps.append([(each["target"], each["clocks"], each["repeat"]) for each in asked])
+        said = [
+            json.dumps({"device": {"step": len(steps)}, "comparison": [each["target"], each["repeat"]]})
+            for each in asked[: next(ends)]
+        ]
+        stale = ['{"stale": true}'] * (len(said) < len(asked))
+        return subprocess.CompletedProcess([], 0, "\n".join(said + stale), "")
+
+    monkeypatch.setattr(slurm, "inside", inside)
+    pairs = {Target("kernel", "x"): ("auto", "auto"), Target("kernel", "y"): (1500, "auto")}
+    device, found = client.compare(SETUP, "p", pairs, [3, 4], "")
+    every = [(f"kernel/{name}", f"{core},auto", n) for name, core in (("x", "auto"), ("y", 1500)) for n in (3, 4)]
+    assert steps == [every, every[2:], every[2:]]
+    assert (device, found) == ({"step": 3}, [[target, repeat] for target, _, repeat in every])
+
+
+@pytest.mark.parametrize("said", ["", '{"device": {}}', '{"device": {}}\n{"dev'], ids=["none", "one", "half"])
+def test_a_step_that_dies_before_it_has_told_all_is_an_error(cluster, monkeypatch, said):
+    knows("7")
+    says("ok\n")
+    monkeypatch.setattr(slurm, "inside", lambda *_: subprocess.CompletedProcess([], 1, said, ""))
+    with pytest.raises(InputError, match=r"Slurm job 7 \(RUNNING\) was lost during kernel/x"):
+        allocation.ask(SETUP, "p", [POINT, POINT], ("auto", "auto"))
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"])
 def test_a_job_that_is_being_cleaned_up_is_waited_for_and_another_takes_its_place(cluster, state):
     knows("7")
     cluster.states = ["COMPLETING", "COMPLETING", state]
-    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+    assert allocation.ask(SETUP, "p", [POINT], ("auto", "auto")) == []
     assert cluster.states == [state]
 
 
@@ -74,12 +115,7 @@ def test_a_job_that_is_cleaned_up_for_ever_is_named(cluster, monkeypatch):
     knows("7")
     cluster.states = ["COMPLETING"]
     with pytest.raises(InputError, match=r"Slurm job 7 is still COMPLETING .* its node may be stuck"):
-        allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
-
-
-def says(text):
-    with open(allocation._said(SETUP), "w") as file:
-        file.write(text)
+        allocation.ask(SETUP, "p", [POINT], ("auto", "auto"))
 
 
 @pytest.mark.parametrize("answer", ["null", ""], ids=["its process has gone", "it is killed meanwhile"])
@@ -101,16 +137,16 @@ def test_a_job_that_somebody_cancels_between_two_points_has_no_successor_in_this
     cluster.states = ["CANCELLED"]
     for _ in range(3):
         with pytest.raises(InputError, match="was cancelled"):
-            allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
+            allocation.ask(SETUP, "p", [POINT], ("auto", "auto"))
     allocation.begin("GPU-1")
-    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+    assert allocation.ask(SETUP, "p", [POINT], ("auto", "auto")) == []
 
 
 def test_a_cancelled_job_whose_node_is_still_being_cleaned_up_does_not_end_the_next_run(cluster):
     knows("7")
     cluster.states = ["COMPLETING", "COMPLETING", "CANCELLED"]
     allocation.begin("GPU-1")
-    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+    assert allocation.ask(SETUP, "p", [POINT], ("auto", "auto")) == []
 
 
 def test_a_job_that_runs_on_is_kept_when_the_next_run_begins(cluster):
@@ -128,7 +164,7 @@ def test_a_job_that_a_client_has_cancelled_itself_is_forgotten(cluster, monkeypa
     monkeypatch.setattr(allocation, "wait", ended)
     cluster.states = ["PENDING"]
     with pytest.raises(SystemExit):
-        allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
+        allocation.ask(SETUP, "p", [POINT], ("auto", "auto"))
     assert cluster.cancelled == ["7"] and allocation._known("GPU-1") is None
 
 
@@ -150,7 +186,7 @@ def test_a_file_of_a_job_that_is_damaged_is_no_job(cluster):
     for text in ("", "[]", '{"job": "7"}', "7"):
         with open(allocation._file("GPU-1"), "w") as file:
             file.write(text)
-        assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+        assert allocation.ask(SETUP, "p", [POINT], ("auto", "auto")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

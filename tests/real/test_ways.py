@@ -80,14 +80,14 @@ def killed_with_its_janitor(made, way):
     if janitor:
         os.kill(janitor, signal.SIGKILL)
     process.kill()
-    process.wait(timeout=30)
+    process.wait(timeout=120)
 
 
 def test_a_broker_restores_the_clocks_of_a_job_of_which_nothing_is_left(lab):
     made = lab(time="real")
     made.offer("broker")
     killed_with_its_janitor(made, "broker")
-    assert made.comes_to(lambda: made.boards.locks == ("none", "none"), 10)
+    assert made.comes_to(lambda: made.boards.locks == ("none", "none"))
 
 
 @pytest.mark.parametrize("way", ["zeusd", "sudo"])
@@ -99,10 +99,10 @@ def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab
     words = [sys.executable, "-m", "kernel_dvfs", "reset", "--all", "--stale", "--watch", "--through", way]
     watchdog = subprocess.Popen(words, env=made.environment(), cwd=made.folder, stdout=subprocess.PIPE, text=True)
     try:
-        assert made.restored(20)
+        assert made.restored()
         assert "removed the lease that process" in watchdog.stdout.readline()
         killed_with_its_janitor(made, way)
-        assert made.restored(20), "and goes on"
+        assert made.restored(), "and goes on"
     finally:
         watchdog.kill()
         watchdog.wait()
@@ -138,8 +138,8 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     assert made.comes_to((made.folder / "begun").exists)
     if end:
         run.send_signal(end)
-    assert run.wait(timeout=60)
-    assert made.comes_to(lambda: not made.lease.exists(), 30)
+    assert run.wait(timeout=120)
+    assert made.comes_to(lambda: not made.lease.exists())
     assert made.boards.locks == ("none", "none")
     time.sleep(slow_s + 0.5)  # what was under way would have landed by now
     assert made.boards.locks == ("none", "none")
@@ -171,8 +171,8 @@ def test_a_request_without_an_answer_when_its_run_ends_does_not_outlast_the_rest
     assert made.comes_to((made.folder / "begun").exists)
     if end:
         run.send_signal(end)
-    assert run.wait(timeout=30)
-    assert made.comes_to(lambda: not made.lease.exists(), 30)
+    assert run.wait(timeout=120)
+    assert made.comes_to(lambda: not made.lease.exists())
     sets = int(made.boards.get("sets"))
     assert sets >= 4 and made.boards.locks == ("none", "none")
     time.sleep(slow_s + 0.5)  # what was under way would have landed by now
@@ -212,17 +212,17 @@ def test_a_restore_that_fails_is_said_whatever_the_way(lab, way):
     process = script(made, "sys.stdin.readline()\ncontrol.__exit__(None, None, None)", through=way)
     assert process.stdout.readline() == "locked\n"
     made.boards.set(fail="nvmlDeviceResetGpuLockedClocks:999")
-    _, said = process.communicate("\n", timeout=60)
+    _, said = process.communicate("\n", timeout=120)
     assert process.returncode == 1 and "NotRestored: clocks of" in said
     assert made.boards.locks[0] != "none"
     if way == "broker":
         left = "; left: clocks that could not be restored: nvmlDeviceResetGpuLockedClocks failed"
-        assert made.comes_to(lambda: left in made.command("broker", "--list").stdout, 30)
+        assert made.comes_to(lambda: left in made.command("broker", "--list").stdout)
     assert made.lease.exists() == (way != "broker")
     made.boards.set(fail="")
     done = made.command("reset", "--all", "--stale", "--through", way)
     assert done.returncode == 0 and "both locks reset" in done.stdout, done.stderr
-    assert made.restored(5)
+    assert made.restored()
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for_without_end(lab, tmp_path):

@@ -189,7 +189,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     workflow, which sees to its clocks.)
     """
     from kernel_dvfs.gpu.clocks import Pair
-    from kernel_dvfs.measurement.campaign import open_bench
+    from kernel_dvfs.measurement.campaign import compare
     from kernel_dvfs.measurement.point import QUANTITIES
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
@@ -207,18 +207,20 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     about = setup.targets[kind]
     launches = {name: own["launches_per_iteration"] if kind == "kernel" else 1 for name, own in about.items()}
     sums = [[0.0, 0.0, 0.0, 0.0] for _ in range(repeats)]
-    for name in about:
-        own = schedule["targets"][name]
-        pair = Pair(own["core_mhz"], own["mem_mhz"])
-        bench = open_bench(setup, str(sweep.setup), Target(kind, name))
-        for repeat, total in enumerate(sums):
-            auto, chosen, chosen_again, auto_again = (each["summary"] for each in bench.compare(pair, repeat)["points"])
-            for place, (field, both) in enumerate(
-                (what, group)
-                for what in reversed(QUANTITIES)  # energy first
-                for group in ((auto, auto_again), (chosen, chosen_again))
-            ):
-                total[place] += launches[name] * sum(each[field] for each in both) / 2
+    pairs = {
+        Target(kind, name): Pair(own["core_mhz"], own["mem_mhz"])
+        for name in about
+        for own in [schedule["targets"][name]]
+    }
+    for comparison in compare(setup, str(sweep.setup), pairs, range(repeats))[1]:
+        auto, chosen, chosen_again, auto_again = (each["summary"] for each in comparison["points"])
+        for place, (field, both) in enumerate(
+            (what, group)
+            for what in reversed(QUANTITIES)  # energy first
+            for group in ((auto, auto_again), (chosen, chosen_again))
+        ):
+            mean = sum(each[field] for each in both) / 2
+            sums[comparison["repeat"]][place] += launches[comparison["target"]] * mean
     changes = [(100 * (own[1] / own[0] - 1), 100 * (own[3] / own[2] - 1)) for own in sums]
     return Checked([energy for energy, _ in changes], [time for _, time in changes])
 

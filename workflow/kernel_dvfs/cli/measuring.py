@@ -117,7 +117,7 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def run_compare(options: Namespace) -> None:
     from kernel_dvfs.measurement import record
-    from kernel_dvfs.measurement.campaign import new_session, open_bench
+    from kernel_dvfs.measurement.campaign import compare, new_session
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target, parse
 
@@ -136,15 +136,12 @@ def run_compare(options: Namespace) -> None:
             f"--first {options.first} --last {options.last}: {len(repeats) or 'no'} repeats; expected first <= last, "
             f"and at most {_MOST_REPEATS}"
         )
-    comparisons = []
     if options.new_session:
         new_session(setup, options.gpu)
-    for target in targets:
-        bench = open_bench(setup, options.gpu, target, options.session)
-        # a kernel that the schedule does not know (another bias split) stays at auto
-        pair = every or chosen.get(target.name, BASELINE)
-        comparisons += [bench.compare(pair, repeat) for repeat in repeats]
-    record.write_comparison(options.output, setup, bench.device, options.schedule or options.clocks, comparisons)
+    # a kernel that the schedule does not know (another bias split) stays at auto
+    pairs = {target: every or chosen.get(target.name, BASELINE) for target in targets}
+    device, comparisons = compare(setup, options.gpu, pairs, repeats, options.session)
+    record.write_comparison(options.output, setup, device, options.schedule or options.clocks, comparisons)
     if every:
         for target in targets:
             print(_difference(target.name, every, comparisons), file=sys.stderr)
@@ -418,7 +415,9 @@ def add_serve(parser: ArgumentParser) -> None:
         "--ready", type=whole(3, 1_000_000), metavar="FD", help="file descriptor to tell that it listens"
     )
     parser.add_argument("--tell", metavar="FILE", help="in a job of Slurm: file to tell that it listens, or why not")
-    parser.add_argument("--ask", action="store_true", help="pass a request on to it: JSON from stdin, its answer out")
+    parser.add_argument(
+        "--ask", action="store_true", help="pass requests on to it: JSON from stdin, a line each, its answers out"
+    )
 
 
 def run_serve(options: Namespace) -> None:
@@ -435,9 +434,13 @@ def run_serve(options: Namespace) -> None:
         stop(options.gpu)
         return
     if options.ask:
-        from kernel_dvfs.measurement.real.client import ask
+        from kernel_dvfs.measurement.real.client import ask, is_measured
 
-        print(compact_json(ask(setup.gpu["uuid"], parse_json(sys.stdin.read()))))
+        for line in sys.stdin:
+            answer = ask(setup.gpu["uuid"], parse_json(line))
+            print(compact_json(answer), flush=True)
+            if not is_measured(answer):
+                break
         return
     if options.tell:
         _serve_in_job(options)

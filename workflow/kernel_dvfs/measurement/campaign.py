@@ -8,7 +8,7 @@ walk, and repeats of a validation, have processes of their own (`new_session`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.errors import InputError
@@ -43,10 +43,6 @@ class AnyBench(Protocol):
 
     def point(self, pair: Pair, campaign: str, repeat: int) -> Point:
         """Measure one point: see point.measure."""
-        ...
-
-    def compare(self, pair: Pair, repeat: int) -> Comparison:
-        """Measure auto, `pair`, `pair`, auto."""
         ...
 
 
@@ -109,6 +105,22 @@ def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> An
 
         return RemoteBench(setup, path, target, session)
     raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
+
+
+def compare(
+    setup: Setup, path: str, pairs: Mapping[Target, Pair], repeats: Sequence[int], session: str = ""
+) -> tuple[Device, list[Comparison]]:
+    """Measure auto, its pair, its pair, auto for each target and repeat: on which device, and what came of it. path,
+    session, errors: see open_bench."""
+    if setup.gpu["kind"] == "nvml":
+        from kernel_dvfs.measurement.real import client
+
+        return client.compare(setup, path, pairs, repeats, session)
+    comparisons = []
+    for target, pair in pairs.items():
+        bench = Bench(setup, target)
+        comparisons += [bench.compare(pair, repeat) for repeat in repeats]
+    return bench.device, comparisons
 
 
 def new_session(setup: Setup, path: str, is_warm: bool = False) -> None:

@@ -9,7 +9,6 @@ that was cancelled by somebody else ends the run: who cancels it does not want i
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -20,9 +19,10 @@ from typing import Annotated, Any, TypedDict, final
 from kernel_dvfs import slurm
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_json, write_json
+from kernel_dvfs.files import compact_json, parse_json, write_json
 from kernel_dvfs.gpu.clocks import Pair, gpu_freq
 from kernel_dvfs.gpu.nvml.facts import node_of
+from kernel_dvfs.measurement.real.client import is_measured
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.shape import Is
 from kernel_dvfs.shape import read as read_file
@@ -40,42 +40,47 @@ class _Job(TypedDict):
     clocks: str  # the option that asks Slurm for them, or ""
 
 
-def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[str, Any] | None:
-    """The answer of the measuring process; None where none runs at the clocks that Slurm has to set for `pair`.
+def ask(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
+    """The answers of the measuring process, of one that ends to the first requests only; none where no process runs at
+    the clocks that Slurm has to set for `pair`.
 
-    path: of the setup's file. Raises InputError where the process died while it dealt with the request.
+    path: of the setup's file. Raises InputError where the process died while it dealt with a request.
     """
     known = _known(setup.gpu["uuid"])
     if not known:
-        return None
+        return []
     job = known["job"]
     state = slurm.settled(job, _LOOK_EVERY_S / 5)
     if state == slurm.CANCELLED:
         raise _cancelled(job)
     if state not in slurm.ALIVE:
-        return None
+        return []
     if known["clocks"] != _clocks(setup, pair):
         _end(setup, job)
-        return None
+        return []
     # whoever submitted it may have been killed before it had its node: it is ours now
     if said := _wait_for(setup, job):
-        return said
+        return [said]
     try:
-        answer = _told(job, path, request)
+        answers = _told(job, path, requests)
     except ValueError:
         state = slurm.settled(job, _LOOK_EVERY_S / 5) or "gone"
-        raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, request) from None
+        raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, requests[0]) from None
     # no answer: its process is about to end, and the job with it
-    if answer is None and slurm.left(job, _LOOK_EVERY_S / 5) == slurm.CANCELLED:
+    if answers[-1] is None and slurm.left(job, _LOOK_EVERY_S / 5) == slurm.CANCELLED:
         raise _cancelled(job)
-    return answer
+    return [answer for answer in answers if answer is not None]
 
 
-def _told(job: str, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer of the measuring process in a job, None where there is no such process. Raises ValueError where none
-    came."""
+def _told(job: str, path: str, requests: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """The answers of the measuring process in a job, by one step, whose start takes a while; the last is
+    None where there is no such process. Raises ValueError where one did not come."""
     command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
-    return parse_json(slurm.inside(job, command, json.dumps(request)).stdout)
+    said = slurm.inside(job, command, "".join(compact_json(request) + "\n" for request in requests)).stdout
+    answers = [parse_json(line) for line in said.splitlines()]
+    if not answers or (len(answers) < len(requests) and is_measured(answers[-1])):
+        raise ValueError
+    return answers
 
 
 def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
@@ -159,7 +164,7 @@ def tell(path: str, what: str) -> dict[str, Any] | None:
     if known and slurm.status(known["job"]).get("JobState") == "RUNNING":
         # where it is ended from elsewhere, the next request tells why
         with suppress(ValueError):
-            return _told(known["job"], path, {"do": what})
+            return _told(known["job"], path, [{"do": what}])[0]
     return None
 
 

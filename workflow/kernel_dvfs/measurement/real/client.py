@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
-from kernel_dvfs.gpu.clocks import Pair, label
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.nvml.lease import folder
 from kernel_dvfs.gpu.setters.broker import left_at
 from kernel_dvfs.lock import passing
@@ -24,7 +24,7 @@ from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.point import Point
@@ -65,49 +65,70 @@ class RemoteBench:
 
     def __init__(self, setup: Setup, path: str, target: Target, session: str = "") -> None:
         self._setup, self._path, self._session = setup, os.path.abspath(path), session
-        self._target = f"{target.study}/{target.name}"
+        self._target = target
         self.device: Device  # nothing before the first point
         self.run: dict[str, Any] = {}
         self.kernel: dict[str, Any] = {}
 
     def point(self, pair: Pair, campaign: str, repeat: int) -> Point:
         """Have one point measured: see point.measure."""
-        answer = self._ask({"do": "point", "campaign": campaign} | self._what(pair, repeat), pair)
+        request = {"do": "point", "campaign": campaign} | _what(self._path, self._target, pair, repeat, self._session)
+        (answer,) = _measured(self._setup, self._path, [request], pair)
         self.device, self.run, self.kernel = answer["device"], answer["run"], answer["kernel"]
         return answer["point"]
 
-    def compare(self, pair: Pair, repeat: int) -> Comparison:
-        """Have auto, `pair`, `pair`, auto measured."""
-        answer = self._ask({"do": "compare"} | self._what(pair, repeat), pair)
-        self.device = answer["device"]
-        return answer["comparison"]
 
-    def _what(self, pair: Pair, repeat: int) -> dict[str, Any]:
-        clocks = label(pair).replace("-", ",")
-        return {
-            "setup": self._path,
-            "target": self._target,
-            "clocks": clocks,
-            "repeat": repeat,
-            "session": self._session,
-        }
+def compare(
+    setup: Setup, path: str, pairs: Mapping[Target, Pair], repeats: Sequence[int], session: str
+) -> tuple[Device, list[Comparison]]:
+    """Have the clocks of each target compared with auto: see campaign.compare."""
+    requests = [
+        {"do": "compare"} | _what(os.path.abspath(path), target, pair, repeat, session)
+        for target, pair in pairs.items()
+        for repeat in repeats
+    ]
+    answers = _measured(setup, os.path.abspath(path), requests, BASELINE)
+    return answers[-1]["device"], [answer["comparison"] for answer in answers]
 
-    def _ask(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
-        for _ in range(_TRIES):
-            answer = self._answer(request, pair)
+
+def _what(path: str, target: Target, pair: Pair, repeat: int, session: str) -> dict[str, Any]:
+    return {
+        "setup": path,
+        "target": f"{target.study}/{target.name}",
+        "clocks": label(pair).replace("-", ","),
+        "repeat": repeat,
+        "session": session,
+    }
+
+
+def _measured(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
+    """The answer to each request, all of them at the clocks that a batch system sets for `pair`, if one sets them."""
+    answers: list[dict[str, Any]] = []
+    tries = 0
+    while len(answers) < len(requests):
+        if tries == _TRIES:
+            raise InputError(f"the measuring process of GPU {setup.gpu['uuid']} does not stay; see {_LOG}")
+        tries += 1
+        for answer in _answers(setup, path, requests[len(answers) :], pair):
             _heed(answer)
-            if "device" in answer:
-                return answer
-        raise InputError(f"the measuring process of GPU {self._setup.gpu['uuid']} does not stay; see {_LOG}")
+            if is_measured(answer):
+                answers.append(answer)
+                tries = 0
+    return answers
 
-    def _answer(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
-        """The answer of the measuring process, or of its start where there was none."""
-        if slurm_gpu():
-            from kernel_dvfs.measurement.real import allocation
 
-            known = allocation.ask(self._setup, self._path, request, pair)
-            return known or allocation.start(self._setup, self._path, pair)
-        return ask(self._setup.gpu["uuid"], request) or _start(self._setup, self._path)
+def is_measured(answer: dict[str, Any] | None) -> bool:
+    """Whether an answer holds what was asked for: it has none of a process that ends."""
+    return answer is not None and "device" in answer
+
+
+def _answers(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
+    """Answers of the measuring process to the first requests or all, or of its start where there was none."""
+    if slurm_gpu():
+        from kernel_dvfs.measurement.real import allocation
+
+        return allocation.ask(setup, path, requests, pair) or [allocation.start(setup, path, pair)]
+    return [ask(setup.gpu["uuid"], requests[0]) or _start(setup, path)]
 
 
 def begin(uuid: str) -> None:
