@@ -175,16 +175,15 @@ def test_no_system_loses_to_another_with_a_part_of_its_knobs(replayer, shape):
 
 
 def test_more_servers_or_better_knowledge_cost_dynamollm_nothing(replayer):
-    made = hours(4.0, seed=3, span_s=1800)
+    made = hours(4.0, seed=4, span_s=1800)
 
     def spent(**changed):
         own = Settings(**({"servers": 8, "cluster_epoch_s": 900.0, "start_s": 60.0} | changed))
         return outcome(replayer.run(made, "DynamoLLM", own))["j_per_token_in_time"]
 
     assert spent(servers=12) <= 1.01 * spent(servers=8)
-    # knowing answers' classes is worth as little as two runs differ by
-    assert spent() <= 1.02 * spent(misprediction=0.4)
-    assert spent() <= 1.02 * spent(misprediction="token-count")
+    assert spent() <= 1.01 * spent(misprediction=0.4)
+    assert spent() <= 1.01 * spent(misprediction="token-count")
     # the published rule knows less of the clock that its degrees will run at
     assert spent() <= 1.01 * spent(priced_at="top")
 

@@ -43,7 +43,7 @@ STATIC = "MultiPool"
 TUNED = "tuned static plan"
 PACKED = "packing"
 # of a plan with one server
-NO_SPARE = "one server has no spare: while it is lost, the promise is broken; spare 1 plans one more"
+NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
 AUTOSCALED = "autoscaler"
 PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come

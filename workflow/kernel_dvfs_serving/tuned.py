@@ -546,7 +546,7 @@ def lines(
     if spare:
         yield f"note: {spare} of these servers {'is' if spare == 1 else 'are'} spare: without them the promise is kept"
     if any(each["servers"] == 1 for each in (*found, *packed)):
-        yield f"note: {NO_SPARE}"
+        yield f"note: {NO_SPARE} (--spare 1 adds one)"
 
 
 def _rows(found: list[dict]) -> Iterator[str]:
