@@ -1,5 +1,7 @@
 """The frontier between two bounds: the exact one lies between them everywhere, and every schedule keeps its time."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case, settings
@@ -8,7 +10,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs_pipeline import planner as planner_module
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.bracket import Bounds, Bracket, Programme
-from kernel_dvfs_pipeline.curve import TICKS_PER_S
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, Curve
 from kernel_dvfs_pipeline.graph import Graph, Operation, pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.stage_profile import StageProfile, read_stage_profile
@@ -101,6 +103,17 @@ def test_a_solve_that_starts_between_two_others_is_on_the_right_side_in_fewer_it
     assert 0 < warm < 0.8 * alone
 
 
+def test_a_start_that_leads_nowhere_is_given_up():
+    class Interior:
+        fastest_ticks, slowest_ticks = TICKS_PER_S, 2 * TICKS_PER_S
+
+        def solve(self, ticks, tolerance_j, *starts):
+            return SimpleNamespace(cost_j=8.0 if starts else 7.0, intercept_j=7.0, price_w=0.0)
+
+    curve = Curve(np.array([1, 2]), np.array([1]), np.array([9.0, 5.0]), np.array([0, 1]))
+    assert Programme(Interior(), [curve], 1.0).point(TICKS_PER_S, 1e-3, "one", "other").cost_j == 7.0
+
+
 def test_a_tight_tolerance_is_reached_inside_the_frontier(module):
     planner = Planner(profile(4), pipeline_graph("1f1b", 4, 8), BLOCKING_W)
     exact, programme = planner.frontier, programme_of(planner, module)
@@ -139,7 +152,9 @@ def test_on_measured_stages_the_exact_frontier_is_never_on_the_wrong_side_at_300
 def test_chords_tangents_and_error_are_those_worked_out_by_hand():
     # tangents 61 - 7 T and 37 - 3 T meet at 6 s, at 19 J; the chord from (4 s, 35 J) to (9 s, 11 J) is at 25.4 J there
     second = TICKS_PER_S
-    found = Bracket.around([Bounds(9 * second, 11.0, 37.0, 3.0), Bounds(4 * second, 35.0, 61.0, 7.0)], 9.5, blocking_w=2.5)
+    found = Bracket.around(
+        [Bounds(9 * second, 11.0, 37.0, 3.0), Bounds(4 * second, 35.0, 61.0, 7.0)], 9.5, blocking_w=2.5
+    )
     assert found.records.ticks.tolist() == [9 * second, 6 * second, 4 * second]
     assert found.cost_j.tolist() == pytest.approx([10.0, 19.0, 33.0])
     assert found.records.price_uw.tolist() == [0, 3_000_000, 7_000_000]
@@ -147,7 +162,9 @@ def test_chords_tangents_and_error_are_those_worked_out_by_hand():
     assert found.error == pytest.approx((25.4 - 19) / (19 + 2.5 * 6))
     assert found.far_apart(0.18) == [(9 * second, 6 * second, 4 * second)] and found.far_apart(0.19) == []
     # what nothing undercuts bends the bound where a tangent falls below it: 37 - 3 T = 13 at 8 s
-    flat = Bracket.around([Bounds(9 * second, 14.0, 37.0, 3.0), Bounds(4 * second, 35.0, 61.0, 7.0)], 13.0, blocking_w=2.5)
+    flat = Bracket.around(
+        [Bounds(9 * second, 14.0, 37.0, 3.0), Bounds(4 * second, 35.0, 61.0, 7.0)], 13.0, blocking_w=2.5
+    )
     assert flat.records.ticks.tolist() == [9 * second, 8 * second, 6 * second, 4 * second]
     assert flat.cost_j.tolist() == pytest.approx([13.0, 13.0, 19.0, 33.0])
 

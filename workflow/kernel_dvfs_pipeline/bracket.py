@@ -62,10 +62,13 @@ class Programme:
     def point(self, ticks: int, error: float = ERROR, slower: Any = None, faster: Any = None) -> Any:
         """The core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its bounds are
         closer to each other than a quarter of `error` of the energy, as far as 53 bits allow. slower, faster: `start`
-        of solutions at such times, found with the same error."""
-        energy_j = self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S
-        starts = (slower, faster) if slower and faster else ()
-        return self.interior.solve(ticks, _OWN * error * energy_j, *starts)
+        of solutions at such times, found with the same error; where these lead nowhere, it starts from nothing."""
+        tolerance_j = _OWN * error * (self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S)
+        if slower and faster:
+            found = self.interior.solve(ticks, tolerance_j, slower, faster)
+            if found.cost_j - Bounds.of(ticks, found).least_j <= tolerance_j:
+                return found
+        return self.interior.solve(ticks, tolerance_j)
 
     def bounds(self, ticks: int, error: float = ERROR) -> Bounds:
         """Both bounds of `point`."""
