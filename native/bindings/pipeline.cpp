@@ -37,6 +37,8 @@ PYBIND11_MODULE(_pipeline, module) {
         return Edges{values(tail), values(head), values(lag_ticks)};
       }));
   py::class_<Choices>(module, "Choices", py::module_local()).def(py::init(&choices));
+  // what another solve starts from
+  py::class_<Start, std::shared_ptr<Start>>(module, "Start", py::module_local());
   py::class_<Point>(module, "Point", py::module_local())
       .def_property_readonly("begin", [](const Point& self) { return array(self.begin); })
       .def_property_readonly("end", [](const Point& self) { return array(self.end); })
@@ -44,13 +46,14 @@ PYBIND11_MODULE(_pipeline, module) {
       .def_readonly("intercept_j", &Point::intercept)
       .def_readonly("price_w", &Point::price_w)
       .def_property_readonly("flow", [](const Point& self) { return array(self.flow); })
+      .def_property_readonly("start", [](const Point& self) { return self.start; })
       .def_readonly("iterations", &Point::iterations);
   py::class_<Interior>(module, "Interior", py::module_local())
       .def(py::init([](const Edges& edges, const Choices& hull) { return Interior(edges, hull); }))
       .def_property_readonly("fastest_ticks", &Interior::fastest)
       .def_property_readonly("slowest_ticks", &Interior::slowest)
-      .def("solve", &Interior::solve, py::arg("ticks"), py::arg("tolerance_j"),
-           py::call_guard<py::gil_scoped_release>());
+      .def("solve", &Interior::solve, py::arg("ticks"), py::arg("tolerance_j"), py::arg("slower") = nullptr,
+           py::arg("faster") = nullptr, py::call_guard<py::gil_scoped_release>());
   // free: what may choose anew where `choice` is not empty
   module.def(
       "beam",

@@ -14,7 +14,8 @@ namespace {
 constexpr int kMostIterations = 150, kStalled = 25;
 // nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
 constexpr double kRoom = 1e-5;
-constexpr double kStep = 0.95;
+constexpr double kStep = 0.95, kCentre = 1.5;
+constexpr double kSoon = 30;  // tolerances: as close as that, others may start from here
 // the schedule that a solve starts from: so far each operation is from its fastest to its slowest, and so long it waits
 // (in mean operations) where T has room for it; the products of what keeps its sign there, in mean waits
 constexpr double kSlower = 0.5, kWait = 0.1, kStart = 10;
@@ -23,8 +24,8 @@ using Values = std::vector<double>;
 
 }  // namespace
 
-// Values of one solve. Index n is the end of the iteration, n + 1 its begin: both stand still. s, p, a, h: what keeps
-// its sign in the schedule; f, u, y, v: the flow that belongs to it.
+// Values of one solve. Index n is the end of the iteration, n + 1 its begin: both stand still. What keeps its sign in
+// the schedule: s (kept beside), t longer than the fastest, h, before; in the flow that belongs to it: f, u, y, rest.
 struct Interior::State {
   Values x, t, f, u, y, h;
 };
@@ -34,7 +35,6 @@ Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
   std::vector<bool> leaves(n, true);
   entry_.assign(n, true);
   for (std::size_t e = 0; e < edges.tail.size(); ++e) leaves[edges.tail[e]] = false, entry_[edges.head[e]] = false;
-  const int given = edges_given_ = static_cast<int>(edges.tail.size());
   for (int op = 0; op < n; ++op)
     if (leaves[op]) edges.tail.push_back(op), edges.head.push_back(n), edges.lag.push_back(0);
   std::vector<int> order(edges.tail.size());
@@ -44,8 +44,9 @@ Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
     edges_.tail.push_back(edges.tail[e]);
     edges_.head.push_back(edges.head[e]);
     edges_.lag.push_back(edges.lag[e]);
-    given_.push_back(e < given ? e : -1);
   }
+  given_ = std::move(order);
+  flows_ = edges_.tail.size() + static_cast<std::size_t>(std::count(entry_.begin(), entry_.end(), true));
   out_.assign(n + 1, 0);
   for (const int tail : edges_.tail) ++out_[tail + 1];
   std::partial_sum(out_.begin(), out_.end(), out_.begin());
@@ -94,13 +95,14 @@ Interior::Interior(Edges edges, Choices hull) : hull_(std::move(hull)) {
 std::vector<Ticks> Interior::earliest(const std::vector<Ticks>& ticks) const {
   std::vector<Ticks> begin(operations_ + 1, 0);
   for (std::size_t e = 0; e < edges_.tail.size(); ++e)
-    begin[edges_.head[e]] = std::max(begin[edges_.head[e]], begin[edges_.tail[e]] + ticks[edges_.tail[e]] + edges_.lag[e]);
+    begin[edges_.head[e]] =
+        std::max(begin[edges_.head[e]], begin[edges_.tail[e]] + ticks[edges_.tail[e]] + edges_.lag[e]);
   return begin;
 }
 
-Point Interior::bounds(const State& state, Ticks limit) const {
+Point Interior::bounds(const std::vector<Ticks>& begin, const Values& flow, Ticks limit) const {
   const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
-  Point found{std::vector<Ticks>(n), std::vector<Ticks>(n), 0, 0, 0, 0, Values(edges_given_)};
+  Point found{std::vector<Ticks>(n), std::vector<Ticks>(n), 0, 0, 0, 0, flow, nullptr};
   // Above: starts pulled between the earliest and the latest of the fastest durations, then whole ticks made feasible
   // in topological order. Neither breaks an edge, so the limit holds exactly.
   const auto fast = [&](int op) { return hull_.ticks[hull_.first[op]]; };
@@ -109,11 +111,9 @@ Point Interior::bounds(const State& state, Ticks limit) const {
     const int tail = edges_.tail[e];
     latest[tail] = std::min(latest[tail], latest[edges_.head[e]] - edges_.lag[e] - fast(tail));
   }
-  const double unit = second_ * kTicksPerSecond;
   std::vector<Ticks> least(begin_);
   for (int op = 0; op < n; ++op) {
-    const Ticks wanted = static_cast<Ticks>(std::llround(state.x[op] * unit));
-    found.begin[op] = std::max(least[op], std::min(wanted, latest[op]));
+    found.begin[op] = std::max(least[op], std::min(begin[op], latest[op]));
     for (int e = out_[op]; e < out_[op + 1]; ++e) {
       Ticks& next = least[edges_.head[e]];
       next = std::max(next, found.begin[op] + fast(op) + edges_.lag[e]);
@@ -137,15 +137,15 @@ Point Interior::bounds(const State& state, Ticks limit) const {
   // through it.
   Values in(n + 1);
   for (int op = 0, at = arcs; op < n; ++op)
-    if (entry_[op]) in[op] = state.f[at++] * watt_;
+    if (entry_[op]) in[op] = flow[at++];
   for (int op = 0; op < n; ++op) {
     double out = 0;
-    for (int e = out_[op]; e < out_[op + 1]; ++e) out += state.f[e];
+    for (int e = out_[op]; e < out_[op + 1]; ++e) out += flow[given_[e]];
     for (int e = out_[op]; e < out_[op + 1]; ++e) {
-      const double flow = state.f[e] / out * in[op];
-      in[edges_.head[e]] += flow;
-      if (given_[e] >= 0) found.flow[given_[e]] = flow;
-      found.intercept += flow * static_cast<double>(edges_.lag[e]) / kTicksPerSecond;
+      double& own = found.flow[given_[e]];
+      own *= in[op] / out;
+      in[edges_.head[e]] += own;
+      found.intercept += own * static_cast<double>(edges_.lag[e]) / kTicksPerSecond;
     }
     double best = std::numeric_limits<double>::infinity();
     for (int k = hull_.first[op]; k < hull_.first[op + 1]; ++k)
@@ -157,7 +157,7 @@ Point Interior::bounds(const State& state, Ticks limit) const {
 }
 
 Point Interior::slowest_point() const {
-  Point found{{}, {}, 0, 0, 0, 0, Values(edges_given_)};
+  Point found{{}, {}, 0, 0, 0, 0, Values(flows_), nullptr};
   std::vector<Ticks> slow(operations_);
   for (int op = 0; op < operations_; ++op) {
     const int last = hull_.first[op + 1] - 1;
@@ -169,7 +169,38 @@ Point Interior::slowest_point() const {
   return found;
 }
 
-Point Interior::solve(Ticks limit, double tolerance_j) const {
+// A schedule with room everywhere: the fastest, moved towards one that is slower and waits at every edge. Both lie
+// halfway between their earliest and their latest begins.
+void Interior::roomy(State& at, double T) const {
+  const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
+  const auto &tail = edges_.tail, &head = edges_.head;
+  const double unit = second_ * kTicksPerSecond;
+  const auto lag = [&](int e) { return static_cast<double>(edges_.lag[e]) / unit; };
+  const auto halfway = [&](double wait) {
+    Values early(n + 2), late(n + 2);
+    for (int op = 0; op < n; ++op)
+      if (entry_[op]) early[op] = wait;
+    for (int e = 0; e < arcs; ++e)
+      early[head[e]] = std::max(early[head[e]], early[tail[e]] + at.t[tail[e]] + lag(e) + wait);
+    std::fill(late.begin(), late.end(), early[n]);
+    for (int e = arcs; e-- > 0;)
+      late[tail[e]] = std::min(late[tail[e]], late[head[e]] - lag(e) - wait - at.t[tail[e]]);
+    for (int i = 0; i <= n; ++i) early[i] = (early[i] + late[i]) / 2;
+    return early;
+  };
+  const Values fastest = halfway(0);
+  for (int op = 0; op < n; ++op)
+    if (first_[op] < first_[op + 1]) at.t[op] += kSlower * (hinges_[first_[op + 1] - 1].at - fast_[op]);
+  at.x = halfway(kWait);
+  const double share = std::min(1.0, (T - fastest[n]) / (at.x[n] - fastest[n]));
+  for (int op = 0; op < n; ++op) {
+    at.x[op] = fastest[op] + share * (at.x[op] - fastest[op]);
+    at.t[op] = fast_[op] + share * (at.t[op] - fast_[op]);
+  }
+  at.x[n] = T;
+}
+
+Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, const Start* faster) const {
   if (limit >= slowest_) return slowest_point();
   const int n = operations_, arcs = static_cast<int>(edges_.tail.size());
   const double unit = second_ * kTicksPerSecond;
@@ -182,81 +213,70 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
   const auto movable = [&](int op) { return first_[op] < first_[op + 1]; };
   const double T = std::max(static_cast<double>(limit), static_cast<double>(fastest_) * (1 + kRoom)) / unit;
 
-  // A schedule with room everywhere: the fastest, moved towards one that is slower and waits at every edge. Both lie
-  // halfway between their earliest and their latest begins.
   State at{Values(n + 2), fast_, Values(all), Values(n), Values(hinges), Values(hinges)};
   at.t.resize(n + 2);
-  const auto halfway = [&](double wait) {
-    Values early(n + 2), late(n + 2);
-    for (int op = 0; op < n; ++op)
-      if (entry_[op]) early[op] = wait;
-    for (int e = 0; e < arcs; ++e)
-      early[head[e]] = std::max(early[head[e]], early[tail[e]] + at.t[tail[e]] + lag[e] + wait);
-    std::fill(late.begin(), late.end(), early[n]);
-    for (int e = arcs; e-- > 0;)
-      late[tail[e]] = std::min(late[tail[e]], late[head[e]] - lag[e] - wait - at.t[tail[e]]);
-    for (int i = 0; i <= n; ++i) early[i] = (early[i] + late[i]) / 2;
-    return early;
-  };
-  const Values fastest = halfway(0);
-  for (int op = 0; op < n; ++op)
-    if (movable(op)) at.t[op] += kSlower * (hinges_[first_[op + 1] - 1].at - fast_[op]);
-  at.x = halfway(kWait);
-  const double share = std::min(1.0, (T - fastest[n]) / (at.x[n] - fastest[n]));
-  for (int op = 0; op < n; ++op) {
-    at.x[op] = fastest[op] + share * (at.x[op] - fastest[op]);
-    at.t[op] = fast_[op] + share * (at.t[op] - fast_[op]);
+  if (slower && faster) {
+    const double share = (slower->x[n] - T) / (slower->x[n] - faster->x[n]);
+    const auto mixed = [&](const Values& one, const Values& other, Values& made) {
+      for (std::size_t i = 0; i < one.size(); ++i) made[i] = one[i] + share * (other[i] - one[i]);
+    };
+    mixed(slower->x, faster->x, at.x), mixed(slower->t, faster->t, at.t), mixed(slower->f, faster->f, at.f);
+  } else {
+    roomy(at, T);
   }
-  at.x[n] = T;
-  Values s(all), p(n, 1), a(hinges), v(hinges);
+  Values s(all);
   const auto slacks = [&] {
     for (int e = 0; e < all; ++e) s[e] = at.x[head[e]] - at.x[tail[e]] - at.t[tail[e]] - (e < arcs ? lag[e] : 0);
-    for (int op = 0; op < n; ++op) {
-      if (movable(op)) p[op] = at.t[op] - fast_[op];
-      for (int k = first_[op]; k < first_[op + 1]; ++k)
-        a[k] = at.h[k] + at.t[op] - hinges_[k].at, v[k] = hinges_[k].weight - at.y[k];
-    }
   };
-  // The flow: all products are the same. For a hinge that is y a = (w - y) h with a = h + d, a quadratic equation in h.
+  const auto longer = [&](int op) { return at.t[op] - fast_[op]; };
+  const auto before = [&](int op, int k) { return at.h[k] + at.t[op] - hinges_[k].at; };
+  const auto rest = [&](int k) { return hinges_[k].weight - at.y[k]; };
+  // All products are the same, but of the edges of a mixture, where that is their mean.
   slacks();
-  const double start = kStart * std::accumulate(s.begin(), s.end(), 0.0) / all;
+  double product = 0;
+  for (int e = 0; e < all; ++e) product += slower && faster ? at.f[e] * s[e] / all : kStart * s[e] / all;
+  if (!(slower && faster))
+    for (int e = 0; e < all; ++e) at.f[e] = product / s[e];
   int pairs = all + 2 * hinges;
-  for (int e = 0; e < all; ++e) at.f[e] = start / s[e];
   for (int op = 0; op < n; ++op) {
-    if (movable(op)) at.u[op] = start / p[op], ++pairs;
+    if (movable(op)) at.u[op] = product / longer(op), ++pairs;
     for (int k = first_[op]; k < first_[op + 1]; ++k) {
       const double w = hinges_[k].weight, d = at.t[op] - hinges_[k].at;
-      const double root = std::hypot(w * d, 2 * start);
-      // of both forms of h the one that does not subtract what is nearly equal
-      at.h[k] = (2 * start + (d < 0 ? root - w * d : 4 * start * start / (root + w * d))) / (2 * w);
-      at.y[k] = start / (at.h[k] + d);
+      const double root = std::hypot(w * d, 2 * product);
+      // y a = (w - y) h with a = h + d, a quadratic equation: of both forms of h the one that subtracts nothing nearly
+      // equal
+      at.h[k] = (2 * product + (d < 0 ? root - w * d : 4 * product * product / (root + w * d))) / (2 * w);
+      at.y[k] = product / (at.h[k] + d);
     }
   }
-  slacks();
 
   Cholesky matrix(*matrix_);
   Values value(entries_), extra(n);
 
-  Values W(all), H(hinges), Hop(n), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
-      dt(n + 2), da(hinges), R(n), rho(n), b(n);
-  Values c4(all), c3(n), c1(hinges), c2(hinges);
-  const auto direction = [&](double m) {
+  Values W(all), H(n), D(hinges), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
+      dt(n + 2), R(n), rho(n), b(n);
+  // towards products of m; second: 1 to correct for the products of the changes that are there, else 0
+  const auto direction = [&](double m, double second) {
+    for (int op = 0; op < n; ++op) b[op] = -R[op], g[op] = -rho[op];
+    for (int e = 0; e < all; ++e) {
+      r[e] = (m - second * df[e] * ds[e]) / s[e] - at.f[e];
+      if (tail[e] < n) g[tail[e]] -= r[e];
+    }
     for (int op = 0; op < n; ++op) {
-      double sum = -rho[op];
       if (!movable(op)) continue;
       for (int k = first_[op]; k < first_[op + 1]; ++k) {
-        const double r1 = m - at.y[k] * a[k] - c1[k], r2 = m - v[k] * at.h[k] - c2[k];
-        q[k] = (r1 - at.y[k] * (r2 + at.h[k] * r1 / a[k]) / (v[k] + at.h[k] * at.y[k] / a[k])) / a[k];
-        sum += q[k];
+        const double a = before(op, k), v = rest(k), y = at.y[k], h = at.h[k];
+        const double r1 = m - y * a - second * dy[k] * (dh[k] + dt[op]), r2 = m - v * h + second * dy[k] * dh[k];
+        q[k] = (r1 * v - y * r2) * D[k];
+        dh[k] = (r1 * h + a * r2) * D[k];  // but for what dt adds
+        g[op] += q[k];
       }
-      sum += (m - at.u[op] * p[op] - c3[op]) / p[op];
-      for (int e = out_[op]; e < out_[op + 1]; ++e) sum -= (m - at.f[e] * s[e] - c4[e]) / s[e];
-      g[op] = sum;
+      // the change of u likewise
+      du[op] = (m - second * du[op] * dt[op]) / longer(op) - at.u[op];
+      g[op] += du[op];
     }
-    for (int op = 0; op < n; ++op) b[op] = -R[op];
     for (int e = 0; e < all; ++e) {
-      r[e] = (m - at.f[e] * s[e] - c4[e]) / s[e];
-      const double by = r[e] + (tail[e] < n && movable(tail[e]) ? W[e] * g[tail[e]] / Hop[tail[e]] : 0.0);
+      const double by = r[e] + (tail[e] < n && movable(tail[e]) ? W[e] * g[tail[e]] / H[tail[e]] : 0.0);
       if (head[e] < n) b[head[e]] += by;
       if (tail[e] < n) b[tail[e]] -= by;
     }
@@ -266,12 +286,12 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
       if (!movable(op)) continue;
       double sum = g[op];
       for (int e = out_[op]; e < out_[op + 1]; ++e) sum += W[e] * (dx[head[e]] - dx[op]);
-      dt[op] = sum / Hop[op];
-      du[op] = (m - at.u[op] * p[op] - c3[op] - at.u[op] * dt[op]) / p[op];
+      dt[op] = sum / H[op];
+      du[op] -= at.u[op] / longer(op) * dt[op];
       for (int k = first_[op]; k < first_[op + 1]; ++k) {
-        dy[k] = q[k] - H[k] * dt[op];
-        dh[k] = (m - v[k] * at.h[k] - c2[k] + at.h[k] * dy[k]) / v[k];
-        da[k] = dh[k] + dt[op];
+        const double by = at.y[k] * D[k] * dt[op];
+        dy[k] = q[k] - rest(k) * by;
+        dh[k] -= at.h[k] * by;
       }
     }
     for (int e = 0; e < all; ++e) {
@@ -279,25 +299,55 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
       df[e] = r[e] - W[e] * ds[e];
     }
   };
-  const auto step = [](const Values& own, const Values& by, double sign, double most) {
-    for (std::size_t i = 0; i < own.size(); ++i)
-      if (sign * by[i] < 0 && own[i] < -sign * by[i] * most) most = own[i] / (-sign * by[i]);
-    return most;
-  };
+  // how far the schedule and the flow may go before something changes its sign
   const auto reach = [&](double most) {
-    return std::pair(step(s, ds, 1, step(p, dt, 1, step(at.h, dh, 1, step(a, da, 1, most)))),
-                     step(at.f, df, 1, step(at.u, du, 1, step(at.y, dy, 1, step(v, dy, -1, most)))));
+    double primal = most, dual = most;
+    const auto least = [](double own, double by, double& so_far) {
+      if (own < -by * so_far) so_far = own / -by;
+    };
+    for (int e = 0; e < all; ++e) least(s[e], ds[e], primal), least(at.f[e], df[e], dual);
+    for (int op = 0; op < n; ++op) {
+      if (!movable(op)) continue;
+      least(longer(op), dt[op], primal), least(at.u[op], du[op], dual);
+      for (int k = first_[op]; k < first_[op + 1]; ++k) {
+        least(at.h[k], dh[k], primal), least(before(op, k), dh[k] + dt[op], primal);
+        least(at.y[k], dy[k], dual), least(rest(k), -dy[k], dual);
+      }
+    }
+    return std::pair(primal, dual);
+  };
+  // the sum of all products after such a step
+  const auto products = [&](double primal, double dual) {
+    double sum = 0;
+    for (int e = 0; e < all; ++e) sum += (at.f[e] + dual * df[e]) * (s[e] + primal * ds[e]);
+    for (int op = 0; op < n; ++op) {
+      if (!movable(op)) continue;
+      sum += (at.u[op] + dual * du[op]) * (longer(op) + primal * dt[op]);
+      for (int k = first_[op]; k < first_[op + 1]; ++k)
+        sum += (at.y[k] + dual * dy[k]) * (before(op, k) + primal * (dh[k] + dt[op])) +
+               (rest(k) - dual * dy[k]) * (at.h[k] + primal * dh[k]);
+    }
+    return sum;
+  };
+  const auto bounded = [&] {
+    std::vector<Ticks> begin(n);
+    for (int op = 0; op < n; ++op) begin[op] = static_cast<Ticks>(std::llround(at.x[op] * unit));
+    Values flow(all);
+    for (int e = 0; e < all; ++e) flow[e < arcs ? given_[e] : e] = at.f[e] * watt_;
+    return bounds(begin, flow, limit);
   };
 
-  Point best = bounds(at, limit);
+  slacks();
+  Point best = bounded();
   const double seconds = static_cast<double>(limit) / kTicksPerSecond;
-  const auto below = [&](const Point& own) { return own.intercept - own.price_w * seconds; };
   for (int turn = 1, stalled = 0; turn <= kMostIterations && stalled < kStalled; ++turn) {
-    if (best.cost - below(best) <= tolerance_j) break;
-    double product = 0;
+    const double apart = best.cost - best.least(seconds);
+    if (!best.start && apart <= kSoon * tolerance_j)
+      best.start = std::make_shared<const Start>(Start{at.x, at.t, at.f});
+    if (apart <= tolerance_j) break;
     std::fill(R.begin(), R.end(), 0.0), std::fill(rho.begin(), rho.end(), 0.0);
     for (int e = 0; e < all; ++e) {
-      W[e] = at.f[e] / s[e], product += at.f[e] * s[e];
+      W[e] = at.f[e] / s[e];
       if (tail[e] < n) R[tail[e]] += at.f[e], rho[tail[e]] += at.f[e];
       if (head[e] < n) R[head[e]] -= at.f[e];
     }
@@ -305,16 +355,16 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
     for (int e = arcs; e < all; ++e) extra[head[e]] += W[e];
     std::size_t place = 0;
     for (int op = 0; op < n; ++op) {
-      double own = at.u[op] / p[op], through = 0;
-      rho[op] -= at.u[op], product += at.u[op] * p[op] * movable(op);
+      double own = movable(op) ? at.u[op] / longer(op) : 0, through = 0;
+      rho[op] -= at.u[op];
       for (int k = first_[op]; k < first_[op + 1]; ++k) {
-        H[k] = at.y[k] * v[k] / (a[k] * v[k] + at.h[k] * at.y[k]);
-        own += H[k], rho[op] -= at.y[k], product += at.y[k] * a[k] + v[k] * at.h[k];
+        D[k] = 1 / (before(op, k) * rest(k) + at.h[k] * at.y[k]);
+        own += at.y[k] * rest(k) * D[k], rho[op] -= at.y[k];
       }
       const int from = out_[op], to = out_[op + 1];
       for (int e = from; e < to; ++e) through += W[e];
-      Hop[op] = own + through;
-      const double shared = movable(op) ? 1 / Hop[op] : 0;
+      H[op] = own + through;
+      const double shared = movable(op) ? 1 / H[op] : 0;
       // sum of W d d' - (sum of W d)(sum of W d)' / H, where d = head - tail
       for (int e = from - 1; e < to; ++e)
         for (int k = e; k < to; ++k) {
@@ -333,20 +383,10 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
         }
     }
     matrix.factor(value, extra);
-    std::fill(c4.begin(), c4.end(), 0.0), std::fill(c3.begin(), c3.end(), 0.0);
-    std::fill(c1.begin(), c1.end(), 0.0), std::fill(c2.begin(), c2.end(), 0.0);
-    direction(0);
+    product = products(0, 0);
+    direction(0, 0);
     auto [primal, dual] = reach(1);
-    double after = 0;
-    for (int e = 0; e < all; ++e)
-      after += (at.f[e] + dual * df[e]) * (s[e] + primal * ds[e]), c4[e] = df[e] * ds[e];
-    for (int op = 0; op < n; ++op)
-      if (movable(op)) after += (at.u[op] + dual * du[op]) * (p[op] + primal * dt[op]), c3[op] = du[op] * dt[op];
-    for (int k = 0; k < hinges; ++k) {
-      after += (at.y[k] + dual * dy[k]) * (a[k] + primal * da[k]) + (v[k] - dual * dy[k]) * (at.h[k] + primal * dh[k]);
-      c1[k] = dy[k] * da[k], c2[k] = -dy[k] * dh[k];
-    }
-    direction(std::max(std::pow(after / product, 3), 1e-4) * product / pairs);
+    direction(std::max(std::pow(products(primal, dual) / product, kCentre), 1e-4) * product / pairs, 1);
     std::tie(primal, dual) = reach(1 / kStep);
     primal *= kStep, dual *= kStep;
     if (!(primal > 0 && dual > 0)) break;  // not a number: the matrix says no more
@@ -354,12 +394,12 @@ Point Interior::solve(Ticks limit, double tolerance_j) const {
     for (int e = 0; e < all; ++e) at.f[e] += dual * df[e];
     for (int k = 0; k < hinges; ++k) at.h[k] += primal * dh[k], at.y[k] += dual * dy[k];
     slacks();
-    Point now = bounds(at, limit);
-    if (!std::isfinite(now.cost) || !std::isfinite(below(now))) break;
+    Point now = bounded();
+    if (!std::isfinite(now.cost) || !std::isfinite(now.least(seconds))) break;
     ++stalled;
     // both bounds hold for good: the better of each is kept
-    if (below(now) > below(best)) {
-      if (below(now) > below(best) + 0.01 * tolerance_j) stalled = 0;
+    if (now.least(seconds) > best.least(seconds)) {
+      if (now.least(seconds) > best.least(seconds) + 0.01 * tolerance_j) stalled = 0;
       best.intercept = now.intercept, best.price_w = now.price_w, best.flow = std::move(now.flow);
     }
     if (now.cost < best.cost) {

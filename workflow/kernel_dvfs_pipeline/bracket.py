@@ -3,14 +3,14 @@
 The compiled core's interior point (native/pipeline/interior.cpp) gives two things for an iteration time: a schedule and
 a flow. The schedule's cost bounds the frontier from above, and since the frontier is convex, so do the chords from one
 schedule to the next. The flow bounds it from below at every time (weak duality): a tangent, but for the solver's
-tolerance. Wherever chord and tangents are too far apart, the next times are solved, all at once in as many threads as
-the process has cores. Which times these are does not depend on the number of cores, so the answer does not either.
+tolerance. Wherever chord and tangents are too far apart, the next times are asked, all at once in as many threads as
+the process has cores. A solve starts between its two neighbours. Which times these are does not depend on the number of
+cores, so the answer does not either.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Curve
-from kernel_dvfs_pipeline.frontier import Frontier, Records, between, check_prices
+from kernel_dvfs_pipeline.frontier import Frontier, Records, check_prices
 
 ERROR = 1e-3  # of the energy: how far apart the bounds may be
 # of that, how far apart the bounds of a single time may be
@@ -34,8 +34,11 @@ class Bounds:
     cost_j: float  # of the schedule: no optimum at this time is dearer
     intercept_j: float  # intercept_j - price_w T: no schedule of T seconds, up to the slowest, is cheaper
     price_w: float
-    begin: np.ndarray  # (N,) ticks, of the schedule
-    end: np.ndarray
+
+    @classmethod
+    def of(cls, ticks: int, point: Any) -> Bounds:
+        """Those of the core's answer for `ticks`."""
+        return cls(ticks, point.cost_j, point.intercept_j, point.price_w)
 
     @property
     def least_j(self) -> float:
@@ -56,28 +59,42 @@ class Programme:
         self.fastest_ticks, self.slowest_ticks = int(interior.fastest_ticks), int(interior.slowest_ticks)
         self.least_cost_j = float(sum(float(curve.cost_j[-1]) for curve in curves))
 
-    def point(self, ticks: int, error: float = ERROR) -> Any:
+    def point(self, ticks: int, error: float = ERROR, slower: Any = None, faster: Any = None) -> Any:
         """The core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its bounds are
-        closer to each other than a quarter of `error` of the energy, as far as 53 bits allow."""
-        energy_j = self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S
-        return self.interior.solve(ticks, _OWN * error * energy_j)
+        closer to each other than a quarter of `error` of the energy, as far as 53 bits allow. slower, faster: `start`
+        of solutions at such times, found with the same error; where these lead nowhere, it starts from nothing."""
+        tolerance_j = _OWN * error * (self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S)
+        if slower and faster:
+            found = self.interior.solve(ticks, tolerance_j, slower, faster)
+            if found.cost_j - Bounds.of(ticks, found).least_j <= tolerance_j:
+                return found
+        return self.interior.solve(ticks, tolerance_j)
 
     def bounds(self, ticks: int, error: float = ERROR) -> Bounds:
         """Both bounds of `point`."""
-        found = self.point(ticks, error)
-        return Bounds(ticks, found.cost_j, found.intercept_j, found.price_w, found.begin, found.end)
+        return Bounds.of(ticks, self.point(ticks, error))
 
     def frontier(self, error: float = ERROR) -> Bracket:
         """The whole frontier, within `error` of the energy. Bracket.error tells where 53 bits do not allow it."""
+        bounds: dict[int, Bounds] = {}
+        starts: dict[int, Any] = {}  # of the times beside those that are asked
+
+        def at(asked: tuple[int, int, int]) -> tuple[Bounds, Any]:
+            slower, ticks, faster = asked
+            found = self.point(ticks, error, starts.get(slower), starts.get(faster))
+            return Bounds.of(ticks, found), found.start
+
+        asked = [(end, end, end) for end in sorted({self.fastest_ticks, self.slowest_ticks})]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1) as pool:
-            asked: Iterable[int] = sorted({self.fastest_ticks, self.slowest_ticks}, reverse=True)
-            solved: dict[int, Bounds] = {}
             for _ in range(_MOST_ROUNDS):
-                solved |= {own.ticks: own for own in pool.map(lambda ticks: self.bounds(ticks, error), asked)}
-                found = Bracket.around(list(solved.values()), self.least_cost_j, self.blocking_w)
-                asked = [ticks for ticks in found.far_apart(error) if ticks not in solved]
+                for own, start in pool.map(at, asked):
+                    bounds[own.ticks], starts[own.ticks] = own, start
+                found = Bracket.around(list(bounds.values()), self.least_cost_j, self.blocking_w)
+                asked = found.far_apart(error)
                 if not asked:
                     break
+                beside = {end for slower, _, faster in asked for end in (slower, faster)}
+                starts = {end: starts[end] for end in beside}
         return found
 
 
@@ -85,9 +102,8 @@ class Programme:
 class Bracket(Frontier):
     """A Frontier that is the lower bound: its records are the corners of all tangents. `upper` is never below."""
 
-    upper_ticks: np.ndarray  # (P,) solved times, falling
+    upper_ticks: np.ndarray  # (P,) times that were asked, falling
     upper_cost_j: np.ndarray  # (P,) of their schedules; between two, the straight line
-    schedule: np.ndarray  # (P, 2N) begins and ends of the schedules
 
     @classmethod
     def around(cls, solved: list[Bounds], least_cost_j: float, blocking_w: float) -> Bracket:
@@ -98,8 +114,7 @@ class Bracket(Frontier):
         ticks, cost_j = _highest(lines, int(upper[-1]), int(upper[0]))
         price_uw = np.append(0.0, np.diff(cost_j) / -np.diff(ticks)) * (TICKS_PER_S * UW_PER_W)
         records = Records(ticks, np.rint(price_uw).astype(np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
-        schedule = np.array([np.concatenate([own.begin, own.end]) for own in solved])
-        return cls(records, cost_j, blocking_w, upper, np.array([own.cost_j for own in solved]), schedule)
+        return cls(records, cost_j, blocking_w, upper, np.array([own.cost_j for own in solved]))
 
     def upper_cost_at(self, ticks: np.ndarray) -> np.ndarray:
         """Effective energy (J) that some schedule of `ticks` reaches on the hulls."""
@@ -116,27 +131,16 @@ class Bracket(Frontier):
         """Proven: nowhere is the frontier further above this lower bound than by this share of the energy."""
         return max(float(self._errors()[1].max()), 0.0)
 
-    def far_apart(self, error: float) -> list[int]:
-        """From each solved time to the next, the time of the largest error, where that is above `error`."""
+    def far_apart(self, error: float) -> list[tuple[int, int, int]]:
+        """From each time that was asked to the next: (slower, the time of the largest error, faster), where that error
+        is above `error`."""
         ticks, errors = self._errors()
         found = []
-        for slower, faster in zip(self.upper_ticks, self.upper_ticks[1:]):
+        for slower, faster in zip(self.upper_ticks.tolist(), self.upper_ticks[1:].tolist()):
             inside = np.flatnonzero((ticks > faster) & (ticks < slower))
             if len(inside) and errors[worst := inside[np.argmax(errors[inside])]] > error:
-                found.append(int(ticks[worst]))
+                found.append((slower, int(ticks[worst]), faster))
         return found
-
-    def planned(self, ticks: int) -> list[np.ndarray]:
-        """[begins, ends], int64 ticks (N,), of a schedule of `ticks`: between two solved times, of both by their
-        distance; durations and edges are convex, so it is one, too."""
-        times = self.upper_ticks
-        slower = min(int(np.searchsorted(-times, -ticks, side="right")) - 1, len(times) - 2) if len(times) > 1 else 0
-        rows = self.schedule[slower : slower + 2]
-        if len(rows) == 1:
-            return np.split(rows[0], 2)
-        return np.split(
-            between(rows[0], rows[1], int(times[slower] - times[slower + 1]), int(times[slower] - ticks)), 2
-        )
 
 
 def _highest(lines: list[tuple[float, float]], fastest: int, slowest: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypedDict, final
 
@@ -96,35 +96,16 @@ def finishes(before: Waits, durations: Sequence[float]) -> list:
 def _sorted(operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]]) -> list[int]:
     count = len(operations)
     waits: list[list[int]] = [[] for _ in range(count)]
-    follow: list[list[int]] = [[] for _ in range(count)]
     for tail, head, _ in edges:
         if not (0 <= tail < count and 0 <= head < count):
             end = head if 0 <= tail < count else tail
             raise InputError(f"graph: an edge names operation {end} of {count}; number them from 0")
         waits[head].append(tail)
-    for head, tails in enumerate(waits):
-        for tail in tails:
-            follow[tail].append(head)
-    # round by round, in graphlib's order but in a quarter of its time
-    left = [len(tails) for tails in waits]
-    order: list[int] = []
-    named = dict.fromkeys(chain.from_iterable((head, *tails) for head, tails in enumerate(waits)))
-    ready = [number for number in named if not left[number]]
-    while ready:
-        order += ready
-        waiting, ready = ready, []
-        for number in waiting:
-            for head in follow[number]:
-                left[head] -= 1
-                if not left[head]:
-                    ready.append(head)
-    if len(order) < count:
-        try:
-            TopologicalSorter(dict(enumerate(waits))).prepare()
-        except CycleError as error:
-            circle = " -> ".join(str(operations[number]) for number in error.args[1][::-1])
-            raise InputError(f"graph: operations wait for each other in a circle: {circle}; remove an edge") from None
-    return order
+    try:
+        return list(TopologicalSorter(dict(enumerate(waits))).static_order())
+    except CycleError as error:
+        circle = " -> ".join(str(operations[number]) for number in error.args[1][::-1])
+        raise InputError(f"graph: operations wait for each other in a circle: {circle}; remove an edge") from None
 
 
 def _words(item: Item) -> str:

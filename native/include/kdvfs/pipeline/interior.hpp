@@ -16,12 +16,22 @@
 
 namespace kdvfs::pipeline {
 
+// Values within a solve, not yet its answer: a solve at a time between two such starts from their mixture.
+struct Start {
+  std::vector<double> x, t, f;
+};
+
 struct Point {
   std::vector<Ticks> begin, end;  // a schedule within the limit; every operation has its fastest time at least
   double cost;                    // J, what its durations cost on the hulls: no optimum at the limit is dearer
   double intercept, price_w;      // intercept - price_w T bounds every schedule of T seconds from below, up to slowest
   int iterations;
-  std::vector<double> flow;  // W through each edge: what one more second there would save
+  // W through each edge: what one more second there would save; then those to the end and from the begin
+  std::vector<double> flow;
+
+  std::shared_ptr<const Start> start;  // none where the slowest iteration was asked
+
+  double least(double seconds) const { return intercept - price_w * seconds; }
 };
 
 class Interior {
@@ -33,8 +43,9 @@ class Interior {
   Ticks slowest() const { return slowest_; }
 
   // Both bounds at iteration time `limit`, in [fastest, slowest], until they are `tolerance_j` apart or numbers of 53
-  // bits say no more. The same whatever was solved before; may run in several threads at once.
-  Point solve(Ticks limit, double tolerance_j) const;
+  // bits say no more. slower, faster: both or none, of points at such times: mixed, they are where it starts. May run in
+  // several threads at once.
+  Point solve(Ticks limit, double tolerance_j, const Start* slower = nullptr, const Start* faster = nullptr) const;
 
  private:
   struct Hinge {
@@ -43,13 +54,15 @@ class Interior {
   struct State;
 
   std::vector<Ticks> earliest(const std::vector<Ticks>& ticks) const;
-  Point bounds(const State& state, Ticks limit) const;
+  void roomy(State& at, double T) const;
+  Point bounds(const std::vector<Ticks>& begin, const std::vector<double>& flow, Ticks limit) const;
   Point slowest_point() const;  // everyone's cheapest, which nothing undercuts
 
   Edges edges_;  // by tail, with one more for each operation that nothing waits for: to the end
-  std::vector<int> given_;  // which of the constructor's edges each is, -1: none
+  std::vector<int> given_;  // which of the constructor's edges each is; behind these, those to the end
   Choices hull_;
-  int operations_, edges_given_;
+  int operations_;
+  std::size_t flows_ = 0;  // of a point: edges, those to the end and from the begin
   std::vector<int> out_;  // edges of tail i are [out_[i], out_[i + 1])
   std::vector<int> first_;
   std::vector<Hinge> hinges_;  // of operation i: [first_[i], first_[i + 1])
