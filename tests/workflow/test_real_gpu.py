@@ -375,6 +375,14 @@ def test_a_walk_measures_again_pair_by_pair_with_the_clocks_restored_between_and
     for stretches in sessions.values():
         assert len(stretches) == len(set(stretches)), "no pair is come back to within a session"
     assert fresh.planned("profile", config=on) == {} and fresh.is_restored()
+    # a search that fails leaves what the last one found, and the next run searches again
+    found = search.read_bytes()
+    paths = search.parent.glob("measurements/*/*/*/*.json")
+    next(path for path in paths if '"remeasure' in path.read_text()).unlink()
+    fresh.boards.set(fail="nvmlDeviceSetGpuLockedClocks:999")
+    done = fresh.run("profile", config=on, check=False)
+    assert done.returncode and "nvmlDeviceSetGpuLockedClocks" in done.stdout
+    assert search.read_bytes() == found and fresh.planned("profile", config=on)["search"] == 1
 
 
 def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(real):

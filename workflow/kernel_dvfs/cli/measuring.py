@@ -434,7 +434,8 @@ def run_serve(options: Namespace) -> None:
         stop(options.gpu)
         return
     if options.ask:
-        from kernel_dvfs.measurement.real.client import ask, is_measured
+        from kernel_dvfs.measurement.real.client import ask
+        from kernel_dvfs.measurement.window import is_measured
 
         for line in sys.stdin:
             answer = ask(setup.gpu["uuid"], parse_json(line))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
 from kernel_dvfs.shape import AtLeastOne, Count, Is, NotNegative, Positive
 
@@ -64,3 +64,8 @@ class Device(TypedDict):
     cuda_runtime: NotRequired[Count]
     cublaslt: NotRequired[Count]
     library_sha256: NotRequired[str]  # of the library that the kernels came from
+
+
+def is_measured(answer: dict[str, Any] | None) -> bool:
+    """Whether an answer holds what was asked for: it has none of a process that ends."""
+    return answer is not None and "device" in answer

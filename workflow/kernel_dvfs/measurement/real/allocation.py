@@ -22,8 +22,8 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json, write_json
 from kernel_dvfs.gpu.clocks import Pair, gpu_freq
 from kernel_dvfs.gpu.nvml.facts import node_of
-from kernel_dvfs.measurement.real.client import is_measured
 from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.measurement.window import is_measured
 from kernel_dvfs.shape import Is
 from kernel_dvfs.shape import read as read_file
 

@@ -22,6 +22,7 @@ from kernel_dvfs.gpu.setters.broker import left_at
 from kernel_dvfs.lock import passing
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.window import is_measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -115,11 +116,6 @@ def _measured(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pai
                 answers.append(answer)
                 tries = 0
     return answers
-
-
-def is_measured(answer: dict[str, Any] | None) -> bool:
-    """Whether an answer holds what was asked for: it has none of a process that ends."""
-    return answer is not None and "device" in answer
 
 
 def _answers(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
