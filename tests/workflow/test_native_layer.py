@@ -44,8 +44,11 @@ def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeyp
     snakemake(directory, "native")
     before = record_in(directory, "cpu"), record_in(directory, "cuda")
     monkeypatch.setenv("CUDACXX", "nvcc-0")
-    both = [f"results/native/{backend}/build.json" for backend in ("cpu", "cuda")]
-    failed = snakemake(directory, *both, config=("native={cpu: 'off', cuda: 'on', pipeline: 'off'}",), check=False)
-    assert failed.returncode != 0
-    assert "error: no nvcc ($CUDACXX = nvcc-0): install a CUDA toolkit" in failed.stdout
+    # as often as it is tried: three jobs at most have not failed yet
+    for _ in range(4):
+        failed = snakemake(
+            directory, "native", config=("native={cpu: 'off', cuda: 'on', pipeline: 'off'}",), check=False
+        )
+        assert failed.returncode != 0
+        assert "error: no nvcc ($CUDACXX = nvcc-0): install a CUDA toolkit" in failed.stdout
     assert (record_in(directory, "cpu"), record_in(directory, "cuda")) == before

@@ -132,9 +132,9 @@ def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_an
     assert (refined / REMEASURED).read_bytes() == whole
     after = times(refined, "**/*")
     again = {str(path.relative_to(FOLDER)) for path in after if path.suffix and after[path] != before[path]}
-    assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet", "published.parquet"}, (
-        "the same bytes run nothing"
-    )
+    assert again - {"search.json.ended"} == {
+        *(str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet", "published.parquet")
+    }, "the same bytes run nothing"
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
     # nor do they in the whole study, pages and all: what is to be done there is what nobody has made yet
     assert not_made and planned(refined, config=(*QUICK, ON)) == not_made

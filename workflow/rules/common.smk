@@ -122,6 +122,12 @@ def finish():
     return True
 
 
+def ended(path):
+    """A file beside one that a job updates, which is there only where that job ended well. After an error Snakemake puts
+    back what was there, with today's date, and forgets what it was made from: it would pass for new."""
+    return f"{path}.ended"
+
+
 @cache
 def planned(step_record):
     """The study, planned anew for each version of its captured step's record."""

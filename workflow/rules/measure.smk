@@ -37,9 +37,11 @@ if STUDY.is_captured_here:
         input:
             STUDY.step.file,
             # what reads its graph
-            loads.record(STUDY.is_step),
+            built(loads.record(STUDY.is_step)),
         output:
-            update(STUDY.step_record),
+            # first what a run that needs the record asks for
+            touch(ended(STUDY.step_record)),
+            record=update(STUDY.step_record),
         log:
             "logs/" + FOLDER + "/capture.log",
         localrule: True
@@ -52,7 +54,7 @@ if STUDY.is_captured_here:
             share="--share" if STUDY.options["share"] else "",
         shell:
             "CUDA_VISIBLE_DEVICES={params.uuid:q} {RUN} capture {params.step:q} --name {params.name:q}"
-            " {params.share} --log {log:q} -o {output:q}"
+            " {params.share} --log {log:q} -o {output.record:q}"
 
 
 # What a measurement job needs and nothing else, named by its content: the same content is the same file and job.
@@ -143,7 +145,8 @@ if STUDY.is_searched:
             gpu=SETUP,
         output:
             # kept where a search fails: what follows from the last one still holds until another has ended
-            update(STUDY.search_file),
+            touch(ended(STUDY.search_file)),
+            found=update(STUDY.search_file),
         log:
             "logs/" + FOLDER + "/search.log",
         # while it waits, Snakemake looks at the sizes of all its inputs again each time that a job ends
@@ -159,7 +162,7 @@ if STUDY.is_searched:
             kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
             "{RUN} measure search --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
-            "--token={params.token} {params.kernels} --log {log:q} -o {output:q}"
+            "--token={params.token} {params.kernels} --log {log:q} -o {output.found:q}"
 
 
 if STUDY.is_measured:
@@ -218,7 +221,7 @@ if STUDY.is_step and STUDY.is_real:
 rule measurements:
     input:
         sweep,
-        STUDY.search_file if STUDY.is_searched else [],
+        rules.search.output if STUDY.is_searched else [],
 
 
 rule profile:

@@ -11,6 +11,11 @@ from kernel_dvfs.native.load import BACKENDS
 NATIVE = os.path.relpath(LIBRARY.parent / "native")
 
 
+def built(record):
+    """What a job needs that loads a library, by the path of its record: of one that is built here, or of another."""
+    return [record, ended(record)] if record.startswith("results/native/") else [record]
+
+
 def native_mode(wildcards):
     """auto, on or off. A real GPU runs the CUDA kernels, or those of a captured step: what runs them is not optional."""
     needed = STUDY.is_real and loads.record(STUDY.is_step) == f"results/native/{wildcards.backend}/build.json"
@@ -21,7 +26,7 @@ def native_mode(wildcards):
 
 rule native:
     input:
-        expand("results/native/{backend}/build.json", backend=BACKENDS),
+        [built(f"results/native/{backend}/build.json") for backend in BACKENDS],
 
 
 # a job each: an error in one says nothing about the other
@@ -31,6 +36,7 @@ rule build:
         sources=lambda wildcards: source_files(NATIVE, wildcards.backend),
     output:
         # kept until there is a new one: the library beside it may still do, and after an error it is there as before
+        touch(ended("results/native/{backend}/build.json")),
         update("results/native/{backend}/build.json"),
     log:
         # what compilers say is in results/native/{backend}.log
@@ -54,7 +60,7 @@ if STUDY.is_real:
     # A checkpoint, so that measurements are looked at again after a build and run only if it gave other bytes.
     checkpoint kernels:
         input:
-            loads.record(STUDY.is_step),
+            built(loads.record(STUDY.is_step)),
         output:
             KERNELS,
         log:

@@ -48,7 +48,7 @@ rule pipeline_solve:
     input:
         rules.pipeline_stages.output,
         # plans are searched for by the compiled core where there is one
-        "results/native/pipeline/build.json",
+        built("results/native/pipeline/build.json"),
     output:
         multiext(SOLVED + "/", "frontier.csv", "published.csv", "methods.csv", "runs.csv", "switching.csv"),
         directory(SOLVED + "/plans"),
@@ -65,7 +65,7 @@ rule pipeline_solve_part:
     input:
         rules.pipeline_stages.output,
         PIPELINE.source,
-        "results/native/pipeline/build.json",
+        built("results/native/pipeline/build.json"),
     output:
         SOLVED + "/{part}.csv",
     log:
