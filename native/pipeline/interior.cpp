@@ -215,7 +215,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
 
   State at{Values(n + 2), fast_, Values(all), Values(n), Values(hinges), Values(hinges)};
   at.t.resize(n + 2);
-  if (slower && faster) {
+  if (slower && faster && slower->x[n] > faster->x[n]) {  // not where both are as fast as can be
     const double share = (slower->x[n] - T) / (slower->x[n] - faster->x[n]);
     const auto mixed = [&](const Values& one, const Values& other, Values& made) {
       for (std::size_t i = 0; i < one.size(); ++i) made[i] = one[i] + share * (other[i] - one[i]);

@@ -312,7 +312,7 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cells", type=whole(1, 10_000), default=1, metavar="N", help="fleets to which requests are dealt (default: 1)"
     )
-    _add_usual(parser, "--spare", whole(0, 127), "N", "of them, without which the promise is kept")
+    _add_usual(parser, "--spare", whole(0, 127), "N", "of the servers, without which the promise is kept")
     parser.add_argument("--preempts", action="store_true", help="KV caches grow with the answers and may be full")
     _add_machine(parser)
     parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules of the first plan as well")
