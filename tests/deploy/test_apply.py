@@ -223,6 +223,22 @@ def test_a_mark_without_a_listener_costs_nothing_and_says_so(monkeypatch):
     assert mark("forward") is False
 
 
+def test_a_mark_that_a_listener_does_not_take_is_an_error_and_the_next_ones_are_heard(monkeypatch):
+    from kernel_dvfs.deploy import mark
+    from kernel_dvfs.deploy.marks import Marks
+    from kernel_dvfs.errors import InputError
+
+    marks = Marks()
+    for name, value in marks.environment.items():
+        monkeypatch.setenv(name, value)
+    assert mark("forward")
+    with pytest.raises(InputError, match="does not take it"):
+        mark("x" * 300_000)
+    assert mark("backward")
+    assert [marks.receive()[0] for _ in range(2)] == ["forward", "backward"]
+    marks.close()
+
+
 def test_a_dry_run_sets_nothing_even_without_rights(lab):
     made = lab(deny=1)
     done = apply(made, "--pair", "1500,2201", "--dry-run")

@@ -158,7 +158,8 @@ def test_a_finer_grid_measures_only_the_new_pairs(finished):
 
 def test_a_new_caption_is_on_the_page_and_in_the_report_and_only_its_figure_is_drawn_again(study):
     module = study / "workflow/kernel_dvfs/report/figures.py"
-    text, caption = module.read_text(), "One launch of each kernel at auto clocks; area: its share of an iteration."
+    text = module.read_text()
+    caption = "One launch of each kernel at auto clocks, or a table's reference; area: its share of an iteration."
     assert caption in text
     module.write_text(text.replace(caption, "A caption like no other."))
     assert planned(study) == {"figures/fig5_kernels": 1, "report_page": 1, "comparison_page": 1}

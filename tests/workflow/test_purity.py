@@ -82,6 +82,8 @@ def test_the_workflow_is_the_same_from_where_the_catalogue_looks_for_it(untouche
         ("config.yaml", "batch: 20", "batch"),
         ("own.yaml", "native:\n  cuda: off\n  cuda: on", "cuda"),
         ("own.json", '{"seed": 1,\n\t"seed": 2}', "seed"),
+        ("also.yaml", '{"seed": 1,\n\t"seed": 2}', "seed"),
+        ("flow.json", "seed: 1\nseed: 2", "seed"),
     ],
 )
 def test_a_name_that_stands_twice_in_a_configuration_is_refused_whoever_names_the_file(tmp_path, name, text, twice):

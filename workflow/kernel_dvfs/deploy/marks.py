@@ -32,8 +32,8 @@ def mark(name: str, wait: bool = False) -> bool:
 
     A mark costs a few microseconds, and nothing where nobody listens, or nobody does any more. A GPU runs behind the
     host: the mark is made when the pass is launched, not when it begins on the device, so synchronise before it where
-    launches run far ahead. wait: return only once the clocks have been asked for; then InputError is raised where the
-    listener is gone or does not answer.
+    launches run far ahead. wait: return only once the clocks have been asked for. Raises InputError where the listener
+    takes no mark, and with wait also where it is gone.
     """
     global _sender
     path = os.environ.get(VARIABLE)
@@ -53,12 +53,14 @@ def mark(name: str, wait: bool = False) -> bool:
         own.send(name.encode() + (b"\n" if wait else b""))
         if wait:
             own.recv(16)
-    except OSError as error:
+    except (ConnectionError, FileNotFoundError) as error:
         # a training does not end because whoever tuned it did
         _sender = here, None
         if wait:
             raise InputError(f"mark {name!r}: nobody listens at {path} any more ({error})") from None
         return False
+    except OSError as error:
+        raise InputError(f"mark {name!r}: {path} does not take it ({error})") from None
     return True
 
 

@@ -4,6 +4,7 @@ Unknown keys, wrong types and impossible values are one line each, naming what i
 can tell is checked by `study`.
 """
 
+import json
 import math
 import unicodedata
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ def load(path: str | Path) -> dict:
     """The configuration in a file, YAML or JSON, unchecked. Raises InputError."""
     try:
         text = Path(path).read_text("utf-8")
-        content = parse_json(text) if str(path).endswith(".json") else parse_yaml(text)
+        content = parse_json(text) if _is_json(text) else parse_yaml(text)
     except OSError as error:
         raise InputError(f"configuration {path}: {error}; name one with --config") from None
     except ValueError as error:
@@ -43,6 +44,15 @@ def load(path: str | Path) -> dict:
     if not isinstance(content, dict):
         raise InputError(f"configuration {path}: not a mapping of keys")
     return content
+
+
+def _is_json(text: str) -> bool:
+    """Whatever the file is called: Snakemake asks the same."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def check_files(paths: Iterable[str | Path]) -> None:
