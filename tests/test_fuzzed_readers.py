@@ -66,6 +66,7 @@ READERS = {
     "kernel_dvfs.measurement.real.plateau.Plateau.known_c": "plateau",
     "kernel_dvfs.native.load.read_build": "build",
     "kernel_dvfs.plan.config.load": "configuration",
+    "kernel_dvfs.plan.config._is_json": "configuration",
     "kernel_dvfs.profile.contribution.read": "contribution",
     "kernel_dvfs.profile.contribution._columns": "contribution",
     "kernel_dvfs.profile.kernel_tuner._load": "kernel tuner",
