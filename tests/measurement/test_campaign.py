@@ -1,13 +1,23 @@
 """The order of a real GPU's points: each once, pairs mixed, auto at regular places."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.campaign import lock_contracts, new_session, of_repeat, ordered_points
+from kernel_dvfs.measurement.campaign import (
+    compare,
+    lock_contracts,
+    new_session,
+    of_repeat,
+    open_bench,
+    ordered_points,
+)
 from kernel_dvfs.measurement.point import least_s, usual_s
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in range(300, 1500, 100) for mem in (800, 1600))]
 
@@ -83,3 +93,11 @@ def test_a_new_session_ends_the_measuring_process_of_a_real_gpu_and_nothing_of_a
 def test_a_point_takes_its_warm_up_its_windows_and_the_heating_where_points_start_hot(temperature, seconds):
     settings = {"warmup_s": 2.8, "windows": 3, "window_s": 5} | ({"temperature": temperature} if temperature else {})
     assert least_s(settings) == pytest.approx(2.8 + 0.5 + 3 * 5.1) and usual_s(settings) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda setup: open_bench(setup, "", Target("kernel", "x")), lambda setup: compare(setup, "", {}, [])]
+)
+def test_a_kind_of_gpu_that_cannot_measure_is_one_line_whatever_is_asked(ask):
+    with pytest.raises(InputError, match="gpu kind 'table' cannot measure"):
+        ask(SimpleNamespace(gpu={"kind": "table"}))

@@ -144,8 +144,8 @@ if STUDY.is_searched:
             sweep,
             gpu=SETUP,
         output:
-            # kept where a search fails: what follows from the last one still holds until another has ended
             touch(ended(STUDY.search_file)),
+            # kept where a search fails: what follows from the last one still holds until another has ended
             found=update(STUDY.search_file),
         log:
             "logs/" + FOLDER + "/search.log",

@@ -35,8 +35,8 @@ rule build:
         project=f"{NATIVE}/CMakeLists.txt",
         sources=lambda wildcards: source_files(NATIVE, wildcards.backend),
     output:
-        # kept until there is a new one: the library beside it may still do, and after an error it is there as before
         touch(ended("results/native/{backend}/build.json")),
+        # kept until there is a new one: the library beside it may still do, and after an error it is there as before
         update("results/native/{backend}/build.json"),
     log:
         # what compilers say is in results/native/{backend}.log

@@ -97,14 +97,11 @@ def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> An
 
     Raises InputError for a kind of GPU that cannot measure.
     """
-    kind = setup.gpu["kind"]
-    if kind == "simulated":
-        return Bench(setup, target)
-    if kind == "nvml":
+    if _is_real(setup):
         from kernel_dvfs.measurement.real.client import RemoteBench
 
         return RemoteBench(setup, path, target, session)
-    raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
+    return Bench(setup, target)
 
 
 def compare(
@@ -112,7 +109,7 @@ def compare(
 ) -> tuple[Device, list[Comparison]]:
     """Measure auto, its pair, its pair, auto for each target and repeat: on which device, and what came of it. path,
     session, errors: see open_bench."""
-    if setup.gpu["kind"] == "nvml":
+    if _is_real(setup):
         from kernel_dvfs.measurement.real import client
 
         return client.compare(setup, path, pairs, repeats, session)
@@ -121,6 +118,13 @@ def compare(
         bench = Bench(setup, target)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]
     return bench.device, comparisons
+
+
+def _is_real(setup: Setup) -> bool:
+    kind = setup.gpu["kind"]
+    if kind not in ("simulated", "nvml"):
+        raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
+    return bool(kind == "nvml")
 
 
 def new_session(setup: Setup, path: str, is_warm: bool = False) -> None:
