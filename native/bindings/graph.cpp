@@ -91,16 +91,17 @@ PYBIND11_MODULE(_graph, m, py::mod_gil_not_used()) {
            "Copy bytes between two addresses, of host or device, in stream order.")
       .def(
           "hashes",
-          [](const Device &device, driver::Pointer begin, std::size_t bytes, std::size_t chunk_byte) {
+          [](const Device &device, const std::vector<std::pair<driver::Pointer, std::size_t>> &ranges,
+             std::size_t chunk_byte) {
             std::vector<std::uint64_t> sums;
             {
               const py::gil_scoped_release release;
-              sums = device.hashes(begin, bytes, chunk_byte);
+              sums = device.hashes(ranges, chunk_byte);
             }
             return py::bytes(reinterpret_cast<const char *>(sums.data()), sums.size() * sizeof(std::uint64_t));
           },
-          py::arg("address"), py::arg("byte"), py::arg("chunk_byte"),
-          "A hash of 8 bytes for each chunk of a range of device memory; waits.");
+          py::arg("ranges"), py::arg("chunk_byte"),
+          "A hash of 8 bytes for each chunk of each range (address, byte) of device memory; waits.");
 
   py::class_<Event>(m, "Event")
       .def(py::init<std::shared_ptr<Device>>(), py::arg("device"))

@@ -56,11 +56,16 @@ void Device::copy(Pointer target, Pointer source, std::size_t bytes) const {
   check(call.copy(target, source, bytes, stream), "copy of " + std::to_string(bytes) + " B");
 }
 
-std::vector<std::uint64_t> Device::hashes(Pointer begin, std::size_t bytes, std::size_t chunk_byte) const {
-  if (begin % 16 || bytes % 16 || chunk_byte % 16 || !chunk_byte) {
-    throw ShapeError("hashes: begin, bytes and chunk_byte are not multiples of 16");
+std::vector<std::uint64_t> Device::hashes(const std::vector<std::pair<Pointer, std::size_t>> &ranges,
+                                          std::size_t chunk_byte) const {
+  std::size_t chunks = 0;
+  for (const auto &[begin, bytes] : ranges) {
+    if (begin % 16 || bytes % 16 || chunk_byte % 16 || !chunk_byte) {
+      throw ShapeError("hashes: begin, bytes and chunk_byte are not multiples of 16");
+    }
+    chunks += (bytes + chunk_byte - 1) / chunk_byte;
   }
-  std::vector<std::uint64_t> sums((bytes + chunk_byte - 1) / chunk_byte);
+  std::vector<std::uint64_t> sums(chunks);
   if (sums.empty()) {
     return sums;
   }
@@ -68,10 +73,18 @@ std::vector<std::uint64_t> Device::hashes(Pointer begin, std::size_t bytes, std:
   const std::size_t sums_byte = sums.size() * sizeof(std::uint64_t);
   Pointer on_device = 0;
   check(call.allocate(&on_device, sums_byte), "hashes");
-  std::uint64_t count = bytes / 16, per_chunk = chunk_byte / 16;
-  void *parameters[] = {&begin, &count, &per_chunk, &on_device};
-  driver::Result result = call.launch_kernel(hash_kernel, static_cast<unsigned>(sums.size()), 1, 1, 256, 1, 1, 0, stream,
-                                             parameters, nullptr);
+  driver::Result result = driver::success;
+  Pointer sum = on_device;
+  for (auto [begin, bytes] : ranges) {
+    std::uint64_t count = bytes / 16, per_chunk = chunk_byte / 16;
+    const std::size_t blocks = (bytes + chunk_byte - 1) / chunk_byte;
+    void *parameters[] = {&begin, &count, &per_chunk, &sum};
+    if (blocks && result == driver::success) {
+      result = call.launch_kernel(hash_kernel, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream, parameters,
+                                  nullptr);
+    }
+    sum += blocks * sizeof(std::uint64_t);
+  }
   if (result == driver::success) {
     result = call.stream_synchronize(stream);
   }

@@ -25,8 +25,10 @@ class Device {
   int attribute(driver::DeviceAttribute which) const;
   // Copy between any two addresses, host or device, in stream order.
   void copy(driver::Pointer target, driver::Pointer source, std::size_t bytes) const;
-  // One hash for each `chunk_byte` of [begin, begin + bytes), the last one of what is left; waits. Both multiples of 16.
-  std::vector<std::uint64_t> hashes(driver::Pointer begin, std::size_t bytes, std::size_t chunk_byte) const;
+  // One hash for each `chunk_byte` of each range (begin, bytes), its last one of what is left; waits once for all of them,
+  // since a capture hashes all memory for each kernel. All are multiples of 16.
+  std::vector<std::uint64_t> hashes(const std::vector<std::pair<driver::Pointer, std::size_t>> &ranges,
+                                    std::size_t chunk_byte) const;
 
   // A node of one of the kernels of this extension, in blocks of one thread.
   driver::Node add(driver::Graph graph, driver::Function kernel, unsigned blocks, void **parameters,

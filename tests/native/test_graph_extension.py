@@ -182,11 +182,16 @@ def test_hashes_tell_which_chunk_changed(device):
     address = ctypes.addressof(memory)
     if address % 16:
         pytest.skip("memory of this machine's allocator is not aligned to 16 bytes")
-    before = device.hashes(address, 512, 128)
+    # the second range has a rest, the third nothing, the last is of what the first is
+    ranges = [(address, 256), (address + 256, 208), (address, 0), (address, 256)]
+    before = device.hashes(ranges, 128)
     memory[20] += 1
-    after = device.hashes(address, 512, 128)
-    assert len(before) == 4 * 8
-    assert [before[at : at + 8] == after[at : at + 8] for at in range(0, 32, 8)] == [True, False, True, True]
+    memory[56] += 1
+    after = device.hashes(ranges, 128)
+    assert len(before) == 6 * 8 and before[:16] == before[32:]
+    same = [before[at : at + 8] == after[at : at + 8] for at in range(0, 48, 8)]
+    assert same == [True, False, True, False, True, False]
+    assert device.hashes([], 128) == b""
 
 
 def test_it_offers_what_a_steady_load_is_made_of(graph, device, driver):

@@ -61,9 +61,12 @@ class FakeDevice:
         self.memory[target : target + byte] = self.memory[source : source + byte]
         self.copies += 1
 
-    def hashes(self, address, byte, chunk_byte):
-        content = bytes(self.memory[address : address + byte])
-        parts = [content[at : at + chunk_byte] for at in range(0, byte, chunk_byte)]
+    def hashes(self, ranges, chunk_byte):
+        parts = [
+            bytes(self.memory[at : min(at + chunk_byte, address + byte)])
+            for address, byte in ranges
+            for at in range(address, address + byte, chunk_byte)
+        ]
         return b"".join((hash(part) & (2**64 - 1)).to_bytes(8, "little") for part in parts)
 
     def synchronize(self):

@@ -288,7 +288,9 @@ def whole_step(fake_living, monkeypatch):
             for run in range(1000)
             for at in range(len(found))
         ]
-        monkeypatch.setattr(pace, "within_step_mhz", lambda _, launches: [1500.0 + 10 * place for place in launches])
+        monkeypatch.setattr(
+            pace, "within_step_mhz", lambda _, launches, warm_s: [1500.0 + 10 * place for place in launches]
+        )
         monkeypatch.setattr(framework, "traced_replays", lambda run, count: events[: count * len(found)])
         engine = "autograd::engine::evaluate_function: X"
         call = [trace.Event(f"aten::op{at}", "op", 10 * at, 10 * at + 5, 1, at + 1) for at in range(2)]
@@ -391,7 +393,7 @@ def test_a_section_in_several_pieces_or_too_short_is_no_difference():
 def test_without_memory_to_read_clocks_the_step_is_captured_without_them(whole_step, monkeypatch):
     opened, said = whole_step([lambda memory: None] * 3), []
 
-    def within_step_mhz(living, launches):
+    def within_step_mhz(living, launches, warm_s):
         raise opened.living.extension.OutOfMemory("clock probe: out of memory")
 
     monkeypatch.setattr(pace, "within_step_mhz", within_step_mhz)

@@ -184,8 +184,9 @@ class Device:
     def copy(self, target, source, byte):
         self.memory[target : target + byte] = self.memory[source : source + byte]
 
-    def hashes(self, address, byte, chunk_byte):
-        return (hash(bytes(self.memory[address : address + byte])) & (2**64 - 1)).to_bytes(8, "little")
+    def hashes(self, ranges, chunk_byte):
+        contents = [bytes(self.memory[address : address + byte]) for address, byte in ranges]
+        return b"".join((hash(each) & (2**64 - 1)).to_bytes(8, "little") for each in contents)
 
     def synchronize(self):
         pass

@@ -314,7 +314,10 @@ class Extension:
     """The extension on a graph of given nodes; `ran` counts launches of what was rebuilt."""
 
     def __init__(self, *found):
-        self.ran, device = 0, SimpleNamespace(synchronize=lambda: None, info=lambda: {"driver": 13000})
+        self.ran, device = (
+            0,
+            SimpleNamespace(synchronize=lambda: None, hashes=lambda *_: b"", info=lambda: {"driver": 13000}),
+        )
         self.Device = lambda: device
         graph = SimpleNamespace(nodes=lambda: list(found), edges=list, loop=self._loop)
         self.Captured = lambda device, handle: graph

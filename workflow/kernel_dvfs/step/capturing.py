@@ -252,13 +252,14 @@ class Capturing:
             )
             by_difference, not_repeated = self._sections(outline, failed)
             self._now = None
-            clocks_mhz = self._clocks_mhz(outline)
+            costs = self._costs()
+            # a GPU that has just run the graph for seconds is hot
+            clocks_mhz = self._clocks_mhz(outline, pace.STEP_HOT_S if costs else pace.STEP_WARM_S)
             with self._dog.limit(self._limit_s, "state"):
                 living.memory.check_restored()
         except living.extension.CudaError as error:
             self._say_failed(f"it failed when it was repeated alone ({error})")
             raise _Failed from error
-        whole |= self._costs()
         if newcomers := self._beside.newcomers():
             shared = f"{newcomers} other process(es) began to compute on the GPU meanwhile: capture it again"
             faith = faith._replace(noticed=(*faith.noticed, shared))
@@ -273,7 +274,7 @@ class Capturing:
             found=outline,
             tried=tried,
             clocks_mhz=clocks_mhz,
-            whole=whole,
+            whole=whole | costs,
             state=living.memory.state,
             by_difference=by_difference,
             not_repeated=not_repeated,
@@ -364,12 +365,12 @@ class Capturing:
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
         return [statistics.median(each) for each in zip(*rounds)]
 
-    def _clocks_mhz(self, outline: assembly.Outline) -> list[float] | None:
+    def _clocks_mhz(self, outline: assembly.Outline, warm_s: float) -> list[float] | None:
         """Core clock of each launch within the step; None where there is no memory to read it."""
         living, self._limit_s = self._living, _WHOLE_LIMIT_S
         try:
             with self._dog.limit(self._limit_s, "the clocks within the step"):
-                return pace.within_step_mhz(living, [launch.main for launch in outline.launches])
+                return pace.within_step_mhz(living, [launch.main for launch in outline.launches], warm_s)
         except living.extension.OutOfMemory as error:
             self._tell(say=f"{self._told['source']}: no clocks within the step: {error}; hot kernels are not paced")
             return None

@@ -28,7 +28,7 @@ class Device(Protocol):
     """What copies and hashes (the extension's Device)."""
 
     def copy(self, target: int, source: int, byte: int) -> None: ...
-    def hashes(self, address: int, byte: int, chunk_byte: int) -> bytes: ...
+    def hashes(self, ranges: Sequence[tuple[int, int]], chunk_byte: int) -> bytes: ...
     def synchronize(self) -> None: ...
 
 
@@ -94,7 +94,7 @@ class Memory:
 
     def state_hash(self) -> bytes:
         """Of what was saved; waits. Equal to an earlier one where no bit differs."""
-        return b"".join(self._device.hashes(*_aligned(each), CHUNK_BYTE) for each, _ in self._saved)
+        return self._hashes([each for each, _ in self._saved])
 
     def check_restored(self) -> None:
         """Put the state back and look. Raises InputError where any bit differs from what was saved."""
@@ -107,11 +107,14 @@ class Memory:
         """Of the segments without any state: what the step computes and forgets; waits."""
         held = [each.address for each in self._ranges]
         scratch = [each for each in self.segments if not any(0 <= at - each.address < each.byte for at in held)]
-        return b"".join(self._device.hashes(*_aligned(each), CHUNK_BYTE) for each in scratch)
+        return self._hashes(scratch)
 
     def all_hashes(self) -> bytes:
         """Of every segment, 8 bytes for each CHUNK_BYTE; waits."""
-        return b"".join(self._device.hashes(*_aligned(each), CHUNK_BYTE) for each in self.segments)
+        return self._hashes(self.segments)
+
+    def _hashes(self, ranges: Sequence[Range]) -> bytes:
+        return self._device.hashes([_aligned(each) for each in ranges], CHUNK_BYTE)
 
 
 def changed_byte(before: bytes, after: bytes) -> int:

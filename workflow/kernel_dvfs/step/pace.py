@@ -20,8 +20,8 @@ from kernel_dvfs.native.steady import Steady
 
 # a chain runs so long before its clock is read, then so often, so far apart: at the cap clocks sway by 2 %
 WARM_S, SAMPLES, APART_S = 0.4, 5, 0.04
-# the whole step, from a GPU that may be cool: its clock falls as it heats
-STEP_WARM_S, STEP_SAMPLES, STEP_APART_S = 4.0, 20, 0.1
+# the whole step, from a GPU that may be cool: its clock falls as it heats; or right after it ran for some seconds
+STEP_WARM_S, STEP_HOT_S, STEP_SAMPLES, STEP_APART_S = 4.0, 1.0, 20, 0.1
 # fewer samples where they take longer than this altogether, as of a step of many launches, but not less than these
 _SAMPLES_S, _LEAST_SAMPLES = 4.0, 4
 # a rest is found where the clock is within this share of the one that is asked for, or after so many tries
@@ -80,11 +80,12 @@ class ClockReader:
         return found
 
 
-def within_step_mhz(living: Any, launches: Sequence[int]) -> list[float]:
-    """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over; NaN where
-    it could not be read. The state is put back before and now and then (LivingStep.refreshed), but not at the end."""
+def within_step_mhz(living: Any, launches: Sequence[int], warm_s: float = STEP_WARM_S) -> list[float]:
+    """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over, after
+    warm_s of it; NaN where it could not be read. The state is put back before and now and then (LivingStep.refreshed),
+    but not at the end."""
     reader = ClockReader(living, range(len(living.nodes)), launches, rounds=1)
-    with _running(living, living.refreshed(living.whole()), STEP_WARM_S) as steady:
+    with _running(living, living.refreshed(living.whole()), warm_s) as steady:
         return reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)
 
 
