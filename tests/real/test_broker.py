@@ -681,6 +681,32 @@ def test_a_reset_frees_no_client_s_clocks_unless_it_is_to_take_them(brokered):
     first.communicate(timeout=60)
 
 
+def test_a_reset_frees_no_clocks_of_a_client_that_comes_after_the_eviction(brokered):
+    made = brokered()
+    made.boards.set(deny=0)
+    code = f"""
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.gpu.setters import broker
+evict = broker.evict
+def followed(uuid, lease):
+    was = evict(uuid, lease)
+    print("evicted", flush=True)
+    input()
+    return was
+broker.evict = followed
+raise SystemExit(main(["reset", "--uuid", "{made.boards.uuid}", "--force", "--through", "nvml"]))
+"""
+    with connected(made) as first, connected(made) as second:
+        assert taking(first, made) == {}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": made.environment()}
+        reset = subprocess.Popen([sys.executable, "-c", code], **pipes)
+        assert reset.stdout.readline() == "evicted\n"
+        assert taking(second, made) == {} and said(second, {"do": "lock", "domain": "core", "mhz": [345, 900]}) == {}
+        out, _ = reset.communicate("\n", timeout=60)
+        assert reset.returncode == 0 and "whose clocks the broker has freed; " in out and "left alone" in out
+        assert made.boards.locks == ("345-900", "none")
+
+
 def test_root_sees_who_has_a_gpu_and_takes_it(brokered):
     made = brokered(profiles="h200,h200")
     first = script(

@@ -418,19 +418,19 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
             setter.close()
 
     try:
-        try:
-            lease.take()
-        except Held as held:
-            if not (is_brokers and (options.force or options.after_job)):
-                raise
-            evict(uuid, held.lease)
-            lease.take()
+        lease.take()
     except Held as held:
         if options.stale and not options.force:
             return f"{held}: left alone"
         if not (options.force or options.after_job):
             raise InputError(f"{held}, or add --force") from None
-        return f"{given_back()}, although {held}"
+        if not is_brokers:
+            return f"{given_back()}, although {held}"
+        was = evict(uuid, held.lease)
+        try:
+            lease.take()
+        except Held as came:  # whose clocks are not to be freed: only for the former was that asked
+            return f"GPU {uuid}: taken from {was}, whose clocks the broker has freed; {came}: left alone"
     except InputError as unusable:
         if is_brokers:
             raise
