@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pwd
+import resource
 import select
 import shutil
 import signal
@@ -291,6 +292,31 @@ def test_a_process_that_closes_what_clients_hand_over_is_replaced(brokered):
     os.close(read_end)
     made.end_daemons()
     assert made.daemons.pop().returncode == 0 and "Traceback" not in log(made)
+
+
+def test_a_process_that_closes_is_tried_again_until_there_is_one_for_clients_that_came_before_it_too(brokered):
+    made = brokered()
+    (broker,), (closing,) = made.daemons, children(made)
+    read_end, write_end = os.pipe()
+    with connected(made) as client:
+        assert taking(client, made) == {}
+        before = children(made)
+        limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+        os.kill(closing, signal.SIGKILL)
+        assert made.comes_to(lambda: "Too many open files" in log(made), 20)
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+        assert made.comes_to(lambda: len(children(made)) == 2, 20)
+        (closing,) = set(children(made)) - set(before)
+        os.kill(closing, signal.SIGSTOP)
+        try:
+            assert said(client, {"do": "reset", "domain": "core"}, write_end) == {}
+            os.close(write_end)
+            assert not select.select([read_end], [], [], 0)[0], "nor does who serves it"
+        finally:
+            os.kill(closing, signal.SIGCONT)
+        assert select.select([read_end], [], [], 20)[0] and os.read(read_end, 1) == b""
+    os.close(read_end)
 
 
 def test_what_takes_long_to_close_keeps_no_clocks_locked(brokered):

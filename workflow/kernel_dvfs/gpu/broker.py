@@ -67,7 +67,10 @@ class Server:
         self._waiting: set[_Client] = set()  # clients that have no GPU
         self._holders: dict[str, _Holder] = {}  # by UUID, who has one
         self._selector = selectors.DefaultSelector()
-        self._closing: socket.socket  # to the process that closes what clients hand over
+        # to the process that closes what clients hand over, and its end: whichever process that is now
+        self._closing, self._to_close = socket.socketpair()
+        self._closing.setblocking(False)
+        self._closer = 0  # its id; 0 while there is none
         self._folder = ""  # of leases, where users cannot write
 
     def serve(self) -> NoReturn:
@@ -98,9 +101,10 @@ class Server:
         _say(f"listens at {at} for users {', '.join(map(str, sorted(self._allow)))}")
         try:
             while True:
-                for key, _ in self._selector.select(_LOOK_EVERY_S):
+                come = [key.data for key, _ in self._selector.select(_LOOK_EVERY_S)]
+                for each in come if self._closer else [*come, self._start_closing]:
                     try:
-                        key.data()
+                        each()
                     except OSError as error:
                         # no file or process is to be had, or a client is gone: one client's loss, not everybody's
                         _say(f"error: a client was not served: {error.strerror}")
@@ -149,8 +153,8 @@ class Server:
             # what it hands over is looked at elsewhere: a file of a file system of the user's own may never answer
             self._selector.unregister(client.connection)
             device = self._nodes[client.wants["uuid"]][1]
-            client.prover = self._forked(partial(_prove, client.connection, device), client)
-            self._when_over(client.prover, partial(self._proved, client))
+            proves = partial(_prove, client.connection, device)
+            client.prover = self._started(proves, client, partial(self._proved, client))
             return
         request = client.request()
         if request is None:
@@ -212,11 +216,10 @@ class Server:
     # --- GPUs ---------------------------------------------------------------------------------------------------------
 
     def _hold(self, uuid: str, who: str, life: Callable[[], None], client: _Client | None = None) -> None:
-        pid = self._forked(life, client)
+        pid = self._started(life, client, lambda _: self._over(uuid, client is not None))
         self._holders[uuid] = _Holder(
             who, pid, secrets.token_hex(4), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         )
-        self._when_over(pid, lambda _: self._over(uuid, client is not None))
 
     def _restore(self, uuid: str) -> None:
         def life() -> None:
@@ -269,15 +272,14 @@ class Server:
     # --- children -----------------------------------------------------------------------------------------------------
 
     def _start_closing(self) -> None:
-        self._closing, other_end = socket.socketpair()
-        self._closing.setblocking(False)
-
         def life() -> None:
             self._closing.close()
-            _close_what_comes(other_end)
+            _close_what_comes(self._to_close)
 
-        with other_end:
-            self._when_over(self._forked(life, None), lambda _: self._start_closing())
+        def over(_: int) -> None:
+            self._closer = 0  # and the next look starts another, or tries to
+
+        self._closer = self._started(life, None, over)
 
     def _drop(self, *files: int) -> None:
         """Close what clients hand over, and their connections, which may hold more of it: in another process, because
@@ -287,24 +289,25 @@ class Server:
         for each in files:
             _close(each)
 
-    def _forked(self, life: Callable[[], None], of_client: _Client | None) -> int:
-        """The id of a child process that does `life` and ends; of what is open here it keeps its client alone."""
+    def _started(self, life: Callable[[], None], of_client: _Client | None, then: Callable[[int], object]) -> int:
+        """The id of a child process that does `life` and ends, upon which `then` is called with its exit code; of what
+        is open here it keeps its client alone."""
         pid = os.fork()
-        if pid:
-            return pid
-        with _ended_by():
-            for key in list(self._selector.get_map().values()):
-                if of_client is None or key.fileobj is not of_client.connection:
-                    _close(key.fd)
-            self._selector.close()
-            for each in self._waiting - {of_client}:
-                _close(each.connection.fileno())  # of one that is being looked at
-            life()
-        raise AssertionError  # it has ended
-
-    def _when_over(self, pid: int, then: Callable[[int], object]) -> None:
-        """Call `then` with a child's exit code once it has ended."""
-        watched = os.pidfd_open(pid)
+        if not pid:
+            with _ended_by():
+                for key in list(self._selector.get_map().values()):
+                    if of_client is None or key.fileobj is not of_client.connection:
+                        _close(key.fd)
+                self._selector.close()
+                for each in self._waiting - {of_client}:
+                    _close(each.connection.fileno())  # of one that is being looked at
+                life()
+        try:
+            watched = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)  # of whose end nobody would hear
+            os.waitpid(pid, 0)
+            raise
 
         def ended() -> None:
             self._selector.unregister(watched)
@@ -312,6 +315,7 @@ class Server:
             then(os.waitpid(pid, 0)[1])
 
         self._selector.register(watched, selectors.EVENT_READ, ended)
+        return pid
 
 
 class _Holder(NamedTuple):
