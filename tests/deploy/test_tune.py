@@ -419,6 +419,11 @@ def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
         ([1, 2, 10**15, int("9" * 4000), 3], 2),  # what no step has as its number is none
         ([*range(90, 101), *range(80, 110)], 30),  # back to a checkpoint: 10, and from 90 on 1 and 19
         ([*range(90, 101), 80, 99, 81, 101, 80, 99, 81, 102], 12),  # late lines, in whatever order
+        ([*range(90, 101), *[80] * 15, 101], 11),  # a line that is printed again and again
+        ([*range(90, 101), *range(60, 80), 101, 102, *range(60, 80), 103], 13 + 10),  # evaluations: what the first had
+        ([*range(90, 101), *range(1, 20), 101, 102, *range(1, 20), 103], 13 + 19),  # also where it begins anew
+        ([*range(90, 101), *range(1, 4), 101, *range(1, 30)], 11 + 3 + 20),  # and then another epoch, for longer
+        ([*range(90, 101), 1, 100, *range(2, 8)], 11 + 3),  # a late line after an epoch's first: 5, 6 and 7 are counted
     ],
 )
 def test_numbers_that_are_printed_become_steps(told, counted):
