@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -236,6 +237,23 @@ def test_a_mark_that_a_listener_does_not_take_is_an_error_and_the_next_ones_are_
         mark("x" * 300_000)
     assert mark("backward")
     assert [marks.receive()[0] for _ in range(2)] == ["forward", "backward"]
+    marks.close()
+
+
+def test_processes_whose_sockets_have_no_address_are_told_apart():
+    from kernel_dvfs.deploy.marks import Marks
+
+    marks = Marks()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+        own.connect(marks.path)
+        own.send(b"step")
+        if not (child := os.fork()):
+            own.send(b"step")
+            os._exit(0)
+        os.waitpid(child, 0)
+        own.send(b"step")
+        first, second, third = [marks.receive()[1] for _ in range(3)]
+    assert first == third != second
     marks.close()
 
 

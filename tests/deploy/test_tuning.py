@@ -10,7 +10,7 @@ import pytest
 
 from experiments.searches.tuning import Load, Setting, Training, WithLimits, followed
 from kernel_dvfs.deploy.passes import Clocks
-from kernel_dvfs.deploy.tune import Ended, Session, Silent
+from kernel_dvfs.deploy.tune import Ended, Quiet, Session, Silent, Steps
 from kernel_dvfs.deploy.tuning import (
     Block,
     Candidates,
@@ -440,6 +440,35 @@ def test_a_pause_in_the_first_steps_ends_nothing_and_is_in_no_step():
     found = session.summary()
     assert not found["why"] and found["rounds_in_all"] >= 4
     assert found["auto_step_s"] == pytest.approx(load.truth(Setting(BASELINE))[0], rel=0.02)
+
+
+def test_only_where_no_step_is_told_for_long_is_that_said_and_since_the_last():
+    class Slept(Steps):
+        at_s = 0.0
+
+        def now_s(self):
+            return self.at_s
+
+    steps = Slept()
+    for steps.at_s in (5.0, 1000.0):
+        steps.step()
+    steps.at_s = 2300.0
+    with pytest.raises(Quiet) as quiet:
+        steps.since(0.0, 5, 10.0, 1200.0)
+    assert quiet.value.seconds == 1300
+
+    class Checkpoints(Compiles):
+        def since(self, *asked):
+            if self.raises:
+                raise self.raises.pop()
+            return super().since(*asked)
+
+    for raises, said in (([], []), ([Quiet(1300.0)], ["0 steps were told so far, and none for 1300 s; "])):
+        training, lines = Checkpoints(Load(gpu_spec.resolve("h200_sxm"), 1), 0.01, 1), []
+        training.pause_s, training.raises, training._end_s = 1500.0, raises, 1600.0
+        Session([training.control()], training, 3, 1, lines.append).run()
+        told = [line.partition("if it")[0] for line in lines if "told so far" in line]
+        assert told == said, "a long pause between two steps is none of that"
 
 
 def test_where_no_step_is_told_tuning_ends_and_says_what_to_look_at():

@@ -4,8 +4,8 @@ The name of the socket is in the command's environment. Both ends are here. A tr
 imports nothing but the standard library and the project's errors.
 
 The protocol, for programs that are not Python: send the name in UTF-8 as one datagram to the UNIX socket in
-KERNEL_DVFS_MARKS. A datagram that ends with a line feed is answered by one datagram once the clocks were asked for, if
-the sender's socket has an address.
+KERNEL_DVFS_MARKS, from one process: of several, `tune` follows the first. A datagram that ends with a line feed is
+answered by one datagram once the clocks were asked for, if the sender's socket has an address.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kernel_dvfs.errors import InputError
 VARIABLE = "KERNEL_DVFS_MARKS"
 _ANSWER_S = 10.0  # how long a mark waits for its answer
 _LONGEST = 200  # bytes of a pass's name
+_CREDENTIALS = 12  # bytes of a sender's ids (SCM_CREDENTIALS, unix(7))
 
 # ((path of the socket, process), its connection) of the marks made so far; None: whoever listened there is gone
 _sender: tuple[tuple[str, int], socket.socket | None] | None = None
@@ -71,6 +72,7 @@ class Marks:
         self._folder = tempfile.mkdtemp(prefix="kernel-dvfs-")  # only its maker may enter it
         self.path = os.path.join(self._folder, "marks")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.bind(self.path)
 
     @property
@@ -78,10 +80,10 @@ class Marks:
         """What the command needs in its environment to find the socket."""
         return {VARIABLE: self.path}
 
-    def receive(self) -> tuple[str, bytes | str | None, Callable[[], None]] | None:
-        """Wait for the next mark: (name, its sender's address, answer), answer() to be called once it is dealt with.
-        None after `stop`."""
-        data, sender = self._socket.recvfrom(_LONGEST + 1)
+    def receive(self) -> tuple[str, tuple[object, ...], Callable[[], None]] | None:
+        """Wait for the next mark: (name, its sender, answer), answer() to be called once it is dealt with. None after
+        `stop`."""
+        data, about, _, sender = self._socket.recvmsg(_LONGEST + 1, socket.CMSG_SPACE(_CREDENTIALS))
         if not data:
             return None
 
@@ -90,7 +92,8 @@ class Marks:
                 with suppress(OSError):  # the sender may have stopped waiting
                     self._socket.sendto(b"ok", socket.MSG_DONTWAIT, sender)
 
-        return data.decode("utf-8", "replace").strip()[:_LONGEST], sender, answer
+        # who has no address is known by what the kernel says of it, and who cannot be seen from here by its address
+        return data.decode("utf-8", "replace").strip()[:_LONGEST], (sender, *(said for _, _, said in about)), answer
 
     def stop(self) -> None:
         """Make `receive` return None."""

@@ -63,6 +63,14 @@ class Silent(Paused):
     """No step was told at all."""
 
 
+class Quiet(Paused):
+    """No step was told since the last, `seconds` ago."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
 class Steps:
     """The steps that a training has done, as they are told. Safe between threads."""
 
@@ -71,6 +79,7 @@ class Steps:
         self._stamps: list[tuple[int, float]] = []  # (steps so far, monotonic s) of the block under way
         self._asked = (math.inf, 0, 0.0)  # from when on, and how many steps and seconds, somebody waits for
         self._count = 0
+        self._last_s = 0.0  # when the last was told
         self._ended = False
         self._asleep = False  # nobody asks for steps
 
@@ -93,7 +102,7 @@ class Steps:
             return
         now_s = self.now_s()
         with self._condition:
-            self._count += steps
+            self._count, self._last_s = self._count + steps, now_s
             if not self._asleep:
                 self._stamps.append((self._count, now_s))
                 if self._spanned() is not None:  # whoever waits is not woken before: steps may take a millisecond
@@ -107,7 +116,7 @@ class Steps:
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
         """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
-        and seconds. Raises Paused where none comes for patience_s (Silent where none has come at all), Ended."""
+        and seconds. Raises Quiet where none comes for patience_s (Silent where none has come at all), Ended."""
         with self._condition:
             self._asked = begin_s, least, lasting_s
             while True:
@@ -121,7 +130,7 @@ class Steps:
                 left_s = last_s + patience_s - self.now_s()
                 if left_s <= 0:
                     self._stamps.clear()
-                    raise Paused if self._count else Silent
+                    raise Quiet(self.now_s() - self._last_s) if self._count else Silent
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
 
     def _spanned(self) -> int | None:
@@ -370,19 +379,19 @@ class Session:
         least = _LOOK_STEPS
         while True:
             self.clocks.forget()
-            begin_s = self._steps.now_s()
             try:
                 block = self._measure(BASELINE, least, _LOOK_BLOCKS * self._block_s)
             except Silent:
                 raise InputError(
                     f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
                 ) from None
+            except Quiet as quiet:
+                self._say(
+                    f"{self._steps.count} steps were told so far, and none for {quiet.seconds:.0f} s; if it takes "
+                    "more, look at --progress"
+                )
+                continue
             except Paused:
-                if self._steps.now_s() - begin_s >= self._patience_s:
-                    self._say(
-                        f"{self._steps.count} steps were told so far, and none for {self._patience_s:g} s; if it takes "
-                        "more, look at --progress"
-                    )
                 continue
             needed = math.ceil(_LOOK_SIGNS * self._sign[0])
             if block.steps >= needed:
