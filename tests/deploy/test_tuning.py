@@ -224,6 +224,22 @@ def test_what_is_expected_of_a_pair_for_each_pass_is_the_sum_by_shares():
     assert np.linalg.eigvalsh(found.time_cov).min() > -1e-9
 
 
+@pytest.mark.parametrize(("round_share", "walks"), [(0.05, True), (0.2, False)])
+def test_by_passes_no_walk_is_begun_that_would_outlast_the_time(round_share, walks):
+    spec = gpu_spec.resolve("h200_sxm")
+    whole = Candidates(spec["clocks"], spec, 1980.0)
+    held, random_s = whole.pairs[7], random.Random(1)
+    board = PassCandidates(whole, {"forward": 0.3, "backward": 0.7}, held)
+    made, done, walked = Procedure(board, 30, held=(held, None)), 0.0, False
+    while made.phase != "keep" and done < 9:
+        walked |= made.phase == "walk"
+        done += round_share / 4
+        j = 1.0 if made.pair == BASELINE else 0.9 if made.pair == held else 0.7
+        made.add(Block(10, 10 * random_s.gauss(1, 0.001), 10 * j), done)
+    assert walked == walks and done <= 1 + 1.5 * round_share, done
+    assert (made.kept != held) == walks
+
+
 def test_settings_are_said_as_apply_takes_them():
     by_pass = (("forward", LOW), ("backward", LOWER))
     assert told(LOW) == "1500-auto" and told(by_pass) == "forward 1500-auto, backward 1200-2201"

@@ -255,7 +255,7 @@ class Procedure:
 
     def _path(self, blocks: float) -> list[Setting]:
         """What the walk of so many blocks tries, in this order: one or two settings, whichever is expected to save
-        most; where something is held, that first and one other."""
+        most; where something is held, that first and one other, or nothing."""
         time, energy, time_cov, _ = self.known()
         block_var, _ = scatter(self.rounds)
         sd = np.sqrt(np.maximum(np.diag(time_cov), 0))
@@ -270,7 +270,8 @@ class Procedure:
         if self._held != BASELINE:
             held = self.board.place[self._held]
             best = self.board.pairs[int(np.argmax(two * (energy[held] - energy)))]
-            return list(dict.fromkeys([self._held, best]))  # once where none is expected to be better
+            # nothing is expected to be better, or too few rounds of both would fit
+            return [self._held, best] if best != self._held and blocks >= 6 * LEAST_ROUNDS else []
         alone = chance(2) * -energy
         # the second is walked to only after the first, which it has to beat
         more = np.minimum.outer(two, two) * np.maximum(np.subtract.outer(energy, energy), 0)
