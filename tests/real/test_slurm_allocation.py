@@ -98,8 +98,9 @@ def test_a_step_that_dies_before_it_has_told_all_is_an_error(cluster, monkeypatc
     knows("7")
     says("ok\n")
     monkeypatch.setattr(slurm, "inside", lambda *_: subprocess.CompletedProcess([], 1, said, ""))
-    with pytest.raises(InputError, match=r"Slurm job 7 \(RUNNING\) was lost during kernel/x"):
-        allocation.ask(SETUP, "p", [POINT, POINT], ("auto", "auto"))
+    lost = "y" if said else "x"
+    with pytest.raises(InputError, match=rf"Slurm job 7 \(RUNNING\) was lost during kernel/{lost}"):
+        allocation.ask(SETUP, "p", [POINT, POINT | {"target": "kernel/y"}], ("auto", "auto"))
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"])

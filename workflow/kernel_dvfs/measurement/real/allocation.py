@@ -63,9 +63,9 @@ def ask(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> 
         return [said]
     try:
         answers = _told(job, path, requests)
-    except ValueError:
+    except _Unanswered as unanswered:
         state = slurm.settled(job, _LOOK_EVERY_S / 5) or "gone"
-        raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, requests[0]) from None
+        raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, unanswered.request) from None
     # no answer: its process is about to end, and the job with it
     if answers[-1] is None and slurm.left(job, _LOOK_EVERY_S / 5) == slurm.CANCELLED:
         raise _cancelled(job)
@@ -74,13 +74,24 @@ def ask(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> 
 
 def _told(job: str, path: str, requests: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
     """The answers of the measuring process in a job, by one step, whose start takes a while; the last is
-    None where there is no such process. Raises ValueError where one did not come."""
+    None where there is no such process. Raises _Unanswered where one did not come."""
     command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
     said = slurm.inside(job, command, "".join(compact_json(request) + "\n" for request in requests)).stdout
-    answers = [parse_json(line) for line in said.splitlines()]
+    answers = []
+    with suppress(ValueError):  # its last line is cut off where it died as it wrote
+        for line in said.splitlines():
+            answers.append(parse_json(line))
     if not answers or (len(answers) < len(requests) and is_measured(answers[-1])):
-        raise ValueError
+        raise _Unanswered(requests[len(answers)])
     return answers
+
+
+class _Unanswered(Exception):
+    """`request` has no answer: its process died."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__()
+        self.request = request
 
 
 def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
@@ -163,7 +174,7 @@ def tell(path: str, what: str) -> dict[str, Any] | None:
     known = _known(read(path).gpu["uuid"])
     if known and slurm.status(known["job"]).get("JobState") == "RUNNING":
         # where it is ended from elsewhere, the next request tells why
-        with suppress(ValueError):
+        with suppress(_Unanswered):
             return _told(known["job"], path, [{"do": what}])[0]
     return None
 
