@@ -43,8 +43,8 @@ def test_no_total_of_the_shipped_step_lies_above_the_power_limit(folder):
         rows = list(csv.DictReader(file))
     assert all(float(row["power_w"]) <= 700 for row in rows) and float(rows[1]["residual_time_percent"]) > 0
     page = (folder / "report.html").read_text("utf-8")
-    assert "In the sum they are scaled to what their sections leave them: +6.5 % time, -6.4 % energy" in page
-    assert "Its kernels add up to it, within 2.6 % of time and 2.6 % of energy." in page
+    assert "the sum scales them to what their sections leave: +6.5 % time, -6.4 % energy" in page
+    assert "Its kernels add up to it within 2.6 % of time, 2.6 % of energy." in page
 
 
 def test_the_shipped_tables_follow_from_what_was_measured():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.report.page.answer import Change
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most, table
-from kernel_dvfs.report.words import against, asked, in_words, whose
+from kernel_dvfs.report.words import against, asked, whose
 from kernel_dvfs.report.words import checked as answered
 from kernel_dvfs.student import interval
+
+_LARGEST = 6  # savings that stand on the first screen, where all are folded
 
 
 def make(
@@ -65,11 +68,12 @@ def make(
         against=named,
         cards=[("Energy", energy), ("Time", time)],
         repeats=len(again[0]) if again else 0,
-        energy_words=in_words(schedule["energy_change_percent"], "energy"),
-        time_words=in_words(schedule["time_change_percent"], "time"),
         proof=schedule["proof"],
         most=most([(problem.members[k][0], -float(saved[k])) for k in order]),
-        kernels=table("kernels_by_saving", rows, drop=(), folds=False, against=named),
+        largest=replace(
+            table("largest", rows[:_LARGEST], drop=(), folds=False, against=named), title="Largest savings"
+        ),
+        kernels=table("kernels_by_saving", rows, drop=(), against=named),
     )
 
 

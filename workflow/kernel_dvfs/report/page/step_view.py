@@ -62,20 +62,20 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
         Card(
             "80 % of the energy",
             f"{row['kernels_of_80_percent']} of {row['kernels']}",
-            f"kernels{measured} take it, the costliest of the table below",
+            f"kernels{measured}",
         ),
     ]
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
     cards += _limit(tables.get("step_limits") or ())
     few = f"{row['kernels_of_80_percent']} of {its} {those}"
-    adds_up, differs = _sums(tables)
+    adds_up, sums = _sums(tables)
     sentence = [
         (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
         (few, True),
         (f" take 80 % of {their} energy.{adds_up}", False),
     ]
-    notes = differs + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
+    notes = sums + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
     return StepView(sentence, [*_ways(workload, tables), *cards], notes)
 
 
@@ -158,14 +158,14 @@ def _limit(rows: Iterable[Mapping[str, str]]) -> list[Card]:
 
 
 def _sums(tables: Mapping[str, Rows]) -> tuple[str, list[str]]:
-    """(whether the kernels add up to the step, for the answer; where they do not, by how much)."""
+    """(that the kernels do not add up to the step, for the answer; by how much they do or do not)."""
     row = next((row for row in tables.get("step_check") or () if row["section"] == "step"), None)
     if row is None or row["adds_up"] not in ("True", "False"):
         return "", []
     first = "paced_" if number(row.get("paced_time_difference_percent", "")) is not None else ""
     time, energy = (number(row[f"{first}{each}_difference_percent"]) or 0.0 for each in ("time", "energy"))
     if row["adds_up"] == "True":
-        return f" Its kernels add up to it, within {abs(time):.1f} % of time and {abs(energy):.1f} % of energy.", []
+        return "", [f"Its kernels add up to it within {abs(time):.1f} % of time, {abs(energy):.1f} % of energy."]
     return " Its kernels do not add up to it.", [
         f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
         f"{energy:+.1f} % energy. What is paid is the whole."
@@ -179,8 +179,8 @@ def _residual(totals: Rows) -> list[str]:
     if time is None or energy is None:
         return []
     return [
-        "Kernels that were repeated with rests draw more than the power limit for a moment. In the sum they are scaled "
-        f"to what their sections leave them: {time:+.1f} % time, {energy:+.1f} % energy."
+        "Kernels repeated with rests briefly exceed the power limit; the sum scales them to what their sections "
+        f"leave: {time:+.1f} % time, {energy:+.1f} % energy."
     ]
 
 

@@ -159,11 +159,8 @@ def make(
 
 
 # of the kernels of a step, without a choice: how many stand on the first screen, and what of them
-_COSTLIEST = 10
-_COSTS = (
-    *("name", "energy_per_step_j", "energy_share_percent", "time_per_step_ms", "power_w", "peak_percent"),
-    *("launches", "section"),
-)
+_COSTLIEST = 5
+_COSTS = ("name", "energy_per_step_j", "energy_share_percent", "time_per_step_ms", "power_w", "section")
 
 
 def _costliest(kernels: Rows | None) -> Table | None:
