@@ -79,6 +79,13 @@ def test_where_a_file_cannot_be_written_the_error_names_it_and_not_what_stands_f
     assert str(path) in str(no.value) and f".{os.getpid()}-" not in str(no.value)
 
 
+def test_where_a_disk_is_full_the_error_names_the_file(tmp_path):
+    path = tmp_path / "x.json"
+    with pytest.raises(OSError) as no, whole(path), open("/dev/full", "w") as full:
+        full.write("x")
+    assert str(no.value) == f"[Errno 28] No space left on device: '{path}'" and not list(tmp_path.iterdir())
+
+
 TOO_LARGE = ['{"a": 1e999}', f"[{10**308}]", f"[-{10**400}]", f"[{'1' * 5000}]"]
 
 

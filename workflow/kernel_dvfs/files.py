@@ -11,6 +11,7 @@ the checksum again.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ CHECKSUM = "sha256"  # where content carries its own
 # command, nothing that a shell or a terminal acts on.
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PART = "letters, digits, dots, hyphens and underscores, at most 120, a letter or digit first"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_LINKS = 40  # on the way to a file, as the kernel has it (path_resolution(7))
 
 
@@ -60,8 +62,8 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
         if durable:
             _sync(folder or ".")
     except OSError as error:
-        # the user knows the file, not what stands for it meanwhile
-        if error.filename == temporary:
+        # the user knows the file, not what stands for it meanwhile; a write that finds no room names none
+        if error.filename == temporary or (error.filename is None and error.errno in _NO_ROOM):
             error.filename = os.fspath(path)
         raise
     finally:

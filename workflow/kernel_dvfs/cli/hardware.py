@@ -40,14 +40,17 @@ def run_devices(options: Namespace) -> None:
     from dataclasses import asdict
 
     from kernel_dvfs.measurement.real.inventory import inventory
+    from kernel_dvfs.plan.config import load
     from kernel_dvfs.plan.estimate import estimates
     from kernel_dvfs.shipped import config_or
 
     config = config_or(options.config)
+    if options.config and os.path.isfile(config):
+        load(config)  # one that cannot be read is refused, with a GPU or without
     if options.step:
         from kernel_dvfs.workload import step as steps
 
-        steps.read(options.step)  # one that cannot be read is refused, with a GPU or without
+        steps.read(options.step)  # likewise
     found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock, options.step))
     if options.json:
         print(json.dumps(asdict(found)))
