@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled, Mix
+from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.system import (
@@ -79,20 +79,21 @@ def tuned_systems(
     """The tuned static plan, which all are compared with, packing on no more servers, and an autoscaler that begins as
     the plan: tuned on one trace, replayed on another.
 
-    Where no static plan keeps the promise it is all servers at the largest degree and highest clock, and says so by
-    what it keeps.
+    Where no plan keeps the promise it is all servers but the spare at the largest degree and highest clock, and says so
+    by what it keeps.
     """
     found: list[dict] = []
+    most = own.servers
     for name, parts in ((TUNED, None), (PACKED, PARTS)):
-        most = found[0]["servers"] if found else own.servers
         tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
         best = next(iter(tuner.frontier((own.promise_percent,))), None)
-        if best is None:
+        if best:
+            most = best["servers"]
+        else:
             tp = max(replayer.columns.degrees)
-            best = {"servers": most, "tp": tp, "clock": replayer.columns.top(tp)}
-        mix = Mix(**best["mix"]) if "mix" in best else None
-        plan = tuner.plan(best["servers"], best["tp"], best["clock"], mix)
-        run = replayed(replayer, trace, plan, own, timeline=True)
+            # without the spare: with it, that might keep the promise which the spare is to guard
+            best = {"servers": most - own.spare, "tp": tp, "clock": replayer.columns.top(tp)}
+        run = replayed(replayer, trace, tuner.plan_of(best), own, timeline=True)
         found.append(run | {"system": name})
     plan = _autoscaler(replayer, tuned_on, own, found[0])
     run = replayed(replayer, trace, plan, own, servers=own.servers) | {"holds": plan.holds}

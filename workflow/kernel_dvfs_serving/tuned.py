@@ -153,6 +153,11 @@ class Tuner:
         rest = min(clocks, key=int)
         return Packing(servers, tp, clock, boost=boost, rest=rest, answer_tokens=answer, parts=self._parts)
 
+    def plan_of(self, found: dict) -> Static:
+        """The plan that an outcome is of."""
+        mix = Mix(**found["mix"]) if "mix" in found else None
+        return self.plan(found["servers"], found["tp"], found["clock"], mix)
+
     def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
         """The outcome of a plan. Where it keeps fewer promises than `level`, percent, or takes more than `most_j` a
         token, only that may be found: {"ended": "late", "kept_percent": at most} or {"ended": "dear"}.
@@ -195,7 +200,14 @@ class Tuner:
             every = sorted(best.items())
             for found in self._halves("mixed", (dict(every[::2]),), (dict(every[1::2]),)):
                 best |= found
-        return [{"keep_percent": level} | best[level] for level in sorted(best)]
+        return [{"keep_percent": level} | own | self._lost(own) for level, own in sorted(best.items())]
+
+    def _lost(self, found: dict) -> dict[str, float]:
+        """With a spare, what a plan keeps where one of its servers is lost half way: it was sized by count."""
+        if not self._settings.spare:
+            return {}
+        plan = replace(self.plan_of(found), fails_s=self._trace.span_s / 2)
+        return {"kept_lost_percent": self.on(plan)["kept_percent"]}
 
     def _halves(self, method: str, *halves: tuple) -> list[dict[float, dict]]:
         """What `search` or `mixed` finds of two halves, of the second in the other process while that one lives."""
@@ -460,7 +472,7 @@ def written(found: list[dict], packed: list[dict], about: dict[str, Any], model:
 
 
 def _plain(found: dict, model: str) -> dict[str, Any]:
-    figures = ("kept_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh", "answer_tokens")
+    figures = ("kept_percent", "kept_lost_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh", "answer_tokens")
     packs, mix = "boost" in found, found.get("mix")
     router = {"safety": SAFETY, "full": FULL, "boost_hold_s": HOLD_S, "ready": READY}
     return {
@@ -559,3 +571,6 @@ def _rows(found: list[dict]) -> Iterator[str]:
         )
         if mix := each.get("mix"):
             yield f"        of them {mix['gpus']} GPUs as TP{mix['tp']} at {mix['clock']} MHz"
+        if (lost := each.get("kept_lost_percent")) is not None:
+            broken = f", fewer than {each['keep_percent']:g}" if lost < each["keep_percent"] else ""
+            yield f"        a server lost half way and started again: {int(100 * lost) / 100:.2f} % kept{broken}"
