@@ -93,7 +93,7 @@ def test_a_spare_is_a_server_without_which_the_promise_is_kept(line, trace, part
 
 
 def test_what_keeps_the_promise_with_its_spare_alone_is_not_taken_for_kept(line, trace):
-    """One server is too few, two would do: with one of them spare nobody has a plan, with none the tuned one is both."""
+    """One server is too few, two would do: with one of them spare there is no plan, with none it is both."""
     replayer, promise = Replayer(LineMachine(), line), {"servers": 2, "promise_percent": 99.9}
     with_both = tuned_systems(replayer, trace, Settings(**promise), trace, None)
     assert with_both[0]["servers"] == 2 and with_both[0]["kept_percent"] >= 99.9

@@ -472,12 +472,12 @@ def written(found: list[dict], packed: list[dict], about: dict[str, Any], model:
 
 
 def _plain(found: dict, model: str) -> dict[str, Any]:
-    figures = ("kept_percent", "kept_lost_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh", "answer_tokens")
+    figures = ("kept_percent", "kept_lost_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh")
     packs, mix = "boost" in found, found.get("mix")
     router = {"safety": SAFETY, "full": FULL, "boost_hold_s": HOLD_S, "ready": READY}
     return {
         **{key: found[key] for key in ("servers", "tp", "clock", "boost", "rest", "replicas") if key in found},
-        **{key: float(f"{found[key]:.5g}") for key in figures if found.get(key) is not None},
+        **{key: float(f"{found[key]:.5g}") for key in (*figures, "answer_tokens") if found.get(key) is not None},
         **({"router": router} if packs else {}),
         **({"mix": mix | started(model, mix["tp"], packs)} if mix else {}),
         **({"note": NO_SPARE} if found["servers"] == 1 else {}),
