@@ -22,7 +22,7 @@ from kernel_dvfs_serving.machine import SimulatedMachine
 from kernel_dvfs_serving.packing import PARTS, Mix, Static
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.system import Settings
-from kernel_dvfs_serving.trace import make_trace
+from kernel_dvfs_serving.trace import hours, make_trace
 from kernel_dvfs_serving.tuned import (
     STATIC_PLAN,
     Second,
@@ -165,6 +165,23 @@ def test_a_replay_that_is_ended_could_not_have_won(line, trace):
             assert full["j_per_token_in_time"] > most_j
         assert tuner.on(plan) == full
     assert ends == {"late", "dear", None}
+
+
+@pytest.mark.parametrize("parts", [None, PARTS])
+def test_no_plan_takes_less_than_its_bound(line, parts):
+    """Also at the power cap; and a replay that the bound ends has not begun."""
+    load = hours(9.0, seed=2, span_s=120)
+    tuner = Tuner(Replayer(SimulatedMachine(), line), load, OWN, parts)
+    for tp, clock in tuner.kinds:
+        plan = tuner.plan(1, tp, clock)
+        spent_j = 3.6e6 * tuner.on(plan)["energy_kwh"]
+        least_j = tuner._floor_w(plan) * load.span_s + tuner._rest_j(plan)[0]
+        assert 0.4 * spent_j < least_j < spent_j
+        other = Tuner(Replayer(SimulatedMachine(), line), load, OWN, parts)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Cluster, "_arrive", lambda _: pytest.fail("a request has come"))
+            most_j = 0.999 * least_j / tuner._tokens
+            assert other.on(plan, most_j=most_j)["ended"] == "dear"
 
 
 def test_a_second_process_finds_what_one_finds_and_is_not_missed(line, trace):

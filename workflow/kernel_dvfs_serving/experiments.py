@@ -114,17 +114,20 @@ def _autoscaler(replayer: Replayer, trace: Trace, own: Settings, static: dict) -
 
 
 def ladder(study: ServingStudy) -> list[dict]:
-    """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers."""
+    """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers; the
+    first and whole packing are those of `systems`."""
     replayer, trace, own = study.replayer(), study.trace(), study.settings()
-    found: list[dict] = []
+    known = {each["system"]: each for each in study.experiment("systems") if each["system"] in (TUNED, PACKED)}
+    found = [known[TUNED]] if known[TUNED]["kept_percent"] >= own.promise_percent else []
     with second_for(replayer, trace, study.cores) as second:
-        for name, parts in ({TUNED: None} | LADDER).items():
-            most = replace(own, servers=found[0]["servers"] if found else own.servers)
-            best = next(iter(Tuner(replayer, trace, most, parts, second).frontier((own.promise_percent,))), None)
-            if best is not None:
+        for name, parts in LADDER.items() if found else ():
+            if parts == PARTS:
+                best = known[PACKED]
+            else:
+                tuner = Tuner(replayer, trace, replace(own, servers=found[0]["servers"]), parts, second)
+                best = next(iter(tuner.frontier((own.promise_percent,), like=found[-1])), {"kept_percent": -1.0})
+            if best["kept_percent"] >= own.promise_percent:
                 found.append(best | {"system": name})
-            elif not found:
-                break
     return found
 
 
