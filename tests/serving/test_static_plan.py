@@ -40,8 +40,8 @@ ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
 
 
 @pytest.fixture(scope="module")
-def tuner(line, trace):
-    return Tuner(Replayer(LineMachine(), line), trace, OWN)
+def tuner(replayer, trace):
+    return Tuner(replayer, trace, OWN)
 
 
 def test_a_lone_prompt_is_read_chunk_by_chunk():
@@ -67,9 +67,9 @@ def test_no_other_plan_within_the_servers_is_cheaper(tuner):
 
 
 @pytest.mark.parametrize("parts", [None, PARTS])
-def test_a_spare_is_a_server_without_which_the_promise_is_kept(line, trace, parts):
+def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace, parts):
     """The cheapest with it, of all that keep the promise without it; a server that is lost is not missed."""
-    tuner = Tuner(Replayer(LineMachine(), line), trace, replace(OWN, servers=4, spare=1), parts)
+    tuner = Tuner(replayer, trace, replace(OWN, servers=4, spare=1), parts)
     (best,) = tuner.frontier((97.0,))
     pairs = [
         [tuner.on(tuner.plan(more, tp, clock)) for more in (count, count + 1)]
@@ -81,7 +81,7 @@ def test_a_spare_is_a_server_without_which_the_promise_is_kept(line, trace, part
     assert "mix" in best or best["j_per_token_in_time"] == cheapest
     lost = replace(tuner.plan_of(best), fails_s=trace.span_s / 2)
     alone = replace(lost, servers=best["servers"] - 1, mix=None)
-    kept = [replayed(Replayer(LineMachine(), line), trace, each, OWN)["kept_percent"] for each in (lost, alone)]
+    kept = [replayed(replayer, trace, each, OWN)["kept_percent"] for each in (lost, alone)]
     assert kept[0] >= 97 and kept[0] > kept[1] + 0.5
     # which the search has replayed itself, and says
     assert best["kept_lost_percent"] == kept[0] < 100
@@ -89,12 +89,12 @@ def test_a_spare_is_a_server_without_which_the_promise_is_kept(line, trace, part
     assert f"{int(100 * kept[0]) / 100:.2f} % kept" in said and "fewer" not in said
     (broken,) = (each for each in lines([best | {"kept_lost_percent": 96.99}], [], (97.0,)) if "lost half way" in each)
     assert broken.endswith("96.99 % kept, fewer than 97")
-    assert Tuner(Replayer(LineMachine(), line), trace, replace(OWN, servers=1, spare=1), parts).frontier() == []
+    assert Tuner(replayer, trace, replace(OWN, servers=1, spare=1), parts).frontier() == []
 
 
-def test_what_keeps_the_promise_with_its_spare_alone_is_not_taken_for_kept(line, trace):
+def test_what_keeps_the_promise_with_its_spare_alone_is_not_taken_for_kept(replayer, trace):
     """One server is too few, two would do: with one of them spare there is no plan, with none it is both."""
-    replayer, promise = Replayer(LineMachine(), line), {"servers": 2, "promise_percent": 99.9}
+    promise = {"servers": 2, "promise_percent": 99.9}
     with_both = tuned_systems(replayer, trace, Settings(**promise), trace, None)
     assert with_both[0]["servers"] == 2 and with_both[0]["kept_percent"] >= 99.9
     static, packing, _ = tuned_systems(replayer, trace, Settings(spare=1, **promise), trace, None)
@@ -118,10 +118,10 @@ def test_a_plan_runs_at_its_own_clock_and_degree(tuner):
     assert slow["servers"] == 3 and slow["replicas"] == 6
 
 
-def test_a_plan_comes_back_from_its_file(tuner, line, trace, tmp_path):
+def test_a_plan_comes_back_from_its_file(tuner, replayer, trace, tmp_path):
     found = tuner.frontier((97.0,))
     path = tmp_path / "plan.yaml"
-    packer = Tuner(Replayer(LineMachine(), line), trace, OWN, PARTS)
+    packer = Tuner(replayer, trace, OWN, PARTS)
     packed = packer.frontier((97.0,))
     path.write_text(yaml.safe_dump(written(found, packed, ABOUT, "line")))
     (best,) = found
@@ -145,10 +145,10 @@ def test_a_plan_of_one_server_says_that_it_has_no_spare(tuner):
         assert ("note" in plan) == said
 
 
-def test_a_replay_that_is_ended_could_not_have_won(line, trace):
+def test_a_replay_that_is_ended_could_not_have_won(replayer, trace):
     """What is said of an ended replay holds of the whole one; asked for less, it is replayed in full."""
-    tuner = Tuner(Replayer(LineMachine(), line), trace, OWN)
-    whole = Tuner(Replayer(LineMachine(), line), trace, OWN)
+    tuner = Tuner(replayer, trace, OWN)
+    whole = Tuner(replayer, trace, OWN)
     ends = set()
     # of the two that keep more than 90 % one is as dear as is allowed, and the other dearer
     enough_j = whole.on(Static(2, 8, "1400"))["j_per_token_in_time"] * 1.01
@@ -184,8 +184,7 @@ def test_no_plan_takes_less_than_its_bound(line, parts):
             assert other.on(plan, most_j=most_j)["ended"] == "dear"
 
 
-def test_a_second_process_finds_what_one_finds_and_is_not_missed(line, trace):
-    replayer = Replayer(LineMachine(), line)
+def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer, trace):
     alone = {parts: Tuner(replayer, trace, OWN, parts).frontier() for parts in (None, PARTS)}
     assert alone[None] and alone[PARTS]
     with Second(replayer, trace) as second:
@@ -246,10 +245,10 @@ def test_a_second_process_ends_in_mid_search_with_the_first(tmp_path):
     first.wait()
 
 
-def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(line, monkeypatch):
+def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(replayer, monkeypatch):
     """A hundred prompts a second, of which one replica reads some fifty; each is promised within 0.4 s."""
     load = make_trace(np.arange(400) * 0.01, np.full(400, 500), np.full(400, 300), "too much")
-    replayer, plan = Replayer(LineMachine(), line), Static(1, 8, "800")
+    plan = Static(1, 8, "800")
     full = replayed(replayer, load, plan, OWN)
     assert 11 < full["late"] < 400 and replayed(replayer, load, plan, OWN, limits=(full["late"],)) == full
     with pytest.raises(Hopeless):
@@ -260,10 +259,10 @@ def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(line, monkeypa
     assert ended.value.late == 11
 
 
-def test_a_mix_divides_its_servers_as_it_says(line, trace):
+def test_a_mix_divides_its_servers_as_it_says(replayer, trace):
     plan = Static(3, 8, "1400", mix=Mix(8, 2, "1980"))
     assert plan.instances == [(8, "1400")] * 2 + [(2, "1980")] * 4
-    cluster = Replayer(LineMachine(), line).run_system(trace, STATIC_PLAN, OWN, plan)
+    cluster = replayer.run_system(trace, STATIC_PLAN, OWN, plan)
     replicas = [(each.tp, each.clock) for server in cluster.fleet.servers for each in server.replicas]
     assert replicas == plan.instances
     done = [sum(each.instance.processed(cluster.end_s) for each in server.replicas) for server in cluster.fleet.servers]
