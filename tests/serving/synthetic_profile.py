@@ -28,6 +28,10 @@ class LineEngine:
         time_s = self.fixed_s + self.token_s * new_tokens + 1e-10 * prompt_pairs + self.context_s * context_tokens
         return time_s, time_s * self.busy_w
 
+    def least_j(self, floor_w, most_tokens):
+        more_w = self.busy_w - floor_w
+        return more_w * (self.token_s + self.fixed_s / most_tokens), more_w * 1e-10, more_w * self.context_s
+
     def run(self, batch, context_tokens, steps):
         first_s = self.fixed_s + self.token_s * batch + self.context_s * context_tokens
         time_s = steps * first_s + self.context_s * batch * steps * (steps - 1) / 2

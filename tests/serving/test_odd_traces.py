@@ -115,6 +115,7 @@ def test_a_plan_of_loads_by_command(desk, made_up, tmp_path, capsys):
         ([], "give either a trace or, class by class, --load"),
         (["--load", "XX=1"], "expected one of SS"),
         (["--load", "SM=fast"], "--load SM=fast: expected a number of tokens/s"),
+        ([*loads, "--servers", "2", "--spare", "2"], "spare = 2 is not possible; allowed: fewer than the servers (2)"),
         ([*loads, "--keep", "101"], "--keep 101: expected a number of percent from 1 to 100"),
     ):
         assert main([*words, *wrong]) == 2

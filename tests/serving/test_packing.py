@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic_profile import LineEngine, LineMachine
+from synthetic_profile import LineEngine
 
 from kernel_dvfs_serving.instance import Instance
 from kernel_dvfs_serving.packing import LADDER, PARTS, Packing, Static, boost_of
-from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.requests import Request
 from kernel_dvfs_serving.system import Settings
 from kernel_dvfs_serving.trace import hours, make_trace
@@ -17,11 +16,6 @@ from kernel_dvfs_serving.tuned import PACKING, replayed
 
 OWN = Settings(servers=3)
 PLAN = Packing(3, 4, "1400", boost="1980", rest="800", answer_tokens=150.0)
-
-
-@pytest.fixture(scope="module")
-def line_replayer(line):
-    return Replayer(LineMachine(), line)
 
 
 def test_the_earliest_deadline_is_read_first_and_what_is_late_last():
@@ -46,12 +40,12 @@ def test_the_earliest_deadline_is_read_first_and_what_is_late_last():
     assert instance.unread == 0
 
 
-def test_a_light_load_is_packed_into_one_replica(line_replayer):
+def test_a_light_load_is_packed_into_one_replica(replayer):
     # 1 request/s of 300 + 100 tokens: one replica in time for all; the least loaded router would use all six
     count = 120
     trace = make_trace(np.arange(count) * 1.0, np.full(count, 300), np.full(count, 100), "light")
     clusters = {
-        plan: line_replayer.run_system(trace, PACKING, OWN, plan)
+        plan: replayer.run_system(trace, PACKING, OWN, plan)
         for plan in (PLAN, replace(PLAN, parts=PARTS._replace(packs=False)))
     }
     used = []
@@ -63,10 +57,10 @@ def test_a_light_load_is_packed_into_one_replica(line_replayer):
 
 @pytest.mark.parametrize("changed", [{}, {"route_s": 0.013}, {"fails_s": 97.0}, {"route_s": 0.013, "fails_s": 97.0}])
 @pytest.mark.parametrize("parts", LADDER.values(), ids=LADDER)
-def test_every_request_ends_once_whatever_happens(line_replayer, parts, changed):
+def test_every_request_ends_once_whatever_happens(replayer, parts, changed):
     trace = hours(9.0, seed=5, span_s=400, swing=0.7)
     own = replace(OWN, start_s=60.0)
-    cluster = line_replayer.run_system(trace, PACKING, own, replace(PLAN, parts=parts, **changed))
+    cluster = replayer.run_system(trace, PACKING, own, replace(PLAN, parts=parts, **changed))
     assert (cluster.finished ^ cluster.rejected).all() and not cluster.rejected.any()
     assert cluster.tokens_in == trace.input_tokens.sum() and cluster.tokens_out == trace.output_tokens.sum()
     assert cluster.events["servers failed"] == ("fails_s" in changed)
@@ -76,19 +70,18 @@ def test_every_request_ends_once_whatever_happens(line_replayer, parts, changed)
     assert by_server == pytest.approx(sum(cluster.accounts.energy_j.values()), rel=1e-9)
 
 
-def test_a_delay_of_the_router_is_in_the_first_token(line_replayer):
+def test_a_delay_of_the_router_is_in_the_first_token(replayer):
     trace = make_trace(np.arange(7) * 30.0, np.full(7, 211), np.full(7, 3), "lone requests")
     at_once, later = (
-        replayed(line_replayer, trace, Static(1, 4, "1980", route_s=delay_s), OWN)["ttft_p50_s"]
-        for delay_s in (0, 0.07)
+        replayed(replayer, trace, Static(1, 4, "1980", route_s=delay_s), OWN)["ttft_p50_s"] for delay_s in (0, 0.07)
     )
     assert later - at_once == pytest.approx(0.07, abs=1e-6)
 
 
-def test_resting_saves_what_idle_replicas_draw(line_replayer):
+def test_resting_saves_what_idle_replicas_draw(replayer):
     trace = make_trace(np.arange(5) * 50.0, np.full(5, 211), np.full(5, 30), "five requests")
     rests, stays = (
-        replayed(line_replayer, trace, replace(PLAN, parts=PARTS._replace(rests=rests)), OWN) for rests in (True, False)
+        replayed(replayer, trace, replace(PLAN, parts=PARTS._replace(rests=rests)), OWN) for rests in (True, False)
     )
     # six replicas of four GPUs: two stay ready, the rest draw 0.8 - 0.55 of 40 W a GPU less, nearly all the time
     saved_w = (stays["idle_kwh"] - rests["idle_kwh"]) * 3.6e6 / trace.span_s

@@ -233,6 +233,20 @@ def test_what_was_divided_for_a_surge_stays_so_until_the_next_epoch(replayer):
     assert 0 < events["servers divided again"] <= 2 * own.servers
 
 
+@pytest.mark.parametrize("if_short", [True, False])
+def test_a_division_that_is_under_way_is_finished(replayer, trace, if_short):
+    """One server is being divided and another is to be next, when loads are looked at again."""
+    own, system = Settings(**QUICK), SYSTEMS["DynamoLLM"]
+    kinds = classify(trace.input_tokens, trace.output_tokens)
+    forecast = LoadForecast(slot_loads(trace, own.load_slot_s), own.load_slot_s, "oracle")
+    cluster = Cluster(trace, system, replayer.machine, replayer.columns, forecast, own, kinds, controllers)
+    controllers.begin(cluster)
+    cluster.fleet.changing[0], then = cluster.fleet.servers[0], (cluster.fleet.servers[1], (4, 4))
+    cluster.fleet.plans[0].append(then)
+    controllers._divide_pools(cluster, if_short)
+    assert list(cluster.fleet.plans[0]) == [then]
+
+
 def test_broken_promises_leave_clocks_more_room_until_few_enough_are(replayer, trace):
     cluster = replayer.run(trace, "DynamoLLM", Settings(**QUICK))
     before = list(cluster.reserves)

@@ -10,9 +10,9 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs_serving import tuned
 from kernel_dvfs_serving.report import figures
-from kernel_dvfs_serving.study import ServingStudy
+from kernel_dvfs_serving.study import Asked, ServingStudy
 from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving
-from kernel_dvfs_serving.system import AUTOSCALED, HINDSIGHT, PACKED, PUBLISHED, SETTINGS, TUNED
+from kernel_dvfs_serving.system import AUTOSCALED, DEFAULTS, HINDSIGHT, PACKED, PUBLISHED, SETTINGS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
 
 pytestmark = pytest.mark.slow
@@ -26,18 +26,11 @@ def folder(tmp_path_factory):
     clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--requests", "40"]
     assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
     write_trace(trace, hours(6.0, seed=1, span_s=300))
-    asked = {
-        "gpu": "h100_sxm",
-        "model": "llama2-70b",
+    asked = {key: value for key, value in DEFAULTS.items() if key in Asked.__annotations__} | {
         "profile": str(profile),
         "trace": str(trace),
-        "trace_sha256": None,
-        "host_s": 0.002,
         "trace_times": 1,
-        "slo_scale": 1,
-        "usd_per_server_hour": 88.5,
         "usd_per_kwh": 0.1,
-        "co2_g_per_kwh": 226,
         "settings": SETTINGS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
     }
     assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
@@ -50,6 +43,19 @@ def table(folder, name) -> pd.DataFrame:
     assert main(["output", str(folder), f"tables/{name}"]) == 0
     assert "simulated" in (folder / f"tables/{name}.md").read_text().splitlines()[0]
     return pd.read_csv(folder / f"tables/{name}.csv")
+
+
+def edited(folder, tmp_path, edit, *names):
+    """A copy of the study in which `edit` has changed each outcome of the experiments."""
+    copied = tmp_path / "study" / "study"
+    shutil.copytree(folder.parent, copied.parent, symlinks=True)
+    for name in names or ("systems",):
+        path = copied / f"experiments/{name}.json"
+        runs = json.loads(path.read_text())
+        for each in runs:
+            each |= edit(each["system"])
+        path.write_text(json.dumps(runs))
+    return copied
 
 
 def test_every_saving_comes_with_latencies_and_kept_promises(folder):
@@ -79,38 +85,26 @@ def test_the_baseline_is_the_cheapest_plan_and_packing_has_no_more_servers(folde
 
 def test_a_promise_that_is_broken_is_no_saving(folder, tmp_path):
     """The label of a system that keeps fewer promises than it must says so, and it has no bar."""
-    asked = json.loads((folder / "study.json").read_text())
-    asked["settings"]["promise_percent"] = 100.0
-    runs = json.loads((folder / "experiments/systems.json").read_text())
-    for each in runs:
-        each["kept_percent"] = 98.0 if each["system"] == "ScaleFreq" else 100.0
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "study.json").write_text(json.dumps(asked))
-    (tmp_path / "experiments/systems.json").write_text(json.dumps(runs))
-    frame = figures.savings_data(ServingStudy(tmp_path)).set_index("system")
+    copied = edited(folder, tmp_path, lambda system: {"kept_percent": 98.0 if system == "ScaleFreq" else 100.0})
+    frame = figures.savings_data(ServingStudy(copied)).set_index("system")
     assert list(frame.index[frame.label.str.contains("promise broken, kept 98.0 %")]) == ["ScaleFreq"]
     assert frame.change_percent["ScaleFreq"] == 0 and not frame.label.str.contains("no baseline").any()
 
 
 def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp_path):
     """A baseline that drops requests takes little energy; no change is told against it, in no table and no figure."""
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "study.json").write_text((folder / "study.json").read_text())
-    for name in ("systems", "loads"):
-        runs = json.loads((folder / f"experiments/{name}.json").read_text())
-        for each in runs:
-            broken = each["system"] == TUNED
-            each["kept_percent"] = 80.0 if broken else 100.0
-        (tmp_path / f"experiments/{name}.json").write_text(json.dumps(runs))
-    assert table(tmp_path, "savings").change_percent.isna().all()
-    assert table(tmp_path, "cost").cost_change_percent.isna().all()
-    paper = table(tmp_path, "paper").set_index("claim").loc["energy, tuned static plan"]
+    copied = edited(
+        folder, tmp_path, lambda system: {"kept_percent": 80.0 if system == TUNED else 100.0}, "systems", "loads"
+    )
+    assert table(copied, "savings").change_percent.isna().all()
+    assert table(copied, "cost").cost_change_percent.isna().all()
+    paper = table(copied, "paper").set_index("claim").loc["energy, tuned static plan"]
     assert pd.isna(paper.ours_percent) and "the baseline breaks its promise" in paper.why
-    assert main(["output", str(tmp_path), "figures/savings"]) == 0
-    label = figures.savings_data(ServingStudy(tmp_path)).set_index("system").label
+    assert main(["output", str(copied), "figures/savings"]) == 0
+    label = figures.savings_data(ServingStudy(copied)).set_index("system").label
     assert label[TUNED].startswith(" promise broken") and label.drop(TUNED).str.startswith(" no baseline").all()
-    assert main(["report", str(tmp_path)]) == 0
-    page = (tmp_path / "report.html").read_text()
+    assert main(["report", str(copied)]) == 0
+    page = (copied / "report.html").read_text()
     first = page[: page.index('<details class="part">')]
     assert first.count("promise broken") == 1 and first.count("no plan keeps it") >= 4
     assert "% of the promises kept; no static plan keeps 99 %." in first
@@ -155,16 +149,11 @@ def test_the_page_answers_first_and_briefly(folder, capsys):
 
 
 def test_page_and_terminal_name_one_winner_whoever_it_is(folder, tmp_path):
-    copied = tmp_path / "study" / "study"
-    shutil.copytree(folder.parent, copied.parent, symlinks=True)
-    path = copied / "experiments/systems.json"
-    systems = json.loads(path.read_text())
-    for each in systems:
-        if each["system"] == "ScaleInst":  # in no row of the page otherwise
-            each |= {"kept_percent": 99.9, "j_per_token_in_time": 0.001}
-        elif each["system"] == HINDSIGHT:
-            each |= {"kept_percent": 100.0, "j_per_token_in_time": 0.0001}
-    path.write_text(json.dumps(systems))
+    known = {
+        "ScaleInst": {"kept_percent": 99.9, "j_per_token_in_time": 0.001},  # in no row of the page otherwise
+        HINDSIGHT: {"kept_percent": 100.0, "j_per_token_in_time": 0.0001},
+    }
+    copied = edited(folder, tmp_path, lambda system: known.get(system, {}))
     assert main(["output", str(copied), "tables/savings"]) == 0 and main(["report", str(copied)]) == 0
     assert "ScaleInst wins with 0.001 J a token" in line_of_serving(str(copied))
     page = (copied / "report.html").read_text()
@@ -173,15 +162,9 @@ def test_page_and_terminal_name_one_winner_whoever_it_is(folder, tmp_path):
 
 
 def test_the_page_starts_both_kinds_of_a_mixed_plan(folder, tmp_path):
-    copied = tmp_path / "study" / "study"
-    shutil.copytree(folder.parent, copied.parent, symlinks=True)
-    path = copied / "experiments/systems.json"
-    systems = json.loads(path.read_text())
-    for each in systems:
-        if each["system"] == TUNED:
-            each |= {"kept_percent": 99.9, "j_per_token_in_time": 0.001, "tp": 8, "replicas": 4}
-            each["mix"] = {"gpus": 12, "tp": 4, "clock": "1200"}
-    path.write_text(json.dumps(systems))
+    mixed = {"kept_percent": 99.9, "j_per_token_in_time": 0.001, "tp": 8, "replicas": 4}
+    mixed["mix"] = {"gpus": 12, "tp": 4, "clock": "1200"}
+    copied = edited(folder, tmp_path, lambda system: mixed if system == TUNED else {})
     assert main(["report", str(copied)]) == 0
     page = (copied / "report.html").read_text()
     assert "--tensor-parallel-size 8  # 1 of them\n" in page and "--tensor-parallel-size 4  # 3</code>" in page

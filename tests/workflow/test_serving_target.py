@@ -83,6 +83,7 @@ def test_another_setting_is_another_study_on_the_same_profile(finished):
         ("chunk_tokens: 100", "chunk_tokens = 100 is not possible; allowed: above max_batch"),
         ("trace: nowhere.csv", "trace = 'nowhere.csv': no such file"),
         ("servers: 1, pools: 2", "at least one for each of the 2 pools"),
+        ("servers: 4, spare: 4", "spare = 4 is not possible; allowed: fewer than the servers (4)"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(finished, wrong, said):

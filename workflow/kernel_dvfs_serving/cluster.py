@@ -7,7 +7,7 @@ Nothing is lost: a request ends finished or rejected, and `run` raises RuntimeEr
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -97,7 +97,7 @@ class Cluster:
     machine: engines, KV cache, parked power. columns: those of the machine's profile. predicted: (n,) class index that
     each request of the trace is taken for. decisions: what sets the knobs, controllers.py.
     most_late, most_j: `run` raises Hopeless as soon as more requests broke a promise, or more energy is spent, or
-    must be: never less than `floor_w` is drawn.
+    must be: never less than `floor_w` is drawn, and requests from a number on take at least `rest_j[number]` more.
     """
 
     def __init__(
@@ -113,8 +113,10 @@ class Cluster:
         most_late: float = inf,
         most_j: float = inf,
         floor_w: float = 0.0,
+        rest_j: Sequence[float] | None = None,
     ):
         self.most_late, self.most_j, self.floor_w = most_late, most_j, floor_w
+        self._rest_j = rest_j or [0.0] * (len(trace.arrival_s) + 1)
         self.trace, self.system, self.machine, self.columns = trace, system, machine, columns
         self.forecast, self.settings, self.decisions = forecast, settings, decisions
         self.pools = pool_kinds(settings.pools if system.pooled else 1)
@@ -168,6 +170,7 @@ class Cluster:
 
     def run(self) -> Cluster:
         """Serve the whole trace; returns self. Raises RuntimeError if a request is lost."""
+        self._check_hope()
         self.decisions.begin(self)
         self._next_arrival()
         self.agenda.run()
@@ -214,14 +217,18 @@ class Cluster:
             self._track(pool, kept)
         self.late += not kept
         self._overdue.discard(number)
-        least_j = sum(self.accounts.energy_j.values()) + self.floor_w * (self.trace.span_s - self.now_s)
-        late = self.late + len(self._overdue)
-        if late > self.most_late or least_j > self.most_j:
-            raise Hopeless(late)
+        self._check_hope()
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated
         self.tokens_in += request.prefilled
         self.open -= 1
+
+    def _check_hope(self) -> None:
+        """Raise Hopeless where there is none."""
+        least_j = sum(self.accounts.energy_j.values()) + self.floor_w * (self.trace.span_s - self.now_s)
+        late = self.late + len(self._overdue)
+        if late > self.most_late or least_j + self._rest_j[self._arrived] > self.most_j:
+            raise Hopeless(late)
 
     def _count_overdue(self) -> None:
         """Note the open requests whose first token has not come in time. Raises Hopeless."""

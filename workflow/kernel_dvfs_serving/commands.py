@@ -381,7 +381,7 @@ def _plan(options: argparse.Namespace) -> None:
     from kernel_dvfs_serving.deployment import as_yaml, recording_rules
     from kernel_dvfs_serving.packing import PARTS
     from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.system import Settings, check_spare
     from kernel_dvfs_serving.trace import dealt, of_loads, read_trace
     from kernel_dvfs_serving.tuned import LEVELS, Tuner, lines, second_for, written
 
@@ -390,6 +390,7 @@ def _plan(options: argparse.Namespace) -> None:
     levels = _percents(options.keep) if options.keep else LEVELS
     whole_trace = read_trace(options.trace) if options.trace else of_loads(_loads(options.load), LOADS_S, 1)
     trace, profile = dealt(whole_trace, options.cells), read_profile(options.profile)
+    check_spare(options.servers, options.spare)
     own = Settings(servers=options.servers, spare=options.spare, gaps=options.gaps, preempts=options.preempts)
     replayer = _replayer(options, profile, own, slo_scale=options.slo_scale)
     with second_for(replayer, trace) as second:

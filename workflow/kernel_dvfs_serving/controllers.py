@@ -210,7 +210,7 @@ def _divide_pools(cluster: Cluster, if_short: bool = False) -> None:
     if not cluster.system.scale_sharding:
         return
     for pool, count in enumerate(counts):
-        cluster.fleet.plans[pool].clear()
+        # a division that is under way is finished first
         if count and cluster.fleet.changing[pool] is None:
             _divide(cluster, pool, plan.loads[pool] * (1 + cluster.reserves[pool]), if_short)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled, Mix
+from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.resharding import SERVER_GPUS
 from kernel_dvfs_serving.system import (
@@ -79,20 +79,21 @@ def tuned_systems(
     """The tuned static plan, which all are compared with, packing on no more servers, and an autoscaler that begins as
     the plan: tuned on one trace, replayed on another.
 
-    Where no static plan keeps the promise it is all servers at the largest degree and highest clock, and says so by
-    what it keeps.
+    Where no plan keeps the promise it is all servers but the spare at the largest degree and highest clock, and says so
+    by what it keeps.
     """
     found: list[dict] = []
+    most = own.servers
     for name, parts in ((TUNED, None), (PACKED, PARTS)):
-        most = found[0]["servers"] if found else own.servers
         tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
         best = next(iter(tuner.frontier((own.promise_percent,))), None)
-        if best is None:
+        if best:
+            most = best["servers"]
+        else:
             tp = max(replayer.columns.degrees)
-            best = {"servers": most, "tp": tp, "clock": replayer.columns.top(tp)}
-        mix = Mix(**best["mix"]) if "mix" in best else None
-        plan = tuner.plan(best["servers"], best["tp"], best["clock"], mix)
-        run = replayed(replayer, trace, plan, own, timeline=True)
+            # without the spare: with it, that might keep the promise which the spare is to guard
+            best = {"servers": most - own.spare, "tp": tp, "clock": replayer.columns.top(tp)}
+        run = replayed(replayer, trace, tuner.plan_of(best), own, timeline=True)
         found.append(run | {"system": name})
     plan = _autoscaler(replayer, tuned_on, own, found[0])
     run = replayed(replayer, trace, plan, own, servers=own.servers) | {"holds": plan.holds}
@@ -113,17 +114,20 @@ def _autoscaler(replayer: Replayer, trace: Trace, own: Settings, static: dict) -
 
 
 def ladder(study: ServingStudy) -> list[dict]:
-    """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers."""
+    """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers; the
+    first and whole packing are those of `systems`."""
     replayer, trace, own = study.replayer(), study.trace(), study.settings()
-    found: list[dict] = []
+    known = {each["system"]: each for each in study.experiment("systems") if each["system"] in (TUNED, PACKED)}
+    found = [known[TUNED]] if known[TUNED]["kept_percent"] >= own.promise_percent else []
     with second_for(replayer, trace, study.cores) as second:
-        for name, parts in ({TUNED: None} | LADDER).items():
-            most = replace(own, servers=found[0]["servers"] if found else own.servers)
-            best = next(iter(Tuner(replayer, trace, most, parts, second).frontier((own.promise_percent,))), None)
-            if best is not None:
+        for name, parts in LADDER.items() if found else ():
+            if parts == PARTS:
+                best = known[PACKED]
+            else:
+                tuner = Tuner(replayer, trace, replace(own, servers=found[0]["servers"]), parts, second)
+                best = next(iter(tuner.frontier((own.promise_percent,), like=found[-1])), {"kept_percent": -1.0})
+            if best["kept_percent"] >= own.promise_percent:
                 found.append(best | {"system": name})
-            elif not found:
-                break
     return found
 
 

@@ -50,6 +50,11 @@ class Engine(ABC):
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """A decode step of `batch` as a line over context that holds near `context_tokens`."""
 
+    def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
+        """J beyond `floor_w`, at least, for each new token of steps of up to `most_tokens`, each prompt pair, and each
+        cached token that is attended over; zeros where nothing is known."""
+        return 0.0, 0.0, 0.0
+
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
         """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
         line = self.linear(batch, context_tokens)

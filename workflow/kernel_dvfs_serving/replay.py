@@ -38,7 +38,7 @@ class Replayer:
         return self.run_system(trace, own, settings, controllers)
 
     def run_system(
-        self, trace: Trace, system: System, settings: Settings, decisions: Decisions, *limits: float
+        self, trace: Trace, system: System, settings: Settings, decisions: Decisions, *limits: Any
     ) -> Cluster:
         """The finished Cluster of a system by whoever decides for it. limits: see Cluster. Raises cluster.Hopeless."""
         loads = slot_loads(trace, settings.load_slot_s)

@@ -286,6 +286,20 @@ class ClockEngine(Engine):
             return low_s + share * (high_s - low_s), low_j + share * (high_j - low_j)
         return found
 
+    def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
+        """See Engine.least_j. A step at the power cap takes longer than here and draws the cap."""
+        table = self._table
+        tokens = (
+            (min(table.energy_j[count], self.cap_w * table.time_s[count]) - floor_w * table.time_s[count]) / count
+            for count in range(1, most_tokens + 1)
+        )
+        pair_s, context_s = table.prompt_s, table.context_s
+        return (
+            min(tokens),
+            min(table.prompt_j, self.cap_w * pair_s) - floor_w * pair_s,
+            min(table.context_j, self.cap_w * context_s) - floor_w * context_s,
+        )
+
     def _capped(
         self, new_tokens: int, prompt_pairs: float, context_tokens: float
     ) -> tuple[int, tuple[float, float], tuple[float, float], float]:

@@ -20,7 +20,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output
 from kernel_dvfs_serving.models import check_degree, served
 from kernel_dvfs_serving.resharding import check_degrees
-from kernel_dvfs_serving.system import ABLE, DEFAULTS, NO_SPARE, SETTINGS, TUNED
+from kernel_dvfs_serving.system import ABLE, DEFAULTS, NO_SPARE, SETTINGS, TUNED, check_spare
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -191,6 +191,7 @@ def _check_replay(asked: dict) -> None:
             f"servers = {asked['servers']} is not possible; allowed: at least one for each of the "
             f"{asked['pools']} pools"
         )
+    check_spare(asked["servers"], asked["spare"])
 
 
 def _replay_name(asked: dict, settings: dict) -> str:

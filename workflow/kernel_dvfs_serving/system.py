@@ -154,6 +154,12 @@ LIMITS: dict[str, tuple[float, float]] = {
 }
 
 
+def check_spare(servers: int, spare: int) -> None:
+    """Raise InputError where no server is left without the spare."""
+    if spare >= servers:
+        raise InputError(f"spare = {spare} is not possible; allowed: fewer than the servers ({servers})")
+
+
 def settings(where: str, given: Mapping[str, Any]) -> Settings:
     """The settings that are given, the others as they are by default. Raises InputError, which begins with `where`."""
     for key, value in given.items():

@@ -98,7 +98,7 @@ def replayed(
     settings: Settings,
     timeline: bool = False,
     servers: int | None = None,
-    limits: Sequence[float] = (),
+    limits: Sequence[Any] = (),
 ) -> dict:
     """The outcome of a plan on a trace (replay.outcome), with what it sets. servers: there are; None: as planned.
 
@@ -153,6 +153,11 @@ class Tuner:
         rest = min(clocks, key=int)
         return Packing(servers, tp, clock, boost=boost, rest=rest, answer_tokens=answer, parts=self._parts)
 
+    def plan_of(self, found: dict) -> Static:
+        """The plan that an outcome is of."""
+        mix = Mix(**found["mix"]) if "mix" in found else None
+        return self.plan(found["servers"], found["tp"], found["clock"], mix)
+
     def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
         """The outcome of a plan. Where it keeps fewer promises than `level`, percent, or takes more than `most_j` a
         token, only that may be found: {"ended": "late", "kept_percent": at most} or {"ended": "dear"}.
@@ -168,7 +173,7 @@ class Tuner:
         most_late = count * (1 - level / 100) + 1e-6  # a plan exactly at its level keeps it
         self.replays += 1
         try:
-            limits = most_late, most_j * self._tokens, self._floor_w(plan)
+            limits = most_late, most_j * self._tokens, self._floor_w(plan), self._rest_j(plan)
             found = replayed(self._replayer, self._trace, plan, self._settings, limits=limits)
         except Hopeless as end:
             if end.late > most_late:
@@ -178,14 +183,19 @@ class Tuner:
         self._found[plan] = found
         return found
 
-    def frontier(self, levels: Sequence[float] = LEVELS) -> list[dict]:
+    def frontier(self, levels: Sequence[float] = LEVELS, like: dict | None = None) -> list[dict]:
         """The cheapest plan found at each level of kept promises, percent, that any plan reaches, with its outcome.
+
+        like: whose degree and clock are looked at first: where its cost is about that of the cheapest, most others are
+        soon left out.
 
         Of each degree and clock the fewest servers that keep a level are looked for: more of them idle more. Levels
         are kept the more, the more servers there are; a trace may break this by a request or two, and then a plan of
         a server less is missed.
         """
         kinds = sorted(self.kinds, key=self._promising)
+        if like:
+            kinds.sort(key=lambda kind: kind != (like["tp"], like["clock"]))
         best: dict[float, dict] = {}
         # the first two bound all others, which then bound those of their half alone: so it does not matter who asks
         for halves in ((kinds[:1], kinds[1:2]), (kinds[2::2], kinds[3::2])):
@@ -195,7 +205,14 @@ class Tuner:
             every = sorted(best.items())
             for found in self._halves("mixed", (dict(every[::2]),), (dict(every[1::2]),)):
                 best |= found
-        return [{"keep_percent": level} | best[level] for level in sorted(best)]
+        return [{"keep_percent": level} | own | self._lost(own) for level, own in sorted(best.items())]
+
+    def _lost(self, found: dict) -> dict[str, float]:
+        """With a spare, what a plan keeps where one of its servers is lost half way: it was sized by count."""
+        if not self._settings.spare:
+            return {}
+        plan = replace(self.plan_of(found), fails_s=self._trace.span_s / 2)
+        return {"kept_lost_percent": self.on(plan)["kept_percent"]}
 
     def _halves(self, method: str, *halves: tuple) -> list[dict[float, dict]]:
         """What `search` or `mixed` finds of two halves, of the second in the other process while that one lives."""
@@ -255,7 +272,8 @@ class Tuner:
 
     def least(self, tp: int, clock: str, level: float) -> dict:
         """The outcome of a degree and clock on the fewest servers that keep a level; without energy where none do."""
-        count = self._fewest(tp, clock, level, 1, self._most, (level, inf))
+        reached = self._lone_percent(tp, self._fastest(tp, clock)) >= level
+        count = self._fewest(tp, clock, level, 1, self._most, (level, inf)) if reached else None
         if count is None:
             return {"servers": self._settings.servers, "j_per_token_in_time": None, "kept_percent": None}
         return self.on(self._with_spare(self.plan(count, tp, clock)))
@@ -305,11 +323,29 @@ class Tuner:
 
     def _floor_w(self, plan: Static) -> float:
         """Power of a plan's servers without a request, W: they never draw less."""
-        rests = isinstance(plan, Packing) and plan.parts.rests
-        if isinstance(plan, Packing) and plan.parts.counts:
-            return 0.0
-        clocks = {own: plan.rest if isinstance(plan, Packing) and rests else own[1] for own in set(plan.instances)}
-        return sum(self._engine(own[0], clocks[own]).idle_w for own in plan.instances)
+        return sum(self._idle_w(plan, *own) for own in plan.instances)
+
+    def _idle_w(self, plan: Static, tp: int, clock: str) -> float:
+        """The least that one of its replicas draws, W."""
+        if isinstance(plan, Packing):
+            clock = plan.rest if plan.parts.rests else clock
+            return 0.0 if plan.parts.counts else self._engine(tp, clock).idle_w
+        return self._engine(tp, clock).idle_w
+
+    def _rest_j(self, plan: Static) -> list[float]:
+        """Beyond that, what the requests from each on take at least, J, whichever of its replicas serves them."""
+        clocks = (plan.boost, plan.rest) if isinstance(plan, Packing) else ()
+        least = [
+            self._engine(tp, each).least_j(self._idle_w(plan, tp, clock), self._settings.chunk_tokens)
+            for tp, clock in set(plan.instances)
+            for each in {clock, *clocks}
+        ]
+        token_j, pair_j, context_j = (max(0.0, min(each)) for each in zip(*least))
+        read, given = self._trace.input_tokens.astype(float), self._trace.output_tokens - 1.0
+        # the first token comes with the prompt's last; each after it attends over all before it
+        own_j = token_j * (read + given) + pair_j * read * (read + 1) / 2
+        own_j += context_j * given * (read + (given + 1) / 2)
+        return [*np.cumsum(own_j[::-1])[::-1].tolist(), 0.0]
 
     def _fastest(self, tp: int, clock: str) -> str:
         plan = self.plan(1, tp, clock)
@@ -460,12 +496,12 @@ def written(found: list[dict], packed: list[dict], about: dict[str, Any], model:
 
 
 def _plain(found: dict, model: str) -> dict[str, Any]:
-    figures = ("kept_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh", "answer_tokens")
+    figures = ("kept_percent", "kept_lost_percent", "j_per_token_in_time", "ttft_p99_s", "tbt_p99_s", "energy_kwh")
     packs, mix = "boost" in found, found.get("mix")
     router = {"safety": SAFETY, "full": FULL, "boost_hold_s": HOLD_S, "ready": READY}
     return {
         **{key: found[key] for key in ("servers", "tp", "clock", "boost", "rest", "replicas") if key in found},
-        **{key: float(f"{found[key]:.5g}") for key in figures if found.get(key) is not None},
+        **{key: float(f"{found[key]:.5g}") for key in (*figures, "answer_tokens") if found.get(key) is not None},
         **({"router": router} if packs else {}),
         **({"mix": mix | started(model, mix["tp"], packs)} if mix else {}),
         **({"note": NO_SPARE} if found["servers"] == 1 else {}),
@@ -559,3 +595,6 @@ def _rows(found: list[dict]) -> Iterator[str]:
         )
         if mix := each.get("mix"):
             yield f"        of them {mix['gpus']} GPUs as TP{mix['tp']} at {mix['clock']} MHz"
+        if (lost := each.get("kept_lost_percent")) is not None:
+            broken = f", fewer than {each['keep_percent']:g}" if lost < each["keep_percent"] else ""
+            yield f"        a server lost half way and started again: {int(100 * lost) / 100:.2f} % kept{broken}"

@@ -66,6 +66,8 @@ rule serving_experiment:
     input:
         rules.serving_study.output,
         SERVING.profile,
+        # two of its plans are those of the systems
+        lambda wildcards: SERVING.path("systems") if wildcards.experiment == "ladder" else [],
     output:
         SERVING.replay + "/experiments/{experiment}.json",
     log:

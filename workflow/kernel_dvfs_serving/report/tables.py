@@ -17,7 +17,8 @@ from kernel_dvfs_serving.report.share import (
 from kernel_dvfs_serving.system import BASELINE, LOADS_TPS, STATIC, SUBSETS, TUNED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     import pandas as pd
 
@@ -29,6 +30,13 @@ OUTPUTS = Outputs()
 def _of(experiment: str) -> Callable[[ServingStudy], str]:
     """Whose numbers those of an instance are, as its experiment says."""
     return lambda study: study.experiment(experiment)["subject"]
+
+
+def framed(rows: Iterable[Any], columns: list[str] | None = None) -> pd.DataFrame:
+    """Rows as a frame; columns: of no rows."""
+    import pandas as pd
+
+    return pd.DataFrame(list(rows), columns=columns)
 
 
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
@@ -44,10 +52,8 @@ STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
 )
 def savings(study: ServingStudy) -> pd.DataFrame:
     """One row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
-    import pandas as pd
-
     runs = by_system(study.experiment("systems"))
-    return pd.DataFrame([savings_row(study, found, runs) for found in runs.values()])
+    return framed([savings_row(study, found, runs) for found in runs.values()])
 
 
 def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
@@ -72,11 +78,7 @@ def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
 )
 def classes(study: ServingStudy) -> pd.DataFrame:
     """One row a system, one column a class that occurs."""
-    import pandas as pd
-
-    return pd.DataFrame(
-        [{"system": each["system"]} | each["kept_percent_by_class"] for each in study.experiment("systems")]
-    )
+    return framed([{"system": each["system"]} | each["kept_percent_by_class"] for each in study.experiment("systems")])
 
 
 @OUTPUTS.table(
@@ -85,8 +87,6 @@ def classes(study: ServingStudy) -> pd.DataFrame:
 )
 def cost(study: ServingStudy) -> pd.DataFrame:
     """One row a system; changes against the tuned static plan. Servers are charged from start to release."""
-    import pandas as pd
-
     runs = by_system(study.experiment("systems"))
     rows = {name: costs(study, found) for name, found in runs.items()}
     # a baseline that breaks the promise costs nothing that could be compared
@@ -99,7 +99,7 @@ def cost(study: ServingStudy) -> pd.DataFrame:
             "carbon_change_percent": change_percent(each["co2_kg_per_hour"], against["co2_kg_per_hour"]),
             "kept_percent": runs[name]["kept_percent"],
         }
-    return pd.DataFrame(list(rows.values()))
+    return framed(rows.values())
 
 
 def costs(study: ServingStudy, found: dict) -> dict:
@@ -124,10 +124,8 @@ def costs(study: ServingStudy, found: dict) -> dict:
 )
 def ladder(study: ServingStudy) -> pd.DataFrame:
     """One row a step; a step that keeps the promise nowhere is missing."""
-    import pandas as pd
-
     found = study.experiment("ladder")
-    return pd.DataFrame(
+    return framed(
         [
             {
                 "system": each["system"],
@@ -152,12 +150,10 @@ def ladder(study: ServingStudy) -> pd.DataFrame:
 )
 def sensitivity(study: ServingStudy) -> pd.DataFrame:
     """One row a value of what is varied."""
-    import pandas as pd
-
     names = ("varied", "value", "system", "servers", "j_per_token_in_time", "kept_percent")
     rows = [{name: each[name] for name in names} for each in study.experiment("sensitivity")]
     own = study["settings"]["promise_percent"]
-    return pd.DataFrame([row | {"promise_kept": (row["kept_percent"] or 0.0) >= own} for row in rows])
+    return framed([row | {"promise_kept": (row["kept_percent"] or 0.0) >= own} for row in rows])
 
 
 _SIZE = "servers are given, not sized to the load: what the trace does not need of them is saved by switching it off"
@@ -183,8 +179,6 @@ def paper(study: ServingStudy) -> pd.DataFrame:
 
     Ours is the energy of a token served in time; where fewer promises than must be are kept, `why` says so first.
     """
-    import pandas as pd
-
     runs = by_system(study.experiment("systems"))
     bill = cost(study).set_index("system").loc["DynamoLLM"]
     ours, sized, everything = (runs[name] for name in ("DynamoLLM", TUNED, BASELINE))
@@ -214,12 +208,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
         row("energy, MultiPool on all servers", {}, changed(runs[STATIC]), _SIZE),
         row("carbon", reported.CARBON, bill.carbon_change_percent, "ours has one intensity all day: it follows energy"),
         row("cost", reported.COST, bill.cost_change_percent, "servers rule it"),
-        row(
-            "servers",
-            {reported.V1: reported.SERVERS},
-            bill.servers_change_percent,
-            "against the tuned plan's",
-        ),
+        row("servers", {reported.V1: reported.SERVERS}, bill.servers_change_percent, "against the tuned plan's"),
     ]
     if ours["end_s"] >= _DAY_S:
         day = {reported.V1: reported.DAY_CONVERSATION}
@@ -247,7 +236,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
         key = f"{kind}_{share}_s"
         why = "ours slows down as far as the promises allow, on faster engines"
         rows.append(row(name, {reported.V1: change}, change_percent(ours[key], sized[key]), why))
-    return pd.DataFrame(rows)
+    return framed(rows)
 
 
 @OUTPUTS.table(
@@ -258,21 +247,15 @@ def paper(study: ServingStudy) -> pd.DataFrame:
 )
 def misprediction(study: ServingStudy) -> pd.DataFrame:
     """One row a share and seed; changes against none."""
-    import pandas as pd
-
     found = study.experiment("misprediction")
     base = found[0]
-
-    def change(each: dict) -> float | None:
-        return token_change_percent(study, each, base)
-
-    return pd.DataFrame(
+    return framed(
         [
             {
                 "misprediction": str(each["misprediction"]),
                 "seed": each["seed"],
                 "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": change(each),
+                "change_percent": token_change_percent(study, each, base),
                 "ttft_p50_change_percent": change_percent(each["ttft_p50_s"], base["ttft_p50_s"]),
                 "ttft_p99_change_percent": change_percent(each["ttft_p99_s"], base["ttft_p99_s"]),
                 "tbt_p99_ms": 1000 * each["tbt_p99_s"],
@@ -293,9 +276,7 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
 )
 def anchors(study: ServingStudy) -> pd.DataFrame:
     """One row an anchors.Anchor. error_percent: ours against the published one."""
-    import pandas as pd
-
-    frame = pd.DataFrame(study.experiment("anchors")["anchors"])
+    frame = framed(study.experiment("anchors")["anchors"])
     return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
 
 
@@ -308,9 +289,7 @@ def anchors(study: ServingStudy) -> pd.DataFrame:
 )
 def table1(study: ServingStudy) -> pd.DataFrame:
     """One row a table1.Cell."""
-    import pandas as pd
-
-    return pd.DataFrame(study.experiment("table1")["cells"]).rename(columns={"class_": "class"})
+    return framed(study.experiment("table1")["cells"]).rename(columns={"class_": "class"})
 
 
 @OUTPUTS.table(
@@ -321,9 +300,7 @@ def table1(study: ServingStudy) -> pd.DataFrame:
 )
 def table1_agreement(study: ServingStudy) -> pd.DataFrame:
     """One row a table1.Agreement; cells as text, `TP2@1.2`."""
-    import pandas as pd
-
-    frame = pd.DataFrame(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
+    frame = framed(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
     for name in ("paper_best", "ours_best_share", "ours_best_lifetime"):
         frame[name] = [_cell_name(column) for column in frame[name]]
     return frame
