@@ -22,7 +22,7 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs_pipeline import rounding
-from kernel_dvfs_pipeline.bracket import ERROR, Programme
+from kernel_dvfs_pipeline.bracket import ERROR, Bounds, Programme
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
 from kernel_dvfs_pipeline.frontier import Frontier, Records, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
@@ -187,7 +187,7 @@ class Planner:
         self.transfer_j = transfer_w * float(graph.lag_ticks.sum()) / TICKS_PER_S
         self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its lower bound
         self._laid_out: dict[str, Offered] = {}
-        self._is_read = False  # whether the frontier came from a file: its corners alone
+        self._is_read = False  # whether the frontier came from files: its corners alone
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         needed = 1 + max(stage for stage, _ in self.keys)
         if profile.stages > needed:
@@ -244,6 +244,29 @@ class Planner:
         price_uw = np.rint([own.price_w * UW_PER_W for own in found]).astype(np.int64)
         records = Records(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
+
+    def part_of_frontier(self, part: int, parts: int) -> list[Bounds]:
+        """What one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
+        return self._programme().solved(part=part, parts=parts)
+
+    def join_frontier(self, paths: Sequence[Path | str]) -> None:
+        """Take the frontier that all the parts in these files make; then none is solved.
+
+        Raises InputError where one is missing or another pipeline's, and without the core.
+        """
+        parts = [read_records(path, Bounds, "pipeline frontier --part") for path in paths]
+        found = self._programme().joined(parts)
+        if found is None:
+            raise InputError(
+                f"{', '.join(map(str, paths))}: not all parts of this pipeline's frontier; write each with kernel-dvfs "
+                f"pipeline frontier --part K/{len(parts)} and the same stages, schedule and powers"
+            )
+        self.frontier, self._is_read = found, True
+
+    def _programme(self) -> Programme:
+        if self._interior is None:
+            raise InputError("pipeline: parts of a frontier need the compiled core: kernel-dvfs build --pipeline on")
+        return self._interior
 
     @cached_property
     def _solved_frontier(self) -> Frontier:
