@@ -329,7 +329,7 @@ class Planner:
         elif ticks > slowest:
             note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
         cheapest, rounded = self.rounded(kept, kind, thorough)
-        choice = [int(at) for at in rounded.choice]
+        choice = rounded.choice.tolist()
         return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
@@ -451,28 +451,25 @@ class Planner:
     def plan_of(self, choice: Sequence[int], finish: Sequence[int] | np.ndarray, promised: int, kind: str) -> Plan:
         """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
         offered = self.offered(kind)
-        parts, ticks, cost = [], [], 0.0
         settings: dict[str, dict] = {}
-        known: dict[tuple[Key, int], tuple[Part, ...]] = {}
-        for key, at in zip(self.keys, choice):
-            own = offered[key]
-            if (key, at) not in known:
-                known[key, at] = self._parts(key, own, at, settings)
-            parts.append(known[key, at])
-            ticks.append(int(own.ticks[at]))
-            cost += float(own.cost_j[at])
+        known = {
+            (key, at): (self._parts(key, own, at, settings), int(own.ticks[at]), float(own.cost_j[at]))
+            for key, at in dict.fromkeys(zip(self.keys, choice))
+            for own in [offered[key]]
+        }
+        parts, ticks, costs = zip(*(known[each] for each in zip(self.keys, choice)))
         end = np.asarray(finish)
         return Plan(
             kind=kind,
             graph=self.graph,
             promised_ticks=promised,
             time_ticks=int(end.max()),
-            cost_j=cost,
+            cost_j=sum(costs),
             bound_j=self._bound_j(promised),
             blocking_w=self.blocking_w,
             begin_ticks=end - np.array(ticks),
             end_ticks=end,
-            parts=parts,
+            parts=list(parts),
             synchronising_w=self.synchronising_w,
             transfer_j=self.transfer_j,
             search=PYTHON if rounding.core() is None else "compiled core",
