@@ -158,10 +158,19 @@ def test_parts_solved_apart_make_a_frontier_within_the_same_error_and_no_less_th
             assert programme.joined([*own[:-1], []]) is None
 
 
-def test_parts_are_about_as_much_work_where_stages_are_unequal(module):
-    programme = programme_of(Planner(profile(8), pipeline_graph("1f1b", 8, 24), BLOCKING_W), module)
-    times = [len(programme.solved(1e-3, part, 3)) for part in (1, 2, 3)]
-    assert max(times) <= 3 * min(times)
+def test_parts_are_cut_where_slowing_all_alike_has_saved_an_equal_share():
+    # two operations of 9, 3, 1 J at 1, 2, 3 s: of 16 J they have saved 4, 8 and 12 J at 4/3, 5/3 and 2 s
+    second = TICKS_PER_S
+    curve = Curve(
+        np.array([1, 2, 3]) * second, np.array([6, 2]) * 10**6, np.array([9.0, 3.0, 1.0]), np.array([0, 1, 2])
+    )
+    interior = SimpleNamespace(fastest_ticks=4 * second, slowest_ticks=10 * second)
+    programme = Programme(interior, [curve, curve], 1.0)
+    # as far from the fastest iteration to the slowest as these from 1 to 3 s
+    ends = [4, 5, 6, 7, 10]
+    for part in (1, 2, 3, 4):
+        assert programme.part_ticks(part, 4) == pytest.approx([own * second for own in ends[part - 1 : part + 1]])
+    assert programme.part_ticks(1, 1) == (4 * second, 10 * second)
 
 
 def test_what_contradicts_itself_is_no_frontier(module):
