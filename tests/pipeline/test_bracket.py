@@ -1,5 +1,7 @@
 """The frontier between two bounds: the exact one lies between them everywhere, and every schedule keeps its time."""
 
+from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -135,6 +137,54 @@ def test_the_exact_frontier_lies_between_both_bounds_and_these_within_the_error(
         assert found.error <= 5e-4
         assert ((found.upper_cost_at(ticks) - found.cost_at(ticks)) / energy <= found.error + 1e-9).all()
         assert (found.fastest_ticks, found.slowest_ticks) == (exact.fastest_ticks, exact.slowest_ticks)
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_parts_solved_apart_make_a_frontier_within_the_same_error_and_no_less_than_all(module, parts):
+    for planner in planners():
+        exact, programme = planner.frontier, programme_of(planner, module)
+        own = [programme.solved(1e-3, part, parts) for part in range(1, parts + 1)]
+        ends = [(min(each.ticks for each in part), max(each.ticks for each in part)) for part in own]
+        assert ends[0][0] == exact.fastest_ticks and ends[-1][1] == exact.slowest_ticks
+        assert all(slower == faster for (_, slower), (faster, _) in pairwise(ends))
+        found = programme.joined(own[::-1])
+        assert found.error <= 1e-3
+        ticks = np.linspace(exact.fastest_ticks, exact.slowest_ticks, 300).astype(np.int64)
+        least = exact.cost_at(ticks)
+        assert (found.cost_at(ticks) <= least + ROUNDING).all()
+        assert (found.upper_cost_at(ticks) >= least - ROUNDING).all()
+        if exact.fastest_ticks < exact.slowest_ticks:
+            assert programme.joined(own[1:]) is None and programme.joined(own[:-1]) is None
+            assert programme.joined([*own[:-1], []]) is None
+
+
+def test_parts_are_cut_where_slowing_all_alike_has_saved_an_equal_share():
+    # two operations of 9, 3, 1 J at 1, 2, 3 s: of 16 J they have saved 4, 8 and 12 J at 4/3, 5/3 and 2 s
+    second = TICKS_PER_S
+    curve = Curve(
+        np.array([1, 2, 3]) * second, np.array([6, 2]) * 10**6, np.array([9.0, 3.0, 1.0]), np.array([0, 1, 2])
+    )
+    interior = SimpleNamespace(fastest_ticks=4 * second, slowest_ticks=10 * second)
+    programme = Programme(interior, [curve, curve], 1.0)
+    # as far from the fastest iteration to the slowest as these from 1 to 3 s
+    ends = [4, 5, 6, 7, 10]
+    for part in (1, 2, 3, 4):
+        assert programme.part_ticks(part, 4) == pytest.approx([own * second for own in ends[part - 1 : part + 1]])
+    assert programme.part_ticks(1, 1) == (4 * second, 10 * second)
+
+
+def test_what_contradicts_itself_is_no_frontier(module):
+    programme = programme_of(Planner(profile(4), pipeline_graph("1f1b", 4, 8), BLOCKING_W), module)
+    own = sorted(programme.solved(), key=lambda each: each.ticks)
+    assert programme.joined([own]) is not None
+    middle = len(own) // 2
+    for changed in (
+        replace(own[middle], cost_j=own[middle].least_j * 0.99),
+        replace(own[middle], cost_j=float("nan")),
+        replace(own[middle], intercept_j=float("inf")),
+        replace(own[middle], cost_j=float("inf")),
+    ):
+        assert programme.joined([[*own[:middle], changed, *own[middle + 1 :]]]) is None
 
 
 def test_on_measured_stages_the_exact_frontier_is_never_on_the_wrong_side_at_3000_times(shared, module):

@@ -3,11 +3,21 @@
 import json
 import math
 from collections import Counter
+from graphlib import TopologicalSorter
 
+import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs_pipeline.graph import Graph, Operation, ordered_graph, pipeline_graph, read_graph, write_graph
+from kernel_dvfs_pipeline.graph import (
+    Graph,
+    Operation,
+    finishes,
+    ordered_graph,
+    pipeline_graph,
+    read_graph,
+    write_graph,
+)
 from kernel_dvfs_pipeline.schedules import Layout, orders, read_schedule
 
 FORWARD, BACKWARD = 10**10, 2 * 10**10
@@ -50,6 +60,21 @@ def test_early_recomputation_does_not_wait_for_the_gradient():
     plain = duration(pipeline_graph("1f1b", 4, 8))
     late = plain + 8 * FORWARD + 3 * FORWARD  # recomputing as part of each of the critical path's backwards
     assert plain < early < late
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_graph_is_in_the_librarys_order_and_over_when_python_says(seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 30))
+    named = rng.permutation(count).tolist()
+    pairs = [(named[i], named[j]) for j in range(count) for i in range(j) if rng.random() < (0.05, 0.3)[seed % 2]]
+    edges = [(*pairs[at], float(rng.choice([0.0, 0.01]))) for at in rng.permutation(len(pairs)).tolist()]
+    graph = Graph([Operation(0, 0, "forward", number) for number in range(count)], edges, stages=1)
+    waits = {number: [tail for tail, head, _ in edges if head == number] for number in range(count)}
+    assert [own.microbatch for own in graph.operations] == list(TopologicalSorter(waits).static_order())
+    for ticks in (rng.integers(1, 10**12, count), rng.random(count)):
+        assert graph.finish_ticks(ticks.tolist()) == finishes(graph.before, ticks.tolist())
+        assert graph.finish_ticks(ticks) == finishes(graph.before, ticks.tolist())
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])

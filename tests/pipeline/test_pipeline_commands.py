@@ -93,6 +93,58 @@ def test_a_frontier_that_is_read_back_spares_solving_it_and_another_pipelines_is
     assert "nowhere.csv" in refused(*plan[:-4], "--frontier", "nowhere.csv", *plan[-2:], *SHAPE)
 
 
+def test_parts_of_a_frontier_are_solved_by_jobs_of_their_own_and_joined(
+    stage_csv, study_options, tmp_path, monkeypatch, refused, pipeline_core, capsys
+):
+    module = rounding.core(pipeline_core)
+    monkeypatch.setattr(rounding, "core", lambda results_dir="results": module)
+    asked = "pipeline", "frontier", stage_csv, *SHAPE
+    parts = [tmp_path / f"{part}.csv" for part in (1, 2, 3)]
+    for number, path in enumerate(parts, 1):
+        assert run(*asked, "--part", f"{number}/3", "-o", path) == 0
+    capsys.readouterr()
+    assert run(*asked, "--join", *parts, "-o", tmp_path / "f.csv") == 0
+    error = re.search(r"proven within ([\d.]+) %", capsys.readouterr().out)
+    assert error and float(error[1]) <= 0.1
+    assert (
+        run(
+            "pipeline",
+            "plan",
+            stage_csv,
+            *SHAPE,
+            "--no-slowdown",
+            "--frontier",
+            tmp_path / "f.csv",
+            "-o",
+            tmp_path / "p",
+        )
+        == 0
+    )
+
+    said = "not all parts of this pipeline's frontier"
+    assert said in refused(*asked, "--join", *parts[:2], "-o", tmp_path / "no.csv")
+    assert said in refused(
+        *asked[:3], "--microbatches", 5, "--blocking-w", 80, "--join", *parts, "-o", tmp_path / "no.csv"
+    )
+    assert "--part: expected a whole number from 1 to 3" in refused(*asked, "--part", "4/3", "-o", tmp_path / "no.csv")
+    monkeypatch.setattr(rounding, "core", lambda results_dir="results": None)
+    for words in (("--part", "1/3"), ("--join", *parts)):
+        assert "need the compiled core" in refused(*asked, *words, "-o", tmp_path / "no.csv")
+    assert not (tmp_path / "no.csv").exists()
+
+    # a study likewise
+    monkeypatch.setattr(rounding, "core", lambda results_dir="results": module)
+    options = json.dumps(study_options | {"name": "made-up"})
+    assert run("pipeline", "profile", stage_csv, tmp_path, "--options", options) == 0
+    for number in (1, 2):
+        assert run("pipeline", "solve", tmp_path, 6, "--frontier-part", f"{number}/2") == 0
+    bounds = [tmp_path / f"mb6/bounds-{number}of2.csv" for number in (1, 2)]
+    monkeypatch.setattr(planner_module, "parametric_frontier", None)
+    assert run("pipeline", "solve", tmp_path, 6, "plans", "--join", *bounds) == 0
+    assert (tmp_path / "mb6/frontier.csv").is_file() and (tmp_path / "mb6/plans/split.json").is_file()
+    assert said in refused("pipeline", "solve", tmp_path, 4, "plans", "--join", *bounds)
+
+
 @pytest.mark.parametrize("latency_s", [0, 0.001, 0.1])
 def test_a_plan_without_slowdown_needs_no_time_and_keeps_it_with_slow_changes(stage_csv, tmp_path, latency_s):
     planner = Planner(read_stage_profile(stage_csv), pipeline_graph("1f1b", 4, 4), 80)

@@ -48,6 +48,11 @@ def test_another_number_of_microbatches_sweeps_no_kernel_again(finished):
     assert jobs["pipeline_solve"] == 2 and jobs["pipeline_solve_part"] == 3
 
 
+def test_a_frontier_in_parts_is_solved_by_as_many_jobs_and_joined_by_one(finished):
+    jobs = planned(finished, "pipeline", config=[SMALL.replace("{", "{frontier_parts: 3, ", 1)])
+    assert jobs["pipeline_solve_times"] == 3 and jobs["pipeline_solve"] == 1 and jobs["pipeline_solve_part"] == 2
+
+
 def test_the_pipeline_is_no_part_of_the_whole_study(finished):
     assert not any(rule.startswith("pipeline") for rule in planned(finished, "all", config=[SMALL]))
 

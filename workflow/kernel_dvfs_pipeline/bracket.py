@@ -6,13 +6,16 @@ schedule to the next. The flow bounds it from below at every time (weak duality)
 tolerance. Wherever chord and tangents are too far apart, the next times are asked, all at once in as many threads as
 the process has cores. A solve starts between its two neighbours. Which times these are does not depend on the number of
 cores, so the answer does not either.
+
+The times may be divided among independent jobs: each solves a part of them, and all their bounds make one frontier.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,8 @@ ERROR = 1e-3  # of the energy: how far apart the bounds may be
 # of that, how far apart the bounds of a single time may be
 _OWN = 0.25
 _MOST_ROUNDS = 30
+_SAME = 1e-9  # of the energy: what bounds of the same pipeline may seem to contradict each other by
+_SHARES = 257  # of the way from everyone's fastest to everyone's slowest duration, where parts are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Programme:
         Raises InputError where a second costs more watts than a search can count.
         """
         check_prices(curves)
-        self.interior, self.blocking_w = interior, blocking_w
+        self.interior, self.curves, self.blocking_w = interior, curves, blocking_w
         self.fastest_ticks, self.slowest_ticks = int(interior.fastest_ticks), int(interior.slowest_ticks)
         self.least_cost_j = float(sum(float(curve.cost_j[-1]) for curve in curves))
 
@@ -76,6 +81,27 @@ class Programme:
 
     def frontier(self, error: float = ERROR) -> Bracket:
         """The whole frontier, within `error` of the energy. Bracket.error tells where 53 bits do not allow it."""
+        return Bracket.around(self.solved(error), self.least_cost_j, self.blocking_w)
+
+    def part_ticks(self, part: int, parts: int) -> tuple[int, int]:
+        """(fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins where it ends.
+
+        Each has an equal share of what is saved where all operations become slower alike: times are asked mostly
+        where energy falls steeply, so the parts are about as much work.
+        """
+        share = np.linspace(0, 1, _SHARES)
+        cost_j = np.zeros(_SHARES)
+        kinds = {id(curve): curve for curve in self.curves}
+        for kind, count in Counter(map(id, self.curves)).items():
+            own = kinds[kind]
+            cost_j += count * np.interp(own.ticks[0] + share * (own.ticks[-1] - own.ticks[0]), own.ticks, own.cost_j)
+        cuts = np.interp(np.linspace(0, cost_j[0] - cost_j[-1], parts + 1), cost_j[0] - cost_j, share)
+        cuts[[0, -1]] = 0, 1
+        ends = self.fastest_ticks + np.rint(cuts[part - 1 : part + 1] * (self.slowest_ticks - self.fastest_ticks))
+        return int(ends[0]), int(ends[1])
+
+    def solved(self, error: float = ERROR, part: int = 1, parts: int = 1) -> list[Bounds]:
+        """Times of a part of the frontier (default: all), enough for `error` of the energy between them."""
         bounds: dict[int, Bounds] = {}
         starts: dict[int, Any] = {}  # of the times beside those that are asked
 
@@ -84,18 +110,31 @@ class Programme:
             found = self.point(ticks, error, starts.get(slower), starts.get(faster))
             return Bounds.of(ticks, found), found.start
 
-        asked = [(end, end, end) for end in sorted({self.fastest_ticks, self.slowest_ticks})]
+        asked = [(end, end, end) for end in sorted(set(self.part_ticks(part, parts)))]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1) as pool:
             for _ in range(_MOST_ROUNDS):
                 for own, start in pool.map(at, asked):
                     bounds[own.ticks], starts[own.ticks] = own, start
-                found = Bracket.around(list(bounds.values()), self.least_cost_j, self.blocking_w)
-                asked = found.far_apart(error)
+                asked = Bracket.around(list(bounds.values()), self.least_cost_j, self.blocking_w).far_apart(error)
                 if not asked:
                     break
                 beside = {end for slower, _, faster in asked for end in (slower, faster)}
                 starts = {end: starts[end] for end in beside}
-        return found
+        return list(bounds.values())
+
+    def joined(self, parts: list[list[Bounds]]) -> Bracket | None:
+        """The frontier of what was `solved` of all parts; None where one is missing or another pipeline's."""
+        parts = sorted(parts, key=lambda part: min((own.ticks for own in part), default=0))
+        for number, part in enumerate(parts, 1):
+            asked = [own.ticks for own in part] or [0]
+            # the last tick may be rounded differently on another machine
+            if np.abs(np.array([min(asked), max(asked)]) - self.part_ticks(number, len(parts))).max() > 1:
+                return None
+        solved = [own for part in parts for own in part]
+        if not np.isfinite([astuple(own) for own in solved]).all():
+            return None
+        found = Bracket.around(solved, self.least_cost_j, self.blocking_w)
+        return found if (found._errors()[1] >= -_SAME).all() else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,14 +146,14 @@ class Bracket(Frontier):
 
     @classmethod
     def around(cls, solved: list[Bounds], least_cost_j: float, blocking_w: float) -> Bracket:
-        """least_cost_j: of all operations at their cheapest, which nothing undercuts at any time."""
-        solved = sorted(solved, key=lambda own: -own.ticks)
-        upper = np.array([own.ticks for own in solved])
+        """solved: a time may come twice. least_cost_j: of all operations at their cheapest, which nothing undercuts."""
+        cheapest = {own.ticks: own.cost_j for own in sorted(solved, key=lambda own: (-own.ticks, -own.cost_j))}
+        upper = np.array(list(cheapest))
         lines = [(0.0, least_cost_j), *((own.price_w, own.intercept_j) for own in solved)]
         ticks, cost_j = _highest(lines, int(upper[-1]), int(upper[0]))
         price_uw = np.append(0.0, np.diff(cost_j) / -np.diff(ticks)) * (TICKS_PER_S * UW_PER_W)
         records = Records(ticks, np.rint(price_uw).astype(np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
-        return cls(records, cost_j, blocking_w, upper, np.array([own.cost_j for own in solved]))
+        return cls(records, cost_j, blocking_w, upper, np.array(list(cheapest.values())))
 
     def upper_cost_at(self, ticks: np.ndarray) -> np.ndarray:
         """Effective energy (J) that some schedule of `ticks` reaches on the hulls."""

@@ -40,18 +40,26 @@ def add_frontier(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pipeline frontier`."""
     parser.epilog = f"example: kernel-dvfs pipeline frontier {_STAGES} -o frontier.csv"
     _add_shape(parser)
+    jobs = parser.add_mutually_exclusive_group()
+    jobs.add_argument("--part", type=_part, metavar="K/N", help="only the K-th of N parts, each a job of its own")
+    jobs.add_argument("--join", nargs="+", metavar="PART.csv", help="make it of all its parts")
     parser.add_argument("-o", "--output", required=True, metavar="F.csv")
 
 
 def run_frontier(options: argparse.Namespace) -> None:
-    """Write the frontier's corners and say what it allows."""
+    """Write the frontier's corners and say what it allows; or a part of it."""
     from kernel_dvfs_pipeline.baselines import all_max
-    from kernel_dvfs_pipeline.bracket import Bracket
+    from kernel_dvfs_pipeline.bracket import Bounds, Bracket
     from kernel_dvfs_pipeline.steps import corners
     from kernel_dvfs_pipeline.study import Corner, write_records
 
     planner = _planner(options)
     _say(*planner.notes)
+    if options.part:
+        write_records(options.output, Bounds, planner.part_of_frontier(*options.part))
+        return
+    if options.join:
+        planner.join_frontier(options.join)
     write_records(options.output, Corner, corners(planner))
     base, frontier = all_max(planner), planner.frontier
     ticks = min(max(base.time_ticks, frontier.fastest_ticks), frontier.slowest_ticks)
@@ -209,22 +217,35 @@ def add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help="plans, switching, certificate or levels (default: all that it can)"
     )
+    jobs = parser.add_mutually_exclusive_group()
+    jobs.add_argument("--frontier-part", type=_part, metavar="K/N", help="only that of the frontier, for --join")
+    jobs.add_argument("--join", nargs="*", default=[], metavar="PART.csv", help="make the frontier of all its parts")
 
 
 def run_solve(options: argparse.Namespace) -> None:
     """Solve a study for one number of microbatches."""
     from kernel_dvfs_pipeline.solver import Solver
-    from kernel_dvfs_pipeline.steps import PARTS
+    from kernel_dvfs_pipeline.steps import PARTS, solve_frontier_part
     from kernel_dvfs_pipeline.study import PipelineStudy
 
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:
         raise InputError(f"pipeline solve: unknown part {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
-    solver = Solver(PipelineStudy(options.folder))
+    solver = Solver(PipelineStudy(options.folder), options.join)
     _say(*solver.planner(options.microbatches).notes)
+    if options.frontier_part:
+        solve_frontier_part(solver, options.microbatches, *options.frontier_part)
+        return
     # kernels are read only where levels might be solved
     for part in options.parts or [part for part in PARTS if part != "levels" or solver.kernels is not None]:
         PARTS[part](solver, options.microbatches)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """K/N, from 1/1."""
+    part, _, parts = text.partition("/")
+    most = COUNT(parts)
+    return whole(1, most)(part), most
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

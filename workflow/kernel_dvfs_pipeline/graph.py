@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -49,8 +50,8 @@ class Graph:
     """Operations in topological order, and edges.
 
     operations: N of them. stages: S. tail, head: (E,) int, positions in `operations`, tail < head. lag_ticks: (E,)
-    int64, the time from the end of the tail to the earliest start of the head. before, after: per operation
-    [(other, lag)], for Python loops.
+    int64, the time from the end of the tail to the earliest start of the head. rounds: operations rounds[k] to
+    rounds[k + 1] wait for none of each other, and each of them for one of the round before.
     """
 
     def __init__(self, operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]], stages: int) -> None:
@@ -58,31 +59,56 @@ class Graph:
 
         Raises InputError where they close a circle or take no possible time.
         """
+        count = len(operations)
         for tail, head, lag_s in edges:
             if not 0 <= lag_s <= MOST_LAG_S:
                 raise InputError(
                     f"graph: edge {tail} -> {head} takes {lag_s} s: expected seconds from 0 to {MOST_LAG_S}"
                 )
-        order = _sorted(operations, edges)
-        place = np.empty(len(operations), np.int64)
-        place[order] = np.arange(len(operations))
-        self.operations = [operations[number] for number in order]
+            if not (0 <= tail < count and 0 <= head < count):
+                end = head if 0 <= tail < count else tail
+                raise InputError(f"graph: an edge names operation {end} of {count}; number them from 0")
+        tails, heads = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
+        order, self.rounds = _sorted(operations, tails, heads)
+        place = np.empty(count, np.int64)
+        place[order] = np.arange(count)
+        self.operations = [operations[number] for number in order.tolist()]
         self.stages = stages
-        self.tail = place[[edge[0] for edge in edges]] if edges else np.zeros(0, np.int64)
-        self.head = place[[edge[1] for edge in edges]] if edges else np.zeros(0, np.int64)
+        self.tail, self.head = place[tails], place[heads]
         self.lag_ticks = duration_ticks([edge[2] for edge in edges])
-        self.before: Waits = [[] for _ in operations]
-        self.after: Waits = [[] for _ in operations]
-        for tail, head, lag in zip(self.tail.tolist(), self.head.tolist(), self.lag_ticks.tolist()):
-            self.before[head].append((tail, lag))
-            self.after[tail].append((head, lag))
+        # by head, for whole rounds at once
+        by_head = np.argsort(self.head, kind="stable")
+        self._first = np.searchsorted(self.head[by_head], np.arange(count + 1))
+        self._tail, self._lag = self.tail[by_head], self.lag_ticks[by_head]
 
     def __len__(self) -> int:
         return len(self.operations)
 
-    def finish_ticks(self, ticks: Sequence[float]) -> list:
+    @cached_property
+    def before(self) -> Waits:
+        """Per operation what it waits for, for Python loops."""
+        return _waits(len(self), self.head, self.tail, self.lag_ticks)
+
+    @cached_property
+    def after(self) -> Waits:
+        """Per operation what waits for it."""
+        return _waits(len(self), self.tail, self.head, self.lag_ticks)
+
+    def finish_ticks(self, ticks: Sequence[float] | np.ndarray) -> list:
         """Earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
-        return finishes(self.before, ticks)
+        finish = np.array(ticks)
+        for begin, end in pairwise(self.rounds[1:]):
+            first, last = self._first[begin], self._first[end]
+            arrives = finish[self._tail[first:last]] + self._lag[first:last]
+            finish[begin:end] += np.maximum.reduceat(arrives, self._first[begin:end] - first)
+        return finish.tolist()
+
+
+def _waits(count: int, own: np.ndarray, other: np.ndarray, lag_ticks: np.ndarray) -> Waits:
+    made: Waits = [[] for _ in range(count)]
+    for number, *wait in zip(own.tolist(), other.tolist(), lag_ticks.tolist()):
+        made[number].append((wait[0], wait[1]))
+    return made
 
 
 def finishes(before: Waits, durations: Sequence[float]) -> list:
@@ -93,19 +119,39 @@ def finishes(before: Waits, durations: Sequence[float]) -> list:
     return finish
 
 
-def _sorted(operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]]) -> list[int]:
-    count = len(operations)
-    waits: list[list[int]] = [[] for _ in range(count)]
-    for tail, head, _ in edges:
-        if not (0 <= tail < count and 0 <= head < count):
-            end = head if 0 <= tail < count else tail
-            raise InputError(f"graph: an edge names operation {end} of {count}; number them from 0")
-        waits[head].append(tail)
-    try:
-        return list(TopologicalSorter(dict(enumerate(waits))).static_order())
-    except CycleError as error:
-        circle = " -> ".join(str(operations[number]) for number in error.args[1][::-1])
-        raise InputError(f"graph: operations wait for each other in a circle: {circle}; remove an edge") from None
+def _sorted(operations: Sequence[Operation], tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """(topological order, where each round of it begins, and its end): the order of graphlib's static_order when edges
+    are added by head. Raises InputError for a circle."""
+    count, edges = len(operations), len(tail)
+    by_tail = np.lexsort((head, tail))
+    heads, first = head[by_tail], np.searchsorted(tail[by_tail], np.arange(count + 1))
+    missing = np.bincount(head, minlength=count)
+    # what waits for nothing comes where it is first named, as itself or by what waits for it
+    named = np.arange(count) * (edges + 1)
+    np.minimum.at(named, tail, head * (edges + 1) + 1 + np.arange(edges))
+    ready = np.flatnonzero(missing == 0)
+    ready = ready[np.argsort(named[ready])]
+    rounds, starts = [ready], [0]
+    while len(ready):
+        starts.append(starts[-1] + len(ready))
+        many = first[ready + 1] - first[ready]
+        passed = heads[np.repeat(first[ready] - np.cumsum(many) + many, many) + np.arange(many.sum())]
+        np.subtract.at(missing, passed, 1)
+        # each is ready with the last of its edges
+        found, last = np.unique(passed[::-1], return_index=True)
+        is_ready = missing[found] == 0
+        ready = found[is_ready][np.argsort(-last[is_ready])]
+        rounds.append(ready)
+    if starts[-1] < count:
+        waits: dict[int, list[int]] = {number: [] for number in range(count)}
+        for before, after in zip(tail.tolist(), head.tolist()):
+            waits[after].append(before)
+        try:
+            TopologicalSorter(waits).prepare()
+        except CycleError as error:
+            circle = " -> ".join(str(operations[number]) for number in error.args[1][::-1])
+            raise InputError(f"graph: operations wait for each other in a circle: {circle}; remove an edge") from None
+    return np.concatenate(rounds), starts
 
 
 def _words(item: Item) -> str:

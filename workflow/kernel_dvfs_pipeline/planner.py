@@ -22,7 +22,7 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs_pipeline import rounding
-from kernel_dvfs_pipeline.bracket import ERROR, Programme
+from kernel_dvfs_pipeline.bracket import ERROR, Bounds, Programme
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
 from kernel_dvfs_pipeline.frontier import Frontier, Records, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
@@ -187,7 +187,7 @@ class Planner:
         self.transfer_j = transfer_w * float(graph.lag_ticks.sum()) / TICKS_PER_S
         self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its lower bound
         self._laid_out: dict[str, Offered] = {}
-        self._is_read = False  # whether the frontier came from a file: its corners alone
+        self._is_read = False  # whether the frontier came from files: its corners alone
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         needed = 1 + max(stage for stage, _ in self.keys)
         if profile.stages > needed:
@@ -244,6 +244,29 @@ class Planner:
         price_uw = np.rint([own.price_w * UW_PER_W for own in found]).astype(np.int64)
         records = Records(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
+
+    def part_of_frontier(self, part: int, parts: int) -> list[Bounds]:
+        """What one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
+        return self._programme().solved(part=part, parts=parts)
+
+    def join_frontier(self, paths: Sequence[Path | str]) -> None:
+        """Take the frontier that all the parts in these files make; then none is solved.
+
+        Raises InputError where one is missing or another pipeline's, and without the core.
+        """
+        parts = [read_records(path, Bounds, "pipeline frontier --part") for path in paths]
+        found = self._programme().joined(parts)
+        if found is None:
+            raise InputError(
+                f"{', '.join(map(str, paths))}: not all parts of this pipeline's frontier; write each with kernel-dvfs "
+                f"pipeline frontier --part K/{len(parts)} and the same stages, schedule and powers"
+            )
+        self.frontier, self._is_read = found, True
+
+    def _programme(self) -> Programme:
+        if self._interior is None:
+            raise InputError("pipeline: parts of a frontier need the compiled core: kernel-dvfs build --pipeline on")
+        return self._interior
 
     @cached_property
     def _solved_frontier(self) -> Frontier:
@@ -306,7 +329,7 @@ class Planner:
         elif ticks > slowest:
             note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
         cheapest, rounded = self.rounded(kept, kind, thorough)
-        choice = [int(at) for at in rounded.choice]
+        choice = rounded.choice.tolist()
         return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
@@ -428,28 +451,25 @@ class Planner:
     def plan_of(self, choice: Sequence[int], finish: Sequence[int] | np.ndarray, promised: int, kind: str) -> Plan:
         """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
         offered = self.offered(kind)
-        parts, ticks, cost = [], [], 0.0
         settings: dict[str, dict] = {}
-        known: dict[tuple[Key, int], tuple[Part, ...]] = {}
-        for key, at in zip(self.keys, choice):
-            own = offered[key]
-            if (key, at) not in known:
-                known[key, at] = self._parts(key, own, at, settings)
-            parts.append(known[key, at])
-            ticks.append(int(own.ticks[at]))
-            cost += float(own.cost_j[at])
+        known = {
+            (key, at): (self._parts(key, own, at, settings), int(own.ticks[at]), float(own.cost_j[at]))
+            for key, at in dict.fromkeys(zip(self.keys, choice))
+            for own in [offered[key]]
+        }
+        parts, ticks, costs = zip(*(known[each] for each in zip(self.keys, choice)))
         end = np.asarray(finish)
         return Plan(
             kind=kind,
             graph=self.graph,
             promised_ticks=promised,
             time_ticks=int(end.max()),
-            cost_j=cost,
+            cost_j=sum(costs),
             bound_j=self._bound_j(promised),
             blocking_w=self.blocking_w,
             begin_ticks=end - np.array(ticks),
             end_ticks=end,
-            parts=parts,
+            parts=list(parts),
             synchronising_w=self.synchronising_w,
             transfer_j=self.transfer_j,
             search=PYTHON if rounding.core() is None else "compiled core",

@@ -7,7 +7,7 @@ flow and shares no code with it; it takes one solve a time, so it is far slower.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,8 +67,9 @@ class Realised:
 class Solver:
     """Planners and plans of a study, each solved once. Raises InputError for what its stages or kernels lack."""
 
-    def __init__(self, study: PipelineStudy) -> None:
-        self.study = study
+    def __init__(self, study: PipelineStudy, joined: Sequence[str] = ()) -> None:
+        """joined: files of all parts of the frontier, for the only number of microbatches that is asked then."""
+        self.study, self.joined = study, joined
         self._planners: dict[int, Planner] = {}
         self._published: dict[tuple[int, str], tuple[list[UnitCurve], PublishedFrontier]] = {}
         self._realised: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}
@@ -105,7 +106,9 @@ class Solver:
     def planner(self, microbatches: int) -> Planner:
         """One pair of clocks per operation, or two with a split."""
         if microbatches not in self._planners:
-            self._planners[microbatches] = self._planner(self.study.profile, microbatches)
+            made = self._planners[microbatches] = self._planner(self.study.profile, microbatches)
+            if self.joined:
+                made.join_frontier(self.joined)
         return self._planners[microbatches]
 
     def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:

@@ -13,6 +13,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import shortest
 from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.bracket import Bounds
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, duration_ticks
 from kernel_dvfs_pipeline.planner import Planner, write_plan
 from kernel_dvfs_pipeline.published import FILTERS
@@ -37,6 +38,7 @@ from kernel_dvfs_pipeline.study import (
     SlowChange,
     check_options,
     slow_level,
+    write_records,
 )
 
 # T'/T of the levels of choice
@@ -78,6 +80,12 @@ def corners(planner: Planner) -> Iterator[Corner]:
     energy_j, price_w = frontier.energy_j + planner.transfer_j, frontier.records.price_uw / UW_PER_W
     columns = (frontier.time_s, energy_j, frontier.cost_j, price_w)
     return (Corner(*row) for row in zip(*(column.tolist() for column in columns)))
+
+
+def solve_frontier_part(solver: Solver, microbatches: int, part: int, parts: int) -> None:
+    """bounds-<part>of<parts>.csv."""
+    path = solver.study.solved(microbatches) / f"bounds-{part}of{parts}.csv"
+    write_records(path, Bounds, solver.planner(microbatches).part_of_frontier(part, parts))
 
 
 def solve_plans(solver: Solver, microbatches: int) -> None:

@@ -32,6 +32,7 @@ class PipelinePlan:
     setup: PlannedFile | None  # that the kernel profile is swept from; None: the source is given
     pairs: tuple[Pair, ...]  # of that sweep
     options: dict[str, Any]  # what study.json says
+    frontier_parts: int  # jobs among which the times of a frontier are divided
     scale_time: float  # of a CSV
     scale_energy: float
     knows_kernels: bool  # whether the kernels behind the stages are known
@@ -89,6 +90,7 @@ def _given(asked: dict, results: str) -> PipelinePlan:
         setup=None,
         pairs=(),
         options=options,
+        frontier_parts=asked["frontier_parts"],
         scale_time=asked["scale_time"],
         scale_energy=asked["scale_energy"],
         knows_kernels=knows_kernels,
@@ -111,6 +113,7 @@ def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
         setup=study.setup,
         pairs=study.pairs,
         options=options,
+        frontier_parts=asked["frontier_parts"],
         scale_time=1,
         scale_energy=1,
         knows_kernels=True,

@@ -44,11 +44,32 @@ rule pipeline_stages:
         "{RUN} pipeline profile {input:q} {params.folder:q} --options {params.options:q} {params.scales} --log {log:q}"
 
 
+# a large frontier is solved by jobs of their own, each for some of its times
+PARTS = PIPELINE.frontier_parts
+BOUNDS = [SOLVED + f"/bounds-{part}of{PARTS}.csv" for part in range(1, PARTS + 1)] if PARTS > 1 else []
+
+
+rule pipeline_solve_times:
+    input:
+        rules.pipeline_stages.output,
+        built("results/native/pipeline/build.json"),
+    output:
+        SOLVED + "/bounds-{part}of{parts}.csv",
+    log:
+        "logs/" + PIPELINE.folder + "/solve-{microbatches}-times-{part}of{parts}.log",
+    params:
+        folder=subpath(output[0], ancestor=2),
+    shell:
+        "{RUN} pipeline solve {params.folder:q} {wildcards.microbatches} --frontier-part "
+        "{wildcards.part}/{wildcards.parts} --log {log:q}"
+
+
 rule pipeline_solve:
     input:
         rules.pipeline_stages.output,
         # plans are searched for by the compiled core where there is one
         built("results/native/pipeline/build.json"),
+        bounds=BOUNDS,
     output:
         multiext(SOLVED + "/", "frontier.csv", "published.csv", "methods.csv", "runs.csv", "switching.csv"),
         directory(SOLVED + "/plans"),
@@ -57,7 +78,7 @@ rule pipeline_solve:
     params:
         folder=subpath(output[0], ancestor=2),
     shell:
-        "{RUN} pipeline solve {params.folder:q} {wildcards.microbatches} plans switching --log {log:q}"
+        "{RUN} pipeline solve {params.folder:q} {wildcards.microbatches} plans switching --log {log:q} --join {input.bounds:q}"
 
 
 # what takes longer than frontier and plans together: the linear-programme solver, and clocks for every kernel
@@ -66,6 +87,7 @@ rule pipeline_solve_part:
         rules.pipeline_stages.output,
         PIPELINE.source,
         built("results/native/pipeline/build.json"),
+        bounds=BOUNDS,
     output:
         SOLVED + "/{part}.csv",
     log:
@@ -75,7 +97,7 @@ rule pipeline_solve_part:
     params:
         folder=subpath(output[0], ancestor=2),
     shell:
-        "{RUN} pipeline solve {params.folder:q} {wildcards.microbatches} {wildcards.part} --log {log:q}"
+        "{RUN} pipeline solve {params.folder:q} {wildcards.microbatches} {wildcards.part} --log {log:q} --join {input.bounds:q}"
 
 
 rule pipeline_page:
