@@ -51,13 +51,13 @@ def device_nodes(folder: Path) -> Path:
 
 
 class Boards:
-    """Fake boards in a state file of their own: "h200", "rtx_3080_ti", or several, "h200,h200"."""
+    """Fake boards in a state file of their own: "h200", or several, "h200,rtx_3080_ti"; "": what it has."""
 
     def __init__(self, library: Path, path: Path, profiles: str = "h200", **knobs):
         self.library, self.folder, self.path = library, library.parent, path
         # a copy under another name: this process keeps one library, whatever a test loads as NVML
         self._library = ctypes.CDLL(str(library))
-        assert not self._library.fakenvml_create(str(path).encode(), profiles.encode())
+        assert not (profiles and self._library.fakenvml_create(str(path).encode(), profiles.encode()))
         self.set(**knobs)
 
     def set(self, board: int = 0, **knobs) -> None:

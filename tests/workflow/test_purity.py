@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from reduced_study import REDUCED, clone
+from reduced_study import REDUCED, clone, command, started
 
 pytestmark = pytest.mark.workflow
 
@@ -66,11 +66,9 @@ def test_the_workflow_is_the_same_from_where_the_catalogue_looks_for_it(untouche
     elsewhere.mkdir()
     told = []
     for file in ("Snakefile", "workflow/Snakefile"):
-        words = ["--snakefile", str(untouched / file), "--dry-run", "--cores", "1", "--config", *REDUCED, "--", "all"]
-        done = subprocess.run(
-            [sys.executable, "-m", "snakemake", *words], cwd=elsewhere, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        words = command("all", dry=True, options=["--snakefile", str(untouched / file)])
+        done = started(elsewhere, words)
+        assert done.returncode == 0, done.stdout[-3000:]
         told.append(done.stdout)
     jobs = [text[text.index("Job stats:") :].partition("\n\n")[0] for text in told]
     assert jobs[0] == jobs[1] and "measure" in jobs[0]
@@ -91,8 +89,7 @@ def test_a_name_that_stands_twice_in_a_configuration_is_refused_whoever_names_th
     with open(clone(tmp_path) / name, "a") as file:
         file.write(text + "\n")
     own = [] if name == "config.yaml" else ["--configfile", name]
-    words = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *own, "--", "all"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    (line,) = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    done = started(tmp_path, ["snakemake", "--dry-run", "--cores", "1", *own, "--", "all"])
+    (line,) = [line for line in done.stdout.splitlines() if "error" in line.lower()]
     assert done.returncode and re.match(rf"error: configuration (\S*/)?{name}: '{twice}' appears twice", line)
     assert line.endswith("; mend it")
