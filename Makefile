@@ -48,7 +48,7 @@ test: $(VENV)/dev.stamp
 	$(PYTEST) $(ARGS)
 
 unit: $(VENV)/dev.stamp
-	$(PYTEST) -o testpaths=tests -m "not workflow and not compiles and not boards and not slow" --fuzz 100 $(ARGS)
+	$(PYTEST) -o testpaths=tests -m "not workflow and not compiles and not boards and not slow" $(ARGS)
 
 cuda: $(VENV)/cuda.stamp
 	$(BIN)/kernel-dvfs build --cuda on $(ARGS)
