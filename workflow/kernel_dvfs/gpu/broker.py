@@ -113,6 +113,7 @@ class Server:
                     self._let_go(client)
         finally:
             _when_told_to_end(signal.SIG_IGN)  # nothing comes before the clocks, nor between
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the end may have come as _not_for_long began
             pids = [each.pid for each in self._holders.values()]
             for pid in pids:
                 os.kill(pid, signal.SIGTERM)  # not waited for yet, so it is there
