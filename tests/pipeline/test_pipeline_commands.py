@@ -126,6 +126,12 @@ def test_parts_of_a_frontier_are_solved_by_jobs_of_their_own_and_joined(
     assert said in refused(
         *asked[:3], "--microbatches", 5, "--blocking-w", 80, "--join", *parts, "-o", tmp_path / "no.csv"
     )
+    # the ends in time are the same, and nothing contradicts the bounds of what takes more energy
+    assert said in refused(*asked, "--scale-energy", 1.2, "--join", *parts, "-o", tmp_path / "no.csv")
+    whole = parts[1].read_text()
+    parts[1].write_text("\n".join(whole.splitlines()[:-1]))
+    assert said in refused(*asked, "--join", *parts, "-o", tmp_path / "no.csv")
+    parts[1].write_text(whole)
     assert "--part: expected a whole number from 1 to 3" in refused(*asked, "--part", "4/3", "-o", tmp_path / "no.csv")
     monkeypatch.setattr(rounding, "core", lambda results_dir="results": None)
     for words in (("--part", "1/3"), ("--join", *parts)):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,13 @@ class Bounds:
     def least_j(self) -> float:
         """The lower bound at this time."""
         return self.intercept_j - self.price_w * self.ticks / TICKS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Solved(Bounds):
+    """Those of a part of a frontier, in its file."""
+
+    pipeline: str  # a digest of what was solved
 
 
 class Programme:
@@ -101,7 +109,7 @@ class Programme:
         return int(ends[0]), int(ends[1])
 
     def solved(self, error: float = ERROR, part: int = 1, parts: int = 1) -> list[Bounds]:
-        """Times of a part of the frontier (default: all), enough for `error` of the energy between them."""
+        """Times of a part of the frontier (default: all), rising, enough for `error` of the energy between them."""
         bounds: dict[int, Bounds] = {}
         starts: dict[int, Any] = {}  # of the times beside those that are asked
 
@@ -120,10 +128,11 @@ class Programme:
                     break
                 beside = {end for slower, _, faster in asked for end in (slower, faster)}
                 starts = {end: starts[end] for end in beside}
-        return list(bounds.values())
+        return [bounds[ticks] for ticks in sorted(bounds)]
 
-    def joined(self, parts: list[list[Bounds]]) -> Bracket | None:
-        """The frontier of what was `solved` of all parts; None where one is missing or another pipeline's."""
+    def joined(self, parts: Sequence[Sequence[Bounds]]) -> Bracket | None:
+        """The frontier of what was `solved` of all parts of this programme; None where one of them, or an end of one,
+        is missing, or where they contradict each other."""
         parts = sorted(parts, key=lambda part: min((own.ticks for own in part), default=0))
         for number, part in enumerate(parts, 1):
             asked = [own.ticks for own in part] or [0]
@@ -131,7 +140,7 @@ class Programme:
             if np.abs(np.array([min(asked), max(asked)]) - self.part_ticks(number, len(parts))).max() > 1:
                 return None
         solved = [own for part in parts for own in part]
-        if not np.isfinite([astuple(own) for own in solved]).all():
+        if not np.isfinite([(own.cost_j, own.intercept_j, own.price_w) for own in solved]).all():
             return None
         found = Bracket.around(solved, self.least_cost_j, self.blocking_w)
         return found if (found._errors()[1] >= -_SAME).all() else None

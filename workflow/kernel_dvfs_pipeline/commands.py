@@ -49,14 +49,14 @@ def add_frontier(parser: argparse.ArgumentParser) -> None:
 def run_frontier(options: argparse.Namespace) -> None:
     """Write the frontier's corners and say what it allows; or a part of it."""
     from kernel_dvfs_pipeline.baselines import all_max
-    from kernel_dvfs_pipeline.bracket import Bounds, Bracket
+    from kernel_dvfs_pipeline.bracket import Bracket, Solved
     from kernel_dvfs_pipeline.steps import corners
     from kernel_dvfs_pipeline.study import Corner, write_records
 
     planner = _planner(options)
     _say(*planner.notes)
     if options.part:
-        write_records(options.output, Bounds, planner.part_of_frontier(*options.part))
+        write_records(options.output, Solved, planner.part_of_frontier(*options.part))
         return
     if options.join:
         planner.join_frontier(options.join)

@@ -10,6 +10,7 @@ A plan says what every stage runs when and at which clocks; its promise, its rea
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -22,7 +23,7 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs_pipeline import rounding
-from kernel_dvfs_pipeline.bracket import ERROR, Bounds, Programme
+from kernel_dvfs_pipeline.bracket import ERROR, Bracket, Programme, Solved
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
 from kernel_dvfs_pipeline.frontier import Frontier, Records, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
@@ -245,23 +246,38 @@ class Planner:
         records = Records(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
 
-    def part_of_frontier(self, part: int, parts: int) -> list[Bounds]:
+    def part_of_frontier(self, part: int, parts: int) -> list[Solved]:
         """What one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
-        return self._programme().solved(part=part, parts=parts)
+        found = self._programme().solved(part=part, parts=parts)
+        return [Solved(own.ticks, own.cost_j, own.intercept_j, own.price_w, self._digest) for own in found]
 
     def join_frontier(self, paths: Sequence[Path | str]) -> None:
         """Take the frontier that all the parts in these files make; then none is solved.
 
         Raises InputError where one is missing or another pipeline's, and without the core.
         """
-        parts = [read_records(path, Bounds, "pipeline frontier --part") for path in paths]
-        found = self._programme().joined(parts)
+        parts = [read_records(path, Solved, "pipeline frontier --part") for path in paths]
+        own = all(each.pipeline == self._digest for part in parts for each in part)
+        found = self._programme().joined(parts) if own else None
         if found is None:
             raise InputError(
                 f"{', '.join(map(str, paths))}: not all parts of this pipeline's frontier; write each with kernel-dvfs "
                 f"pipeline frontier --part K/{len(parts)} and the same stages, schedule and powers"
             )
         self.frontier, self._is_read = found, True
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of all that a frontier follows from."""
+        graph, curves = self.graph, [self.curves[key] for key in dict.fromkeys(self.keys)]
+        numbers = [
+            graph.tail,
+            graph.head,
+            graph.lag_ticks,
+            *(each for own in curves for each in (own.ticks, own.cost_j)),
+        ]
+        text = repr((self.keys, self.blocking_w, self.transfer_j, [each.tolist() for each in numbers]))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _programme(self) -> Programme:
         if self._interior is None:
@@ -349,7 +365,7 @@ class Planner:
 
     def _bound_j(self, ticks: int) -> float:
         """The least effective energy of iterations of `ticks`."""
-        if not self._is_large:
+        if not (self._is_large or isinstance(self.frontier, Bracket)):
             return float(self.frontier.cost_at(ticks))
         assert self._interior is not None
         if self._solved[0] != ticks:

@@ -13,7 +13,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import shortest
 from kernel_dvfs_pipeline.baselines import all_max
-from kernel_dvfs_pipeline.bracket import Bounds
+from kernel_dvfs_pipeline.bracket import Solved
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, duration_ticks
 from kernel_dvfs_pipeline.planner import Planner, write_plan
 from kernel_dvfs_pipeline.published import FILTERS
@@ -85,7 +85,7 @@ def corners(planner: Planner) -> Iterator[Corner]:
 def solve_frontier_part(solver: Solver, microbatches: int, part: int, parts: int) -> None:
     """bounds-<part>of<parts>.csv."""
     path = solver.study.solved(microbatches) / f"bounds-{part}of{parts}.csv"
-    write_records(path, Bounds, solver.planner(microbatches).part_of_frontier(part, parts))
+    write_records(path, Solved, solver.planner(microbatches).part_of_frontier(part, parts))
 
 
 def solve_plans(solver: Solver, microbatches: int) -> None:

@@ -57,6 +57,8 @@ rule pipeline_solve_times:
         SOLVED + "/bounds-{part}of{parts}.csv",
     log:
         "logs/" + PIPELINE.folder + "/solve-{microbatches}-times-{part}of{parts}.log",
+    # as many as it is given: it solves its times in threads
+    threads: 8
     params:
         folder=subpath(output[0], ancestor=2),
     shell:
