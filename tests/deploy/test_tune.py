@@ -24,6 +24,7 @@ import pytest
 from simulated_load import DEATHS
 
 from kernel_dvfs.deploy import progress, tune
+from kernel_dvfs.deploy.marks import Marks, is_gone
 from kernel_dvfs.deploy.progress import Counter, pattern_of
 from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
 from kernel_dvfs.errors import InputError
@@ -279,6 +280,22 @@ def test_one_rank_is_followed_until_it_is_silent_and_each_is_answered():
     clocks = SimpleNamespace(mark=lambda name: passed.append((name, marks.at_s)))
     tune._receive(marks, clocks, lambda: marks.at_s)
     assert passed == [("a", 0.0), ("b", 5.1), ("b", 15.2)] and len(answered) == len(heard)
+
+
+def test_a_process_for_each_mark_is_followed_at_once_and_one_that_cannot_be_seen_is_not_taken_for_gone():
+    marks, passed = Marks(), []
+    clocks = SimpleNamespace(mark=passed.append)
+    receiver = threading.Thread(target=tune._receive, args=(marks, clocks, lambda: 0.0))
+    receiver.start()
+    sends = "import sys; from socket import *; socket(AF_UNIX, SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
+    names = [f"step {number}" for number in range(5)]
+    for name in names:
+        subprocess.run([sys.executable, "-c", sends, marks.path, name], check=True)
+    marks.stop()
+    receiver.join()
+    marks.close()
+    assert passed == names
+    assert not any(map(is_gone, (os.getpid(), 1, b"an address", None)))
 
 
 # as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
