@@ -101,6 +101,8 @@ def test_a_simulated_profile_of_another_gpu_is_refused(line):
     assert isinstance(machine(simulated, "h100_sxm", "llama2-70b", **LIMITS), SimulatedMachine)
     with pytest.raises(InputError, match="simulated for llama2-70b on h100_sxm, but llama2-70b on h200_sxm"):
         machine(simulated, "h200_sxm", "llama2-70b", **LIMITS)
+    with pytest.raises(InputError, match=r"chunk_tokens = 16385 is not possible; .* up to 16384"):
+        machine(simulated, "h100_sxm", "llama2-70b", chunk_tokens=16_385)
 
 
 def test_a_simulated_profile_of_another_engine_is_refused(tmp_path):

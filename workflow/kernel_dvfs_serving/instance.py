@@ -52,7 +52,8 @@ class Engine(ABC):
 
     def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
         """J beyond `floor_w`, at least, for each new token of steps of up to `most_tokens`, each prompt pair, and each
-        cached token that is attended over; zeros where nothing is known."""
+        cached token that is attended over; zeros where nothing is known. floor_w: no more than `idle_w`, which every
+        step draws, so none is negative."""
         return 0.0, 0.0, 0.0
 
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
