@@ -11,6 +11,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.machine import MeasuredMachine, SimulatedMachine, machine
 from kernel_dvfs_serving.make_profile import Load, excess, measure
+from kernel_dvfs_serving.measured import Fit, MeasuredEngine
 from kernel_dvfs_serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
 from kernel_dvfs_serving.replay import Replayer, outcome
 from kernel_dvfs_serving.system import Settings
@@ -86,6 +87,24 @@ def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(measured):
     steps = [engine.step(20, 0, 9000 + 20 * number) for number in range(30)]
     assert engine.run(20, 9000, 30) == pytest.approx([sum(each) for each in zip(*steps)], rel=1e-9)
     assert engine.steps_within(20, 9000, engine.run(20, 9000, 30)[0]) == 30
+
+
+@pytest.mark.parametrize(
+    ("energy", "pair_s", "idle_w", "least_w"),
+    [
+        ((5, 50, 50, 100, 50), 0, 60, 55),
+        ((5, 10, 50, 100, 50), 0, 60, 15),
+        ((5, 50, 10, 100, 50), 0, 60, 15),
+        ((5, 50, 50, 20, 50), 0, 60, 15),
+        ((5, 50, 50, 100, 10), 0, 60, 15),
+        ((5, 50, 50, 100, 50), 1, 60, 5),
+        ((5, 50, 50, 100, 50), 0, 40, 40),
+    ],
+)
+def test_the_least_that_a_measured_engine_draws_by_hand(energy, pair_s, idle_w, least_w):
+    """Of the part of a step that draws least, or of none; a token above the ridge takes 2 s, the rest 1 s each."""
+    engine = MeasuredEngine(np.array([1, 1, 1, 1, pair_s]), np.array(energy), idle_w, Fit(0, 0, 0))
+    assert engine.least_w == least_w
 
 
 def test_a_profile_of_an_unknown_model_has_to_say_its_cache(line):

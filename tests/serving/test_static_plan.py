@@ -189,11 +189,12 @@ class KnownMachine(LineMachine):
 
     def __init__(self, floor):
         super().__init__()
-        self.floor = floor  # whose clock's idle power is drawn anyway; None: that of each
+        self.floor = floor  # whose clock's least power is drawn anyway; None: that of each
 
     def engine(self, tp, clock):
         made = LineEngine(tp, clock)
-        asked = LineEngine(tp, self.floor or clock).idle_w, 300
+        asked = LineEngine(tp, self.floor or clock).least_w, 300
+        made.idle_w = None  # steps may draw less
         least_j = {"1400": (2.0, 300.0, 90.0), "1980": (5.0, 70.0, 20.0), "800": (9.0, 80.0, 10.0)}[clock]
         made.least_j = lambda *given: least_j if given == asked else None
         return made

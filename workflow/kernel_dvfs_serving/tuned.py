@@ -327,23 +327,26 @@ class Tuner:
 
     def _idle_w(self, plan: Static, tp: int, clock: str) -> float:
         """The least that one of its replicas draws, W."""
+        if isinstance(plan, Packing) and plan.parts.counts:
+            return 0.0
+        return min(each.least_w for each in self._engines(plan, tp, clock))
+
+    def _engines(self, plan: Static, tp: int, clock: str) -> list[Engine]:
+        """Those that one of its replicas runs on."""
+        clocks = {clock}
         if isinstance(plan, Packing):
-            clock = plan.rest if plan.parts.rests else clock
-            return 0.0 if plan.parts.counts else self._engine(tp, clock).idle_w
-        return self._engine(tp, clock).idle_w
+            clocks |= {plan.boost, plan.rest} if plan.parts.rests else {plan.boost}
+        return [self._engine(tp, each) for each in clocks]
 
     def _rest_j(self, plan: Static) -> list[float]:
         """Beyond that, what the requests from each on take at least, J, whichever of its replicas serves them; what
         none of them can hold is rejected in the end and takes nothing.
         """
-        clocks: tuple[str, ...] = ()
-        if isinstance(plan, Packing):
-            clocks = (plan.boost, plan.rest) if plan.parts.rests else (plan.boost,)
         most_tokens = max(self._settings.chunk_tokens, self._settings.max_batch)
         least = [
-            self._engine(tp, each).least_j(self._idle_w(plan, tp, clock), most_tokens)
-            for tp, clock in set(plan.instances)
-            for each in {clock, *clocks}
+            each.least_j(self._idle_w(plan, *own), most_tokens)
+            for own in set(plan.instances)
+            for each in self._engines(plan, *own)
         ]
         token_j, pair_j, context_j = map(min, zip(*least))
         read, given = self._trace.input_tokens.astype(float), self._trace.output_tokens - 1.0
