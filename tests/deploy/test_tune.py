@@ -24,6 +24,7 @@ import pytest
 from simulated_load import DEATHS
 
 from kernel_dvfs.deploy import progress, tune
+from kernel_dvfs.deploy.marks import Marks, is_gone
 from kernel_dvfs.deploy.progress import Counter, pattern_of
 from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
 from kernel_dvfs.errors import InputError
@@ -281,6 +282,22 @@ def test_one_rank_is_followed_until_it_is_silent_and_each_is_answered():
     assert passed == [("a", 0.0), ("b", 5.1), ("b", 15.2)] and len(answered) == len(heard)
 
 
+def test_a_process_for_each_mark_is_followed_at_once_and_one_that_cannot_be_seen_is_not_taken_for_gone():
+    marks, passed = Marks(), []
+    clocks = SimpleNamespace(mark=passed.append)
+    receiver = threading.Thread(target=tune._receive, args=(marks, clocks, lambda: 0.0))
+    receiver.start()
+    sends = "import sys; from socket import *; socket(AF_UNIX, SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
+    names = [f"step {number}" for number in range(5)]
+    for name in names:
+        subprocess.run([sys.executable, "-c", sends, marks.path, name], check=True)
+    marks.stop()
+    receiver.join()
+    marks.close()
+    assert passed == names
+    assert not any(map(is_gone, (os.getpid(), 1, b"an address", None)))
+
+
 # as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
 WITHOUT_RIGHT = """
 import sys
@@ -409,6 +426,9 @@ def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
     assert process.wait(timeout=120) == 1, "BrokenPipeError, as without tune"
 
 
+TENS = range(10, 501, 10)
+
+
 @pytest.mark.parametrize(
     ("told", "counted"),
     [
@@ -420,16 +440,24 @@ def test_where_nobody_reads_what_is_printed_the_training_learns_it_as_ever(lab):
         ([*range(90, 101), *range(80, 110)], 30),  # back to a checkpoint: 10, and from 90 on 1 and 19
         ([*range(90, 101), 80, 99, 81, 101, 80, 99, 81, 102], 12),  # late lines, in whatever order
         ([*range(90, 101), *[80] * 15, 101], 11),  # a line that is printed again and again
-        ([*range(90, 101), *range(60, 80), 101, 102, *range(60, 80), 103], 13 + 10),  # evaluations: what the first had
-        ([*range(90, 101), *range(1, 20), 101, 102, *range(1, 20), 103], 13 + 19),  # also where it begins anew
-        ([*range(90, 101), *range(1, 4), 101, *range(1, 30)], 11 + 3 + 20),  # and then another epoch, for longer
-        ([*range(90, 101), 1, 100, *range(2, 8)], 11 + 3),  # a late line after an epoch's first: 5, 6 and 7 are counted
+        ([*range(90, 101), *range(60, 80), 101, 102, *range(60, 80), 103], 13 + 2 * 10),  # evaluations of 20 s
+        ([*range(90, 101), *range(1, 20), 101, 102, *range(1, 20), 103], 13 + 2 * 19),  # also where it begins anew
+        ([*range(90, 101), *range(1, 4), 101, *range(1, 30)], 11 + 3 + 29),  # and then another epoch
+        ([*range(90, 101), 1, 100, *range(2, 8)], 10 + 1 + 6),  # a late line after an epoch's first
+        ([*range(90, 101), 1, 98, *range(2, 8)], 10 + 1 + 6),
+        ([*range(90, 101), *range(1, 20), 99, 101], 10 + 19 + 1),
+        ([*range(90, 101), 80, *(each for n in range(81, 96) for each in (n, n - 1))], 10 + 10),  # ranks that go back
+        ([*TENS, *(each for each in TENS if each != 490), *TENS, *TENS], 490 + 3 * 491),  # a line is missing
+        (4 * [*range(1, 251), *range(1, 201), *range(251, 501)], 4 * 700 - 1),  # an evaluation in each epoch
+        (4 * [*range(1, 201), *range(1, 61), *range(201, 401), *range(1, 61), *range(401, 501)], 4 * 620 - 1),
+        ([*range(1, 201)] + 3 * [1, 200, *(each for n in range(2, 201) for each in (n, n - 1))], 199 + 606),  # ranks
     ],
 )
 def test_numbers_that_are_printed_become_steps(told, counted):
-    steps, now_s = [], iter(range(1000))
-    counter = Counter(pattern_of(r"iter (\d+)"), steps.append, lambda: next(now_s))
+    steps, lines = [], []
+    counter = Counter(pattern_of(r"iter (\d+)"), steps.append, lambda: len(lines))
     for number in told:
+        lines.append(number)
         counter.line(b"12:00 iter %d loss 2" % number)
         counter.line(b"something else 99")
     assert sum(steps) == counted and 0 not in steps

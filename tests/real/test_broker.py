@@ -294,6 +294,16 @@ def test_a_process_that_closes_what_clients_hand_over_is_replaced(brokered):
     assert made.daemons.pop().returncode == 0 and "Traceback" not in log(made)
 
 
+@contextmanager
+def no_more_files(made, broker, refused=1):
+    """The broker can open none meanwhile, and has said so often enough at the end."""
+    limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+    yield
+    assert made.comes_to(lambda: log(made).count("Too many open files") >= refused, 20)
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+
+
 def test_a_process_that_closes_is_tried_again_until_there_is_one_for_clients_that_came_before_it_too(brokered):
     made = brokered()
     (broker,), (closing,) = made.daemons, children(made)
@@ -301,11 +311,8 @@ def test_a_process_that_closes_is_tried_again_until_there_is_one_for_clients_tha
     with connected(made) as client:
         assert taking(client, made) == {}
         before = children(made)
-        limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
-        os.kill(closing, signal.SIGKILL)
-        assert made.comes_to(lambda: "Too many open files" in log(made), 20)
-        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+        with no_more_files(made, broker):
+            os.kill(closing, signal.SIGKILL)
         assert made.comes_to(lambda: len(children(made)) == 2, 20)
         (closing,) = set(children(made)) - set(before)
         os.kill(closing, signal.SIGSTOP)
@@ -423,6 +430,19 @@ def test_clocks_come_back_when_who_serves_a_client_is_killed_with_its_janitor(br
     assert client.stdout.readline() == "locked\n"
     kill_all_of(made, made.daemons[0], spared=made.daemons[0].pid)
     assert freed(made) and made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
+    client.kill()
+    client.communicate(timeout=30)
+    assert made.comes_to(lambda: asked(made) == [{}], 20)
+
+
+def test_clocks_come_back_once_there_can_be_a_process_that_restores_them(brokered):
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    (broker,) = made.daemons
+    with no_more_files(made, broker, refused=3):  # what closes is missed as well, and may be first
+        kill_all_of(made, broker, spared=broker.pid)
+    assert freed(made) and client.poll() is None
     client.kill()
     client.communicate(timeout=30)
     assert made.comes_to(lambda: asked(made) == [{}], 20)

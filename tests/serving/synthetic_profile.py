@@ -22,7 +22,7 @@ class LineEngine:
         speed = CLOCKS[clock]
         self.fixed_s, self.token_s, self.context_s = 0.012 / speed, 4e-4 / tp / speed, 2e-8 / tp
         self.busy_w = tp * (150 + 400 * speed**3)
-        self.idle_w = tp * (80 + 40 * speed)
+        self.idle_w = self.least_w = tp * (80 + 40 * speed)
 
     def step(self, new_tokens, prompt_pairs, context_tokens):
         time_s = self.fixed_s + self.token_s * new_tokens + 1e-10 * prompt_pairs + self.context_s * context_tokens

@@ -11,6 +11,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.machine import MeasuredMachine, SimulatedMachine, machine
 from kernel_dvfs_serving.make_profile import Load, excess, measure
+from kernel_dvfs_serving.measured import Fit, MeasuredEngine
 from kernel_dvfs_serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
 from kernel_dvfs_serving.replay import Replayer, outcome
 from kernel_dvfs_serving.system import Settings
@@ -88,6 +89,24 @@ def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(measured):
     assert engine.steps_within(20, 9000, engine.run(20, 9000, 30)[0]) == 30
 
 
+@pytest.mark.parametrize(
+    ("energy", "pair_s", "idle_w", "least_w"),
+    [
+        ((5, 50, 50, 100, 50), 0, 60, 55),
+        ((5, 10, 50, 100, 50), 0, 60, 15),
+        ((5, 50, 10, 100, 50), 0, 60, 15),
+        ((5, 50, 50, 20, 50), 0, 60, 15),
+        ((5, 50, 50, 100, 10), 0, 60, 15),
+        ((5, 50, 50, 100, 50), 1, 60, 5),
+        ((5, 50, 50, 100, 50), 0, 40, 40),
+    ],
+)
+def test_the_least_that_a_measured_engine_draws_by_hand(energy, pair_s, idle_w, least_w):
+    """Of the part of a step that draws least, or of none; a token above the ridge takes 2 s, the rest 1 s each."""
+    engine = MeasuredEngine(np.array([1, 1, 1, 1, pair_s]), np.array(energy), idle_w, Fit(0, 0, 0))
+    assert engine.least_w == least_w
+
+
 def test_a_profile_of_an_unknown_model_has_to_say_its_cache(line):
     profile = of_power(line)
     with pytest.raises(InputError, match=r"mine.csv: model mine is unknown.*column kv_byte_per_token"):
@@ -101,6 +120,8 @@ def test_a_simulated_profile_of_another_gpu_is_refused(line):
     assert isinstance(machine(simulated, "h100_sxm", "llama2-70b", **LIMITS), SimulatedMachine)
     with pytest.raises(InputError, match="simulated for llama2-70b on h100_sxm, but llama2-70b on h200_sxm"):
         machine(simulated, "h200_sxm", "llama2-70b", **LIMITS)
+    with pytest.raises(InputError, match=r"chunk_tokens = 16385 is not possible; .* up to 16384"):
+        machine(simulated, "h100_sxm", "llama2-70b", chunk_tokens=16_385)
 
 
 def test_a_simulated_profile_of_another_engine_is_refused(tmp_path):

@@ -184,6 +184,58 @@ def test_no_plan_takes_less_than_its_bound(line, parts):
             assert other.on(plan, most_j=most_j)["ended"] == "dear"
 
 
+class KnownMachine(LineMachine):
+    """Whose engines take at least what is written here; the least of all, 2, 70 and 10 J, are of three engines."""
+
+    def __init__(self, floor):
+        super().__init__()
+        self.floor = floor  # whose clock's least power is drawn anyway; None: that of each
+
+    def engine(self, tp, clock):
+        made = LineEngine(tp, clock)
+        asked = LineEngine(tp, self.floor or clock).least_w, 300
+        made.idle_w = None  # steps may draw less
+        least_j = {"1400": (2.0, 300.0, 90.0), "1980": (5.0, 70.0, 20.0), "800": (9.0, 80.0, 10.0)}[clock]
+        made.least_j = lambda *given: least_j if given == asked else None
+        return made
+
+
+@pytest.mark.parametrize(
+    ("parts", "mix", "floor", "context_j"),
+    [
+        (None, Mix(8, 4, "1980"), None, 20.0),
+        (PARTS, None, "800", 10.0),
+        (PARTS._replace(rests=False), None, "1400", 20.0),
+    ],
+)
+def test_what_requests_take_at_least_by_hand(line, parts, mix, floor, context_j):
+    """Prompts of 3 and 5 tokens, answers of 1 and 4: 3 and 8 tokens, 6 and 15 pairs, 0 and 6 + 7 + 8 cached ones."""
+    load = make_trace(np.arange(2.0), np.array([3, 5]), np.array([1, 4]), "two")
+    tuner = Tuner(Replayer(KnownMachine(floor), line), load, replace(OWN, max_batch=300, chunk_tokens=200), parts)
+    second_j = 2.0 * 8 + 70.0 * 15 + context_j * 21
+    assert tuner._rest_j(tuner.plan(2, 8, "1400", mix)) == [second_j + 2.0 * 3 + 70.0 * 6, second_j, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mix", "held"), [(40_000, None, 1), (40_001, None, 0), (40_001, Mix(4, 4, "800"), 1)]
+)
+def test_a_request_that_no_replica_of_a_plan_can_hold_takes_nothing(tuner, replayer, tokens, mix, held):
+    load = make_trace(np.arange(2.0), np.array([tokens - 7, 5]), np.array([7, 4]), "one long")
+    whole, second, none = Tuner(replayer, load, OWN)._rest_j(Static(1, 2, "800", mix=mix))
+    assert (whole > second) == held and second > none == 0.0
+
+
+def test_a_plan_that_rejects_some_is_the_cheapest_where_it_keeps_enough(replayer):
+    """One request of 25 fits into TP8 alone, whose plans are dear; at 95 % it is rejected."""
+    prompts, answers = np.full(1000, 400), np.full(1000, 100)
+    prompts[::25], answers[::25] = 10_000, 295_000
+    tuner = Tuner(replayer, make_trace(np.arange(1000) * 0.03, prompts, answers, "some long"), OWN)
+    (best,) = tuner.frontier((95.0,))
+    every = [tuner.on(Static(count, *kind)) for kind in tuner.kinds for count in (1, 2, 3)]
+    keeping = [each["j_per_token_in_time"] for each in every if each["kept_percent"] >= 95.0]
+    assert best["rejected"] == 40 and best["j_per_token_in_time"] == min(keeping)
+
+
 def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer, trace):
     alone = {parts: Tuner(replayer, trace, OWN, parts).frontier() for parts in (None, PARTS)}
     assert alone[None] and alone[PARTS]

@@ -1,13 +1,15 @@
 """Engine steps of the simulated instance: sums, the power cap, and closed forms that must equal step after step."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs_serving.steps import KNOTS, StepModel
+from kernel_dvfs_serving.steps import KNOTS, ClockEngine, StepModel, Table
+from kernel_dvfs_serving.system import MAX_TOKENS
 
 
 def _load(model, knot):
@@ -75,6 +77,19 @@ def test_no_step_draws_more_than_the_cap_and_a_capped_one_is_slower_than_its_clo
         found = [engine.step(tokens, tokens**2 / 2, 20_000) for tokens in (16, 512, 2048, 8192)]
         assert all(energy_j <= 700 * tp * time_s * (1 + 1e-12) for time_s, energy_j in found)
         assert found[-1][0] > engine._table.step(8192, 8192**2 / 2, 20_000)[0]
+
+
+@pytest.mark.parametrize(("cap_w", "least_j"), [(1000, (50, 16, 4)), (100, (40, 6, 4)), (50, (20 / 3, 1, 2))])
+def test_what_a_step_takes_at_least_beyond_40_w_by_hand(cap_w, least_j):
+    """Of 1, 2 and 3 tokens; the cap is above all, above the context alone, and below all."""
+    table = Table([0, 1, 1.5, 2, 9], [0, 90, 180, 300, 0], (7, 7), (7, 7), 0.1, 20, 0.2, 12)
+    model = SimpleNamespace(idle_w=lambda _: 40, cap_w=cap_w, clocks=[1200], table=lambda _: table)
+    assert ClockEngine(model, 1200).least_j(40, 3) == pytest.approx(least_j)
+
+
+def test_no_step_has_more_tokens_than_are_tabulated(instances):
+    engine = instances(8).at(1200)
+    assert engine.least_j(0.0, MAX_TOKENS + 1) == engine.least_j(0.0, MAX_TOKENS)
 
 
 def test_a_capped_step_does_not_depend_on_the_steps_before_it(instances):

@@ -81,6 +81,7 @@ def test_another_setting_is_another_study_on_the_same_profile(finished):
         ("degrees: [2, 4]", "degrees = [2, 4] are not possible; allowed: 2, 4, 8, among them 8"),
         ("profile: nowhere.csv", "profile = 'nowhere.csv': no such file"),
         ("chunk_tokens: 100", "chunk_tokens = 100 is not possible; allowed: above max_batch"),
+        ("chunk_tokens: 16385", "chunk_tokens = 16385 is not possible; allowed: above max_batch (256), up to 16384"),
         ("trace: nowhere.csv", "trace = 'nowhere.csv': no such file"),
         ("servers: 1, pools: 2", "at least one for each of the 2 pools"),
         ("servers: 4, spare: 4", "spare = 4 is not possible; allowed: fewer than the servers (4)"),

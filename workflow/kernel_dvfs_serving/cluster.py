@@ -97,7 +97,8 @@ class Cluster:
     machine: engines, KV cache, parked power. columns: those of the machine's profile. predicted: (n,) class index that
     each request of the trace is taken for. decisions: what sets the knobs, controllers.py.
     most_late, most_j: `run` raises Hopeless as soon as more requests broke a promise, or more energy is spent, or
-    must be: never less than `floor_w` is drawn, and requests from a number on take at least `rest_j[number]` more.
+    must be: never less than `floor_w` is drawn, and all requests from a number on, less those that are rejected, take
+    at least `rest_j[number]` more.
     """
 
     def __init__(

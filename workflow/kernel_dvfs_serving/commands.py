@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.cli import Command, json_object, tell
 from kernel_dvfs.cli.arguments import SEED, SIZE, number, one_of, whole
 from kernel_dvfs.errors import InputError, one_line
-from kernel_dvfs_serving.system import DEFAULTS
+from kernel_dvfs_serving.system import DEFAULTS, check_step
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.profile import Profile
@@ -47,10 +47,7 @@ def _add_usual(
 
 def _instance(options: argparse.Namespace) -> dict[str, Any]:
     """The numbers of _add_instance as keywords of make_profile. Raises InputError."""
-    if options.chunk_tokens <= options.max_batch:
-        raise InputError(
-            f"--chunk-tokens {options.chunk_tokens}: a step must hold more tokens than the batch of {options.max_batch}"
-        )
+    check_step(options.max_batch, options.chunk_tokens)
     return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens", "host_s")}
 
 

@@ -37,6 +37,11 @@ class Engine(ABC):
 
     idle_w: float
 
+    @property
+    def least_w(self) -> float:
+        """The least that any step, or none, draws, W."""
+        return self.idle_w
+
     @abstractmethod
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """(s, J of the whole instance) of one step of continuous batching.
@@ -52,7 +57,8 @@ class Engine(ABC):
 
     def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
         """J beyond `floor_w`, at least, for each new token of steps of up to `most_tokens`, each prompt pair, and each
-        cached token that is attended over; zeros where nothing is known."""
+        cached token that is attended over; zeros where nothing is known. floor_w: no more than
+        `least_w`, so none is negative."""
         return 0.0, 0.0, 0.0
 
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from kernel_dvfs_serving.instance import Engine
 from kernel_dvfs_serving.models import MODELS
 from kernel_dvfs_serving.profile import Profile
 from kernel_dvfs_serving.steps import StepModel
-from kernel_dvfs_serving.system import HOST_S
+from kernel_dvfs_serving.system import HOST_S, check_step
 
 
 class Machine(Protocol):
@@ -128,7 +128,7 @@ class MeasuredMachine:
 
 def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **limits: int) -> Machine:
     """The machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a simulated
-    profile is of another GPU or model, or was made with another engine than it says."""
+    profile is of another GPU or model, or was made with another engine than it says, or for a step that cannot be."""
     if not profile.simulated:
         return MeasuredMachine(profile, **limits)
     if (profile.gpu, profile.model) != (gpu, model):
@@ -143,4 +143,5 @@ def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **li
                 f"{profile.name}: simulated with {name} = {value:g}, but {asked[name]:g} is to be replayed; give the "
                 "same, or make another profile"
             )
+    check_step(**limits)
     return SimulatedMachine(gpu, model, host_s=host_s)

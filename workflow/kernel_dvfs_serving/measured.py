@@ -60,6 +60,14 @@ class MeasuredEngine(Engine):
         self._time, self._energy = time.tolist(), energy.tolist()
         self.idle_w, self.fit = idle_w, fit
 
+    @property
+    def least_w(self) -> float:
+        """See Engine. Nothing in the fit keeps a step from drawing less than no step does."""
+        t0, t1, t2, t3, t4 = self._time
+        w, e0, e1, e2, e3 = self._energy
+        parts = (t0, e0), (t1, e1), (t1 + t2, e2), (t3, e3), (t4, 0.0)
+        return min(self.idle_w, w + min(energy_j / time_s for time_s, energy_j in parts if time_s))
+
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """See Engine.step."""
         t0, t1, t2, t3, t4 = self._time

@@ -26,9 +26,8 @@ from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
 from kernel_dvfs_serving import models
 from kernel_dvfs_serving.instance import Engine, Linear
 from kernel_dvfs_serving.models import Row, ServedModel, check_degree, served
-from kernel_dvfs_serving.system import HOST_S
+from kernel_dvfs_serving.system import HOST_S, MAX_TOKENS
 
-MAX_TOKENS = 16384  # new tokens of one step
 # share of a GPU's memory that an engine uses, as vLLM's default
 MEMORY_SHARE = 0.9
 # families that wait for weights or cache, and the one whose energy per byte theirs is
@@ -291,7 +290,7 @@ class ClockEngine(Engine):
         table = self._table
         tokens = (
             (min(table.energy_j[count], self.cap_w * table.time_s[count]) - floor_w * table.time_s[count]) / count
-            for count in range(1, most_tokens + 1)
+            for count in range(1, min(most_tokens, MAX_TOKENS) + 1)
         )
         pair_s, context_s = table.prompt_s, table.context_s
         return (

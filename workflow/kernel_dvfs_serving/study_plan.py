@@ -20,7 +20,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output
 from kernel_dvfs_serving.models import check_degree, served
 from kernel_dvfs_serving.resharding import check_degrees
-from kernel_dvfs_serving.system import ABLE, DEFAULTS, NO_SPARE, SETTINGS, TUNED, check_spare
+from kernel_dvfs_serving.system import ABLE, DEFAULTS, NO_SPARE, SETTINGS, TUNED, check_spare, check_step
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -139,10 +139,7 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
     for degree in asked["degrees"]:
         check_degree(served(asked["model"]), degree)
     check_degrees(asked["degrees"])
-    if asked["chunk_tokens"] <= asked["max_batch"]:
-        raise InputError(
-            f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"
-        )
+    check_step(asked["max_batch"], asked["chunk_tokens"])
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
     if asked["host_s"] != DEFAULTS["host_s"]:
         folder += f"-host{asked['host_s']:g}"

@@ -69,6 +69,7 @@ SUBSETS = {
 REQUESTS = 500  # simulated per load
 MAX_BATCH = 256  # sequences at once
 CHUNK_TOKENS = 512  # tokens of one step
+MAX_TOKENS = 16_384  # of a simulated one, at most
 # the host's scheduling between two steps, in which the GPUs wait, of engines of 2025 (assumed; of 2023: about 0.018)
 HOST_S = 0.002
 
@@ -158,6 +159,14 @@ def check_spare(servers: int, spare: int) -> None:
     """Raise InputError where no server is left without the spare."""
     if spare >= servers:
         raise InputError(f"spare = {spare} is not possible; allowed: fewer than the servers ({servers})")
+
+
+def check_step(max_batch: int = MAX_BATCH, chunk_tokens: int = CHUNK_TOKENS) -> None:
+    """Raise InputError where a simulated step does not hold the batch and some of a prompt, or more than it may."""
+    if not max_batch < chunk_tokens <= MAX_TOKENS:
+        raise InputError(
+            f"chunk_tokens = {chunk_tokens} is not possible; allowed: above max_batch ({max_batch}), up to {MAX_TOKENS}"
+        )
 
 
 def settings(where: str, given: Mapping[str, Any]) -> Settings:

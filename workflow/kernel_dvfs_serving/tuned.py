@@ -327,24 +327,33 @@ class Tuner:
 
     def _idle_w(self, plan: Static, tp: int, clock: str) -> float:
         """The least that one of its replicas draws, W."""
+        if isinstance(plan, Packing) and plan.parts.counts:
+            return 0.0
+        return min(each.least_w for each in self._engines(plan, tp, clock))
+
+    def _engines(self, plan: Static, tp: int, clock: str) -> list[Engine]:
+        """Those that one of its replicas runs on."""
+        clocks = {clock}
         if isinstance(plan, Packing):
-            clock = plan.rest if plan.parts.rests else clock
-            return 0.0 if plan.parts.counts else self._engine(tp, clock).idle_w
-        return self._engine(tp, clock).idle_w
+            clocks |= {plan.boost, plan.rest} if plan.parts.rests else {plan.boost}
+        return [self._engine(tp, each) for each in clocks]
 
     def _rest_j(self, plan: Static) -> list[float]:
-        """Beyond that, what the requests from each on take at least, J, whichever of its replicas serves them."""
-        clocks = (plan.boost, plan.rest) if isinstance(plan, Packing) else ()
+        """Beyond that, what the requests from each on take at least, J, whichever of its replicas serves them; what
+        none of them can hold is rejected in the end and takes nothing.
+        """
+        most_tokens = max(self._settings.chunk_tokens, self._settings.max_batch)
         least = [
-            self._engine(tp, each).least_j(self._idle_w(plan, tp, clock), self._settings.chunk_tokens)
-            for tp, clock in set(plan.instances)
-            for each in {clock, *clocks}
+            each.least_j(self._idle_w(plan, *own), most_tokens)
+            for own in set(plan.instances)
+            for each in self._engines(plan, *own)
         ]
-        token_j, pair_j, context_j = (max(0.0, min(each)) for each in zip(*least))
+        token_j, pair_j, context_j = map(min, zip(*least))
         read, given = self._trace.input_tokens.astype(float), self._trace.output_tokens - 1.0
         # the first token comes with the prompt's last; each after it attends over all before it
         own_j = token_j * (read + given) + pair_j * read * (read + 1) / 2
         own_j += context_j * given * (read + (given + 1) / 2)
+        own_j[read + given + 1 > max(self._replayer.machine.kv_tokens(tp) for tp, _ in plan.instances)] = 0.0
         return [*np.cumsum(own_j[::-1])[::-1].tolist(), 0.0]
 
     def _fastest(self, tp: int, clock: str) -> str:

@@ -4,8 +4,9 @@ The name of the socket is in the command's environment. Both ends are here. A tr
 imports nothing but the standard library and the project's errors.
 
 The protocol, for programs that are not Python: send the name in UTF-8 as one datagram to the UNIX socket in
-KERNEL_DVFS_MARKS, from one process: of several, `tune` follows the first. A datagram that ends with a line feed is
-answered by one datagram once the clocks were asked for, if the sender's socket has an address.
+KERNEL_DVFS_MARKS. Of several processes `tune` follows the first until it ends, or is silent for ten seconds. A datagram
+that ends with a line feed is answered by one datagram once the clocks were asked for, if the sender's socket has an
+address.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import struct
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +24,7 @@ from kernel_dvfs.errors import InputError
 VARIABLE = "KERNEL_DVFS_MARKS"
 _ANSWER_S = 10.0  # how long a mark waits for its answer
 _LONGEST = 200  # bytes of a pass's name
-_CREDENTIALS = 12  # bytes of a sender's ids (SCM_CREDENTIALS, unix(7))
+_CREDENTIALS = "3i"  # a sender's process, user and group (SCM_CREDENTIALS, unix(7))
 
 # ((path of the socket, process), its connection) of the marks made so far; None: whoever listened there is gone
 _sender: tuple[tuple[str, int], socket.socket | None] | None = None
@@ -45,7 +47,7 @@ def mark(name: str, wait: bool = False) -> bool:
         if _sender is None or _sender[0] != here:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             made.settimeout(_ANSWER_S)
-            made.bind("")  # an address of the system's choice: it tells who marks, and takes the answers
+            made.bind("")  # an address of the system's choice: it takes the answers, and may have to tell who marks
             made.connect(path)
             _sender = here, made
         own = _sender[1]
@@ -65,6 +67,22 @@ def mark(name: str, wait: bool = False) -> bool:
     return True
 
 
+# a process's id; where it cannot be seen from here, as from another container, the address of its socket, if it has one
+Sender = int | bytes | str | None
+
+
+def is_gone(sender: Sender) -> bool:
+    """Whether the process has ended; who cannot be seen from here counts as alive."""
+    try:
+        if isinstance(sender, int):
+            os.kill(sender, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # another user's
+        pass
+    return False
+
+
 class Marks:
     """The listening end: a socket in a folder of its own."""
 
@@ -80,10 +98,11 @@ class Marks:
         """What the command needs in its environment to find the socket."""
         return {VARIABLE: self.path}
 
-    def receive(self) -> tuple[str, tuple[object, ...], Callable[[], None]] | None:
+    def receive(self) -> tuple[str, Sender, Callable[[], None]] | None:
         """Wait for the next mark: (name, its sender, answer), answer() to be called once it is dealt with. None after
         `stop`."""
-        data, about, _, sender = self._socket.recvmsg(_LONGEST + 1, socket.CMSG_SPACE(_CREDENTIALS))
+        space = socket.CMSG_SPACE(struct.calcsize(_CREDENTIALS))
+        data, about, _, sender = self._socket.recvmsg(_LONGEST + 1, space)
         if not data:
             return None
 
@@ -92,8 +111,8 @@ class Marks:
                 with suppress(OSError):  # the sender may have stopped waiting
                     self._socket.sendto(b"ok", socket.MSG_DONTWAIT, sender)
 
-        # who has no address is known by what the kernel says of it, and who cannot be seen from here by its address
-        return data.decode("utf-8", "replace").strip()[:_LONGEST], (sender, *(said for _, _, said in about)), answer
+        pid = struct.unpack(_CREDENTIALS, about[0][2])[0]
+        return data.decode("utf-8", "replace").strip()[:_LONGEST], pid or sender, answer
 
     def stop(self) -> None:
         """Make `receive` return None."""

@@ -28,7 +28,7 @@ from kernel_dvfs.errors import InputError
 _LONGEST_LINE = 1 << 16  # bytes that are looked at where no line ends
 _MOST_DIGITS = 15  # of a step's number
 _BACK_S = 10.0  # ranks that print one after the other are never so far apart
-_LONGER = 3.0  # evaluations differ in length by less
+_FEW = 3  # lines that may be missing, or late
 _LEFT_OPEN_S = 10.0  # a process that the command leaves behind may hold its output open
 _RESIZE_EVERY_S = 0.5
 # a program that prints to a pipe writes late, and would tell many steps at once
@@ -50,12 +50,12 @@ class Counter:
     """Steps out of the numbers that are told; `step` is called with how many more are done.
 
     The first number only says where counting begins. One that falls to half or less begins another epoch, and counts as
-    one step; one that falls by less comes late, from another rank, unless such numbers rise for _BACK_S and none comes
-    up to the last: the training has gone back to a checkpoint, and counting begins again there.
+    one step; one that falls by less comes late, from another rank, unless such numbers go on for _BACK_S, rise and do
+    not come up to the last: the training has gone back to a checkpoint, and counting begins again there.
 
-    Both may be an evaluation with a counter of its own. It was one where the numbers leap from it to where they were
-    before, without the steps between: then only those since before are counted, and from there on numbers that fall
-    have to rise for _LONGER times as long as the longest that came back up.
+    Both may be an evaluation with a counter of its own, or an epoch's late line. Where the numbers then leap to where
+    they were before, the leap is no steps. What was counted meanwhile stays, and the next one is counted again: whoever
+    learns to wait for the end of evaluations waits for that of epochs, too, and may never count again.
     """
 
     def __init__(
@@ -67,36 +67,36 @@ class Counter:
         self._pattern, self._step, self._now_s = pattern, step, now_s
         self._last: int | None = None
         self._widest = 0  # of the steps that were done from one number to the next
-        self._lower: tuple[int, float] | None = None  # of numbers below the last: the newest, and since when they rise
-        self._before: tuple[int, float] | None = None  # the last before the numbers fell for good, and when
-        self._away_s = 0.0  # longest time after which lower numbers came back up
+        self._lower: tuple[int, float] | None = None  # the newest number below the last, and since when there are any
+        self._before: int | None = None  # the last before the numbers fell for good
 
     def line(self, line: bytes) -> None:
         """A line has been printed."""
         found = self._pattern.search(line)
         if not found or not (found[1] or b"").isdigit() or len(found[1]) > _MOST_DIGITS:
             return
-        number, now_s = int(found[1]), self._now_s()
+        number = int(found[1])
         last = number if self._last is None else self._last
-        fell = self._lower if number >= last else None
-        if self._before and number >= self._before[0] > last + self._widest:
-            fell, last = self._before, self._before[0]
+        near = _FEW * self._widest
+        if self._before is not None and last + near < number >= self._before - near:
+            self._last = last = self._before
             self._before = None
-        if fell:
-            self._away_s = max(self._away_s, now_s - fell[1])
         if number >= last:
             done = number - last
             self._widest = max(self._widest, done)
+        elif 2 * number <= last or self._gone_back(number):
+            self._before, done = last, 1
         else:
-            before, since_s = self._lower or (number, now_s)
-            self._lower = number, since_s if number >= before else now_s
-            needed_s = max(_LONGER * self._away_s, _BACK_S * (2 * number > last))
-            if now_s - since_s < needed_s or (needed_s and number <= before):
-                return
-            self._before, done = (last, since_s), 1
+            return
         self._last, self._lower = number, None
         if done:
             self._step(done)
+
+    def _gone_back(self, number: int) -> bool:
+        now_s = self._now_s()
+        before, since_s = self._lower or (number, now_s)
+        self._lower = number, since_s
+        return number > before and now_s - since_s >= _BACK_S
 
 
 class Passing:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.deploy.command import attend, start
 from kernel_dvfs.deploy.control import facts_of
 from kernel_dvfs.deploy.holder import Holder
-from kernel_dvfs.deploy.marks import Marks
+from kernel_dvfs.deploy.marks import Marks, Sender, is_gone
 from kernel_dvfs.deploy.passes import LEAST_CHANGES, Clocks
 from kernel_dvfs.deploy.progress import Passing, pattern_of
 from kernel_dvfs.errors import InputError, lines
@@ -56,15 +56,15 @@ class Ended(Exception):
 
 
 class Paused(Exception):
-    """The training does something other than steps."""
+    """Steps stay away, or stayed away, for longer than usual."""
 
 
 class Silent(Paused):
-    """No step was told at all."""
+    """No step has been told yet."""
 
 
 class Quiet(Paused):
-    """No step was told since the last, `seconds` ago."""
+    """The last step was told `seconds` ago."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Steps:
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
         """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
-        and seconds. Raises Quiet where none comes for patience_s (Silent where none has come at all), Ended."""
+        and seconds. Raises Quiet where none comes for patience_s, or Silent where none has been told yet, and Ended."""
         with self._condition:
             self._asked = begin_s, least, lasting_s
             while True:
@@ -667,11 +667,12 @@ def _followed(session: Session, steps: Steps) -> Iterator[None]:
 
 
 def _receive(marks: Marks, clocks: Clocks, now_s: Callable[[], float] = time.monotonic) -> None:
-    """Hand on the marks of one process: each rank of a training marks the same steps."""
-    followed, last_s = None, -math.inf
+    """Hand on the marks of one process, and after its end of the next: each rank of a training marks the same steps."""
+    followed: Sender = None
+    last_s = -math.inf
     while received := marks.receive():
         name, sender, answer = received
-        if sender == followed or now_s() - last_s > _TAKES_OVER_S:
+        if sender == followed or now_s() - last_s > _TAKES_OVER_S or is_gone(followed):
             followed, last_s = sender, now_s()
             clocks.mark(name)
         answer()

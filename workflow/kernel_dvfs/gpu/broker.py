@@ -66,6 +66,7 @@ class Server:
         self._nodes: dict[str, tuple[str, int]] = {}  # by UUID, the name of its device node and the device's number
         self._waiting: set[_Client] = set()  # clients that have no GPU
         self._holders: dict[str, _Holder] = {}  # by UUID, who has one
+        self._left: set[str] = set()  # UUIDs of those to restore, for which no process was to be had yet
         self._selector = selectors.DefaultSelector()
         # to the process that closes what clients hand over, and its end: whichever process that is now
         self._closing, self._to_close = socket.socketpair()
@@ -102,12 +103,12 @@ class Server:
         try:
             while True:
                 come = [key.data for key, _ in self._selector.select(_LOOK_EVERY_S)]
-                for each in come if self._closer else [*come, self._start_closing]:
+                for each in [*self._due(), *come]:
                     try:
                         each()
                     except OSError as error:
                         # no file or process is to be had, or a client is gone: one client's loss, not everybody's
-                        _say(f"error: a client was not served: {error.strerror}")
+                        _say(f"error: a client was not served, or what one left not restored yet: {error.strerror}")
                         time.sleep(_LOOK_EVERY_S)
                 for client in [each for each in self._waiting if time.monotonic() > each.until_s]:
                     self._let_go(client)
@@ -221,12 +222,14 @@ class Server:
         self._holders[uuid] = _Holder(
             who, pid, secrets.token_hex(4), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         )
+        self._left.discard(uuid)  # whoever has it restores it, or at the latest it is his end that does
 
     def _restore(self, uuid: str) -> None:
         def life() -> None:
             with self._guard(uuid):
                 pass
 
+        self._left.add(uuid)
         self._hold(uuid, "what a process that was killed has left is being restored", life)
 
     def _guard(self, uuid: str, mode: str = "lock") -> Guard:
@@ -271,6 +274,11 @@ class Server:
             raise
 
     # --- children -----------------------------------------------------------------------------------------------------
+
+    def _due(self) -> list[Callable[[], None]]:
+        """What starts the processes that there must be and are not."""
+        closing = [] if self._closer else [self._start_closing]
+        return [*closing, *(partial(self._restore, uuid) for uuid in self._left)]
 
     def _start_closing(self) -> None:
         def life() -> None:
