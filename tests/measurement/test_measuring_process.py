@@ -359,7 +359,7 @@ def test_a_new_session_within_a_job_is_told_to_the_process_that_runs_there(
     def tell(job, path, requests):
         told.append((job, path, requests))
         if answer is None:
-            raise ValueError
+            raise allocation._Unanswered(requests[0])
         return [answer]
 
     monkeypatch.setattr(allocation, "read", lambda path: SETUP)
