@@ -86,6 +86,8 @@ def sensitivity(study: ServingStudy) -> p9.ggplot:
         value=pd.Categorical(frame.value, list(dict.fromkeys(frame.value))),
         fill=[system if kept else "broken" for system, kept in zip(frame.system, frame.promise_kept)],
     )
+    # a degree and its clock in two lines: a dozen stand side by side
+    frame["value"] = frame.value.cat.rename_categories(lambda value: str(value).replace(" ", "\n"))
     names = list(dict.fromkeys(frame.system))
     colours = dict(zip(names, style.cycle(style.SERIES, len(names))))
     return (
