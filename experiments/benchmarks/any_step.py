@@ -23,7 +23,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -422,7 +421,7 @@ def tried(name, results):
     from kernel_dvfs.step import capturing
 
     said, begin_s = [], time.perf_counter()
-    path = Path(tempfile.mkdtemp()) / "times.json"
+    path = Path(results) / "any_step_times.json"
     os.environ[_TIMES] = f"{name}:{path}"
 
     def say(line):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[2] / "workflow"))
-STEPS, WARM_UPS, LOOP_S = 10, 12, 2.0
+STEPS, WARM_UPS, CALLS = 10, 12, 1000
 WORLDS = {"one": 1, "two": 2}
 
 
@@ -67,18 +67,15 @@ def traced(step):
 
 
 def looped_ms(step):
-    """One call, back to back. All ranks make as many calls, since each waits for the others in each."""
+    """One call, back to back; all ranks make as many, since each waits for the others in each."""
     import torch
 
-    def of(count):
-        torch.cuda.synchronize()
-        begin_s = time.perf_counter()
-        for _ in range(count):
-            step()
-        torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - begin_s) / count
-
-    return of(int(LOOP_S * 1e3 / 2))
+    torch.cuda.synchronize()
+    begin_s = time.perf_counter()
+    for _ in range(CALLS):
+        step()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - begin_s) / CALLS
 
 
 def one(rank, world, store, results):

@@ -143,7 +143,7 @@ class Programme:
         if not np.isfinite([(own.cost_j, own.intercept_j, own.price_w) for own in solved]).all():
             return None
         found = Bracket.around(solved, self.least_cost_j, self.blocking_w)
-        return found if (found._errors()[1] >= -_SAME).all() else None
+        return found if found.is_consistent else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,6 +178,11 @@ class Bracket(Frontier):
     def error(self) -> float:
         """Proven: nowhere is the frontier further above this lower bound than by this share of the energy."""
         return max(float(self._errors()[1].max()), 0.0)
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the lower bound is nowhere above what a schedule reaches, but for rounding."""
+        return bool((self._errors()[1] >= -_SAME).all())
 
     def far_apart(self, error: float) -> list[tuple[int, int, int]]:
         """From each time that was asked to the next: (slower, the time of the largest error, faster), where that error
