@@ -32,6 +32,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser):
+    parser.addoption("--nightly", action="store_true", help="the tests marked `nightly` as well")
     parser.addoption("--fuzz", type=int, default=100, help="damaged inputs of each kind (100; 2000 each night in CI)")
     parser.addoption("--fuzz-seed", default="", help="other damaged inputs than those of every day")
 
@@ -47,8 +48,14 @@ def pytest_xdist_auto_num_workers(config) -> int:
 _TAKES_S = {"workflow": 8, "compiles": 8, "slow": 2, "boards": 1}
 
 
-def pytest_collection_modifyitems(items) -> None:
-    """Files that take long come first: one that comes last leaves all cores but one idle."""
+def pytest_collection_modifyitems(config, items) -> None:
+    """What is for the night is left out by day. Files that take long come first: one that comes last leaves all cores
+    but one idle."""
+    if not config.option.nightly:
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     takes_s = Counter()
     for item in items:
         # what a test starts follows from what it asks for

@@ -159,7 +159,9 @@ def test_savings_fall_with_load(replayer):
 BELOW = [(SUBSETS[less], SUBSETS[more]) for less in SUBSETS for more in SUBSETS if set(less) < set(more)]
 
 
-@pytest.mark.parametrize("shape", ["slow wave", "bursts", "night"])
+@pytest.mark.parametrize(
+    "shape", ["bursts", *(pytest.param(shape, marks=pytest.mark.nightly) for shape in ("slow wave", "night"))]
+)
 def test_no_system_loses_to_another_with_a_part_of_its_knobs(replayer, shape):
     """Energy of a token served in time, with the promises kept; to a hundredth, since the plan is not the run."""
     made = {
@@ -174,6 +176,7 @@ def test_no_system_loses_to_another_with_a_part_of_its_knobs(replayer, shape):
     assert [(less, more) for less, more in BELOW if spent[more] > 1.01 * spent[less]] == []
 
 
+@pytest.mark.nightly
 def test_more_servers_or_better_knowledge_cost_dynamollm_nothing(replayer):
     made = hours(4.0, seed=4, span_s=1800)
 

@@ -72,7 +72,7 @@ def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
     assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
 
 
-@pytest.mark.parametrize("retries", ["0", "2"])
+@pytest.mark.parametrize("retries", ["0", pytest.param("2", marks=pytest.mark.nightly)])
 def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels, retries):
     wanted = records_of(kernels[:12], "1500-auto")
     running = site.begin(*wanted, options=["--retries", retries])

@@ -66,6 +66,7 @@ def test_a_page_is_made_anew_when_what_it_shows_was_and_not_otherwise(study):
     assert (study / PAGE).is_file() and planned(study) == {}
 
 
+@pytest.mark.nightly
 def test_a_study_without_other_batches_does_not_miss_them(study):
     without = ["data_parallel_batches=[]", "tensor_parallel_degrees=[]"]
     snakemake(study, "report", config=without)
@@ -73,7 +74,7 @@ def test_a_study_without_other_batches_does_not_miss_them(study):
     assert "What is missing" not in page.text
 
 
-@pytest.mark.parametrize("form", ["html", "zip"])
+@pytest.mark.parametrize("form", ["html", pytest.param("zip", marks=pytest.mark.nightly)])
 def test_snakemake_makes_its_own_report_with_captions(finished, tmp_path, form):
     path = tmp_path / f"report.{form}"
     done: subprocess.CompletedProcess = snakemake(finished, "all", options=["--report", str(path)])

@@ -73,6 +73,7 @@ def test_another_way_to_choose_does_not_repeat_the_sweep(finished):
 A4000 = ("gpu=rtx_a4000", "grid={core_mhz: [1050, 1470], mem_mhz: [7001], auto: false}")
 
 
+@pytest.mark.nightly
 def test_another_gpu_measures_its_own_and_keeps_the_first(study):
     assert planned(study, config=A4000)["measure"] == RECORDS
     before = {path: path.stat().st_mtime_ns for path in (study / FOLDER).rglob("*") if path.is_file()}
@@ -156,6 +157,7 @@ def test_a_finer_grid_measures_only_the_new_pairs(finished):
     assert planned(finished, config=[finer])["measure"] == 48 * 2
 
 
+@pytest.mark.nightly
 def test_a_new_caption_is_on_the_page_and_in_the_report_and_only_its_figure_is_drawn_again(study):
     module = study / "workflow/kernel_dvfs/report/figures.py"
     text = module.read_text()
@@ -201,7 +203,9 @@ def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):
 SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 1680, 1890, 2100], mem_mhz: [9251, 5001], auto: false}",)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(how, marks=pytest.mark.nightly) for how in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
+)
 def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     directory = clone(tmp_path / "clone")
     log = tmp_path / "log"

@@ -59,7 +59,9 @@ def test_the_pipeline_is_no_part_of_the_whole_study(finished):
 
 def test_a_csv_of_stages_is_taken_and_a_bad_one_refused_in_front_of_the_user(tmp_path):
     directory = clone(tmp_path / "clone")
-    given = SMALL.replace("stages: 4", "stages: 2, profile: mine.csv, blocking_w: 80, scale_time: 10, scale_energy: 20")
+    # a unit of time that suits its longer instructions, or the published algorithm takes ten thousand steps
+    given = SMALL.replace("unit_time_s: 0.0001", "unit_time_s: 0.01")
+    given = given.replace("stages: 4", "stages: 2, profile: mine.csv, blocking_w: 80, scale_time: 10, scale_energy: 20")
     (directory / "mine.csv").write_text(CSV.replace("0.18", "-0.18"))
     said = snakemake(directory, "pipeline", check=False, config=[given])
     line = next(line for line in said.stdout.splitlines() if line.startswith("error:"))

@@ -151,7 +151,7 @@ def rewritten(path, factor):
     path.write_text(json.dumps(record) + "\n")
 
 
-@pytest.mark.parametrize("stage", ["race", "walk"])
+@pytest.mark.parametrize("stage", [pytest.param("race", marks=pytest.mark.nightly), "walk"])
 def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined, stage):
     """One of the race changes the profile; one of the walk changes nothing but what is claimed."""
     before, name = search_of(refined), REMEASURED
@@ -178,7 +178,9 @@ def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
 
 
-@pytest.mark.parametrize("damage", ["edited", "truncated", "emptied"])
+@pytest.mark.parametrize(
+    "damage", ["edited", *(pytest.param(damage, marks=pytest.mark.nightly) for damage in ("truncated", "emptied"))]
+)
 def test_a_search_whose_file_was_changed_is_made_again_by_the_next_run(refined, damage):
     before = search_of(refined)
     path = refined / FOLDER / "search.json"
@@ -191,6 +193,7 @@ def test_a_search_whose_file_was_changed_is_made_again_by_the_next_run(refined, 
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
 
 
+@pytest.mark.nightly
 def test_another_protocol_leaves_no_search_that_rests_on_the_old_one(refined):
     before = search_of(refined)
     jobs = planned(refined, "choose", config=(*QUICK, ON, "window_s=4"))
@@ -209,6 +212,7 @@ def test_off_and_on_again_measures_nothing(refined):
     assert times(refined) == before
 
 
+@pytest.mark.nightly
 def test_a_larger_budget_goes_on_from_the_smaller_one(refined):
     before = times(refined)
     snakemake(refined, "profile", config=(*QUICK, ON.replace("1000", "1600")))
