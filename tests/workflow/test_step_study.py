@@ -160,6 +160,16 @@ def test_other_kernels_are_another_workload_which_is_measured(stepped):
     assert "tables/step_kernels" in stepped.planned()
 
 
+def test_one_record_asked_for_by_name_leaves_all_others_to_be_measured_with_the_new_kernels(stepped):
+    with open(stepped.directory / "simulated_load.py", "a") as file:
+        file.write("# other kernels\n")
+    stepped.build("other sources")
+    stepped.run(f"{FOLDER}/measurements/kernel/gelu_forward/1500-2201/r0.json")
+    assert stepped.planned("measurements") == {"measure": POINTS - 1, "measurements": 1}
+    jobs = stepped.planned("all")
+    assert jobs["measure"] == POINTS - 1 and jobs["validate"] and jobs["aggregate"] == 1
+
+
 def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(stepped, tmp_path, capsys):
     shutil.rmtree(stepped.directory / "results")
     stepped.boards.set(deny=1)

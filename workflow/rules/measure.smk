@@ -170,6 +170,9 @@ if STUDY.is_measured:
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
     checkpoint aggregate:
         input:
+            # for itself: of jobs that one checkpoint brings, Snakemake looks again only at those that rest on another which
+            # was there from the start
+            kernels,
             # a search has read the whole sweep, and lists its checksums
             rules.search.output if STUDY.is_searched else sweep,
             gpu=SETUP,
@@ -220,6 +223,7 @@ if STUDY.is_step and STUDY.is_real:
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
+        kernels,
         sweep,
         rules.search.output if STUDY.is_searched else [],
 
