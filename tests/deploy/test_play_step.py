@@ -194,7 +194,9 @@ def test_sections_run_at_their_clocks_through_whatever_sets_them(played, lab, wa
     assert made.restored() and int(made.boards.get("sets")) > 10
 
 
-@pytest.mark.parametrize("way", ["broker", "zeusd", "sudo", "dcgm"])
+@pytest.mark.parametrize(
+    "way", ["broker", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("zeusd", "sudo", "dcgm"))]
+)
 def test_one_pair_for_the_whole_run_is_locked_and_given_back_through_whatever_sets_clocks(played, lab, way):
     # long enough for a program that is started for each change
     for ending in ({"steps": 40}, {"steps": 50, "die": 2}):

@@ -58,6 +58,7 @@ def test_a_backend_does_not_watch_the_others_sources(root):
         assert backend in own and not own & ({*BACKENDS} - {backend})
 
 
+@pytest.mark.nightly
 @pytest.mark.compiles
 def test_the_same_sources_give_the_same_bytes_from_another_folder(results, sources, tmp_path):
     build(sources, tmp_path / "out", "cpu", mode="on")
@@ -249,6 +250,7 @@ def test_the_command_builds_what_is_named_and_leaves_the_other_backend_alone(roo
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.compiles
 def test_the_command_without_a_name_builds_all_that_can_be_built(
     sources, emptied, built, native_results, monkeypatch, capfd

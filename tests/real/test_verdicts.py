@@ -185,7 +185,9 @@ def test_noise_that_stays_wide_is_unstable_after_more_windows(lab):
     assert 3 <= record["summary"]["n"] <= 4
 
 
-@pytest.mark.parametrize("version", ["12.535", "12.560", "13.580", "13.615"])
+@pytest.mark.parametrize(
+    "version", ["12.535", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("12.560", "13.580")), "13.615"]
+)
 def test_every_binding_gives_the_same_record(lab, binding, version, truth):
     made = lab()
     done, record = made.measure(environment={"PYTHONPATH": str(binding(version))})
@@ -220,7 +222,10 @@ def lock_from_outside(made, core_mhz):
 
 # of 1980 MHz, in steps of 15: 50, 60, 70, 80, 90, 95, 97.7 %; then 98.5 and 99.2 %
 @pytest.mark.parametrize("clocks", ["auto-only", "external"])
-@pytest.mark.parametrize("core_mhz", [990, 1185, 1380, 1590, 1785, 1890, 1935, 1950, 1965])
+@pytest.mark.parametrize(
+    "core_mhz",
+    [990, 1785, 1965, *(pytest.param(mhz, marks=pytest.mark.nightly) for mhz in (1185, 1380, 1590, 1890, 1935, 1950))],
+)
 def test_a_lock_from_outside_that_auto_runs_under_is_seen_whatever_the_kernel(lab, core_mhz, clocks):
     """Also where the kernel that is measured is held below it by its own power."""
     made = lab()

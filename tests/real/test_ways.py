@@ -364,7 +364,9 @@ def test_sudoers_names_no_tool_that_its_user_could_change(lab):
     assert made.python(code, PATH=f"{mine}:{made.more['PATH']}").stdout.strip() == said
 
 
-@pytest.mark.parametrize("sudo", ["", "old", "password", "old password"])
+@pytest.mark.parametrize(
+    "sudo", ["", "password", *(pytest.param(sudo, marks=pytest.mark.nightly) for sudo in ("old", "old password"))]
+)
 def test_sudo_that_would_ask_for_a_password_is_not_taken(lab, sudo):
     """One that was given a while ago is of no use when the clocks are to be given back."""
     made = lab(time="real")
