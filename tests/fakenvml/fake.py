@@ -16,7 +16,12 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into `folder`; its path."""
+    """Compile the library into `folder`; its path. Beside it the specs of its boards, checked once for all processes
+    that simulate one: hundreds."""
+    from simulated_load import SPECS, gpu_spec
+
+    for name in SPECS.values():
+        (folder / f"{name}.json").write_text(json.dumps(gpu_spec.resolve(name)))
     library = folder / LIBRARY
     sources = sorted(str(path) for path in SOURCES.glob("*.c"))
     # symbolic: names that the C library has as well (advance) stay our own

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import fake
+import forked
 import pytest
 import setters
 
@@ -56,8 +57,10 @@ class Lab:
         command = [sys.executable, "-c", code]
         return self._run(command, environment)
 
-    def command(self, *words, **environment) -> subprocess.CompletedProcess:
-        return self._run([sys.executable, "-m", "kernel_dvfs", *map(str, words)], environment)
+    def command(self, *words, under=(), **environment) -> subprocess.CompletedProcess:
+        if not (under or self.under or "PYTHONPATH" in environment):
+            return forked.run_module("kernel_dvfs", words, self.folder, self.environment(**environment), True, 120)
+        return self._run([*under, sys.executable, "-m", "kernel_dvfs", *map(str, words)], environment)
 
     def _run(self, command, environment):
         return subprocess.run(
@@ -76,7 +79,7 @@ class Lab:
         record = self.folder / "r0.json"
         record.unlink(missing_ok=True)
         words = ("measure", "--gpu", gpu, "--target", target, "--clocks", pair, "-o", record)
-        done = self._run([*under, sys.executable, "-m", "kernel_dvfs", *map(str, words)], environment or {})
+        done = self.command(*words, under=under, **(environment or {}))
         return done, json.loads(record.read_text()) if record.exists() else None
 
     def refused(self, *named, **how) -> str:

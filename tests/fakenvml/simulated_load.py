@@ -23,9 +23,20 @@ from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload.step import paced_kernel
 
-_SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
+# by what a board's name holds
+SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
 _TEMPERATURE_C = 55
 _NOISE_SD = 0.0005
+
+
+def _spec(board: str) -> dict:
+    """The spec of a board; as it lies beside the fake library, where it is the plain one of its type."""
+    name = next(spec for part, spec in SPECS.items() if part in board)
+    beside = os.path.join(os.environ.get("LD_LIBRARY_PATH", ""), f"{name}.json")
+    if "FAKE_FIGURES" in os.environ or not os.path.isfile(beside):
+        return gpu_spec.resolve(name, json.loads(os.environ.get("FAKE_FIGURES", "{}")))
+    with open(beside) as file:
+        return json.load(file)
 
 
 class SimulatedLoads:
@@ -36,8 +47,7 @@ class SimulatedLoads:
     def __init__(self, nvml, uuid: str):
         self._fake, self._uuid = nvml.shared_library, uuid.encode()
         board = Board(nvml, uuid)
-        name = next(spec for part, spec in _SPECS.items() if part in board.name())
-        self.spec = gpu_spec.resolve(name, json.loads(os.environ.get("FAKE_FIGURES", "{}")))
+        self.spec = _spec(board.name())
         listed = board.supported_mhz()
         self.mem_mhz = sorted(listed, reverse=True)
         self.core_mhz = listed[self.mem_mhz[0]]

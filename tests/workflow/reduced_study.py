@@ -1,18 +1,14 @@
 """Snakemake on a reduced study: run once, then asked what it would do again."""
 
-import ctypes
-import faulthandler
-import gc
 import json
-import multiprocessing
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+import forked
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,39 +62,6 @@ def planned(directory, *targets, **more) -> dict:
     return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")} | dict.fromkeys(drawn, 1)
 
 
-# what Snakemake, parsing a workflow and drawing import, which is most of what a plan or a table costs
-_IMPORTED = ["snakemake.cli", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
-_IMPORTED += ["pandas", "pyarrow.parquet", "plotnine", "tabulate", "mpmath"]
-
-
 def started(directory, words, env=None) -> subprocess.CompletedProcess:
     """A snakemake command line in a process in which Snakemake lies imported. env: of the process, else this one's."""
-    starter = multiprocessing.get_context("forkserver")
-    starter.set_forkserver_preload(_IMPORTED)
-    own = [str(word) for word in words[words.index("snakemake") + 1 :]]
-    with tempfile.NamedTemporaryFile("r") as said:
-        run = starter.Process(target=_call, args=(os.fspath(directory), own, said.name, dict(env or os.environ)))
-        run.start()
-        run.join()
-        return subprocess.CompletedProcess(words, run.exitcode, said.read())
-
-
-def _call(directory, words, said, environment) -> None:
-    """In that process: the command's own entry point, its output in the file `said`."""
-    gc.freeze()  # what lies imported is no garbage, and looking through it takes a tenth of a plan
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    sys.path[:] = [path for path in sys.path if not path.startswith(str(ROOT / "tests"))]
-    # LD_LIBRARY_PATH is read as a process starts, which this one has; what is loaded is found by its name
-    library = os.path.join(environment.get("LD_LIBRARY_PATH", ""), "libnvidia-ml.so.1")
-    if os.path.isfile(library):
-        ctypes.CDLL(library)
-    with open(said, "w") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-        # one that hangs says where
-        faulthandler.dump_traceback_later(800, exit=True, file=2)
-        from snakemake.cli import main
-
-        main(words)
+    return forked.run_module("snakemake", words[words.index("snakemake") + 1 :], directory, dict(env or os.environ))
