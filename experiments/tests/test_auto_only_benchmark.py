@@ -25,6 +25,7 @@ def results(folder):
         return list(csv.DictReader(file)), json.loads((folder / "auto_only.json").read_text())
 
 
+@pytest.mark.nightly
 def test_all_rows_and_passes_are_measured_and_nothing_is_set(lab, session, root):
     made = lab()
     done = session(made, "-o", "out")

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 
+@pytest.mark.nightly
 @pytest.mark.workflow
 def test_the_wheel_and_the_sdist_are_whole_and_the_wheel_chooses_clocks_by_itself(root):
     words = [sys.executable, str(root / "experiments/benchmarks/release_check.py"), "--here"]

@@ -10,6 +10,7 @@ def maker(script):
     return script("docs/make_notebook.py")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_notebook_shows_what_its_cells_print_now(root, maker):
     shown = json.loads((root / "docs/notebook.ipynb").read_text("utf-8"))

@@ -23,6 +23,7 @@ def site(root, tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly
 def test_no_page_loads_anything_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 15
@@ -33,6 +34,7 @@ def test_no_page_loads_anything_from_elsewhere(site):
         assert not loaded, page
 
 
+@pytest.mark.nightly
 def test_the_site_holds_the_pages_that_the_demos_make(site):
     study, step = ((site / f"examples/{name}.html").read_text("utf-8") for name in ("study", "step"))
     assert "simulated RTX 3080 Ti" in study and "Measured again 5 times" in study
@@ -40,6 +42,7 @@ def test_the_site_holds_the_pages_that_the_demos_make(site):
     assert 'href="examples/step.html"' in (site / "index.html").read_text("utf-8")
 
 
+@pytest.mark.nightly
 def test_the_search_finds_words_of_the_pages_on_the_server_that_the_docs_name(site):
     """What the search box reads, by the command of CONTRIBUTING.md; it says which port it took."""
     words = [sys.executable, "-u", "-m", "http.server", "-d", str(site), "0", "--bind", "127.0.0.1"]

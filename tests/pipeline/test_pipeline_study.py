@@ -160,7 +160,7 @@ def test_realised_plans_count_transfers(stage_csv, study_options, tmp_path):
 
 # percent, as the artifact counts (there positive = saved): Table 6 of the paper
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "row"), [("gpt3-175b", 0), ("bloom", 2)])
+@pytest.mark.parametrize(("model", "row"), [("gpt3-175b", 0), pytest.param("bloom", 2, marks=pytest.mark.nightly)])
 def test_table_6_of_the_paper_is_met_by_our_rewriting_of_its_algorithm(shared, study_options, tmp_path, model, row):
     options = study_options | {"name": model, "stages": 8, "tensor_parallel": 8, "blocking_w": 83.64}
     options |= {"unit_time_s": 0.01, "microbatches": [12, 24]}

@@ -137,6 +137,7 @@ def test_the_price_of_time_is_where_the_budget_binds():
 TARGETS = {"rtx3080ti_calibration.csv": (0.30, 0.95), "a100_ttu.csv": (0.15, 0.90)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("table", TARGETS)
 def test_measured_tables_give_most_of_their_saving_for_few_points(measured, table):
     budget, least = TARGETS[table]

@@ -39,8 +39,9 @@ def test_what_a_study_asks_for_is_built_once(tmp_path, emptied):
     assert planned(directory, "native", config=asked) == {}
 
 
-def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeypatch):
+def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeypatch, emptied):
     directory = clone(tmp_path / "clone")
+    emptied(directory / "native", "graph")  # it is asked for with the CUDA kernels
     snakemake(directory, "native")
     before = record_in(directory, "cpu"), record_in(directory, "cuda")
     monkeypatch.setenv("CUDACXX", "nvcc-0")
