@@ -32,7 +32,7 @@ endef
 help:
 	@echo "make install  .venv from the lock, and nothing else; every other target does it too"
 	@echo "make run    the whole study: snakemake --cores 1 all"
-	@echo "make test   all tests (make unit: the quick ones of the package, without Snakemake, compilers, fake boards)"
+	@echo "make test   the tests (ARGS=--nightly: all; make unit: the quick ones, without Snakemake, compilers, fake boards)"
 	@echo "make cuda   install cuBLAS and cuDNN into .venv (1.1 GB) and build the CUDA kernels; needs nvcc"
 	@echo "make lint   ruff, snakefmt, mypy"
 	@echo "make docs   docs/ as a site: site/index.html (make reference: write docs/reference/ from the code)"
