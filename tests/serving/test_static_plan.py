@@ -51,6 +51,7 @@ def test_a_lone_prompt_is_read_chunk_by_chunk():
     assert lone_ttft_s(engine, 1100, 512) == pytest.approx(by_hand, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_no_other_plan_within_the_servers_is_cheaper(tuner):
     found = {each["keep_percent"]: each for each in tuner.frontier((97.0, 99.0))}
     plans = [Static(count, tp, clock) for tp, clock in tuner.kinds for count in range(1, OWN.servers + 1)]
@@ -66,7 +67,8 @@ def test_no_other_plan_within_the_servers_is_cheaper(tuner):
         assert best["kept_percent"] >= level and best["j_per_token_in_time"] == min(keeping)
 
 
-@pytest.mark.parametrize("parts", [None, PARTS])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [None, pytest.param(PARTS, marks=pytest.mark.nightly)])
 def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace, parts):
     """The cheapest with it, of all that keep the promise without it; a server that is lost is not missed."""
     tuner = Tuner(replayer, trace, replace(OWN, servers=4, spare=1), parts)
@@ -92,6 +94,7 @@ def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace, 
     assert Tuner(replayer, trace, replace(OWN, servers=1, spare=1), parts).frontier() == []
 
 
+@pytest.mark.slow
 def test_what_keeps_the_promise_with_its_spare_alone_is_not_taken_for_kept(replayer, trace):
     """One server is too few, two would do: with one of them spare there is no plan, with none it is both."""
     promise = {"servers": 2, "promise_percent": 99.9}
@@ -236,7 +239,9 @@ def test_a_plan_that_rejects_some_is_the_cheapest_where_it_keeps_enough(replayer
     assert best["rejected"] == 40 and best["j_per_token_in_time"] == min(keeping)
 
 
-def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer, trace):
+@pytest.mark.slow
+def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer):
+    trace = hours(4.0, seed=3, span_s=60)
     alone = {parts: Tuner(replayer, trace, OWN, parts).frontier() for parts in (None, PARTS)}
     assert alone[None] and alone[PARTS]
     with Second(replayer, trace) as second:
