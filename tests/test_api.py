@@ -120,6 +120,7 @@ def test_repeats_are_bounded(sweep, schedule):
         kd.validate(sweep, schedule, repeats=0)
 
 
+@pytest.mark.slow
 def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown(tmp_path):
     sweep = kd.simulate("h200_sxm", tmp_path, batch=8, core_mhz=[1095, 1500, 1980], mem_mhz=[], auto_repeats=3)
     swept = len(kd.load_profile(sweep.profile)["target"])
@@ -142,6 +143,7 @@ def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown
 # --- the commands that stand on it ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--gpu", "h200_sxm", "--repeats", "2"]) == 0

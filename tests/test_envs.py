@@ -158,6 +158,7 @@ def test_the_conda_environment_names_no_path(root, conda):
     assert "pip install --no-deps -e ." in (root / "envs/pipeline.yaml").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_of_each_package_of_an_extra_that_the_code_imports_a_message_names_one_that_brings_it(root, project):
     trees = (ast.parse(path.read_text("utf-8")) for path in root.glob("workflow/kernel_dvfs*/**/*.py"))
     nodes = [node for tree in trees for node in ast.walk(tree)]

@@ -124,6 +124,7 @@ UNREADABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_yaml_that_nobody_could_go_through_is_refused(text):
     with pytest.raises(ValueError):
@@ -142,6 +143,7 @@ def test_a_list_that_holds_itself_many_times_over_is_refused_before_it_is_laid_o
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_yaml_may_have_aliases_and_much_in_it():
     assert parse_yaml("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: {1: x, '1': y}") == {
         **{"a": {"b": 1}, "c": {"b": 2}, "d": {1: "x", "1": "y"}}

@@ -180,6 +180,7 @@ def called(node, names):
     return names.get(node.id, node.id) if isinstance(node, ast.Name) else ""
 
 
+@pytest.mark.slow
 def test_every_place_that_reads_a_file_has_a_whole_one_to_damage_or_a_reason_why_not(bases):
     found = set(places())
     assert found - set(READERS) - set(OTHERS) == set(), "give each a whole file in `bases`"

@@ -25,6 +25,7 @@ def imports(root) -> dict[str, set[str]]:
     return {name: {each for each in _imported(path, paths) if each != name} for name, path in paths.items()}
 
 
+@pytest.mark.slow
 def test_no_module_is_imported_by_what_it_imports(imports):
     circles = [sorted(group) for group in strongly_connected(imports) if len(group) > 1]
     assert not circles
@@ -57,6 +58,7 @@ def test_only_commands_import_commands(imports):
     assert beside < users and {_room(name) for name in users - beside} == {COMMANDS}
 
 
+@pytest.mark.slow
 def test_the_package_and_the_logger_plugin_import_nothing_of_the_experiments(root):
     """Which are in no wheel."""
     sources = [*(root / "workflow").rglob("*.py")]

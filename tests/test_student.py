@@ -25,6 +25,7 @@ def impatient():
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 def test_several_threads_get_what_one_gets_to_the_last_bit_and_leave_the_working_precision(impatient):
     asked = [(freedom, 0.975) for freedom in range(2, 30)]
     one, before = [t_quantile.__wrapped__(*each) for each in asked], mpmath.mp.prec

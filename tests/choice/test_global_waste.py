@@ -157,6 +157,7 @@ def test_a_choice_as_large_as_the_workload_is_proven_by_few_states(shape):
     assert found.bound <= problem.energy[found.option].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("counts", "slack"), [(None, 0.0), (100, 1e-7), (1000, 0.0501234567)])
 def test_options_on_one_line_end_within_a_gap_that_is_reported(counts, slack):
     problem = collinear(np.random.default_rng(0), 24, 20, counts)

@@ -294,6 +294,7 @@ def carry_out(words):
             signal.signal(own, handler)
 
 
+@pytest.mark.slow
 def test_many_commands_end_in_time_without_a_traceback(folder, fuzz, fuzz_seed, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     known = bases(folder)

@@ -518,6 +518,7 @@ class _Counter:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["asleep", "given up"])
 def test_a_million_steps_and_marks_leave_nothing_in_memory(state):
     steps, said = Steps(), []

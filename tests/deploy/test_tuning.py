@@ -342,6 +342,7 @@ def test_a_kept_pair_is_looked_at_every_hour_and_given_back_where_steps_become_t
     assert session.summary()["pair"] == "auto-auto"
 
 
+@pytest.mark.slow
 def test_pairs_of_passes_are_looked_at_every_hour_too():
     spec = uncapped()
 

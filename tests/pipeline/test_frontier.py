@@ -65,6 +65,7 @@ def test_energy_is_convex_in_time_and_every_record_is_its_plan(name):
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 8))
+@pytest.mark.slow
 def test_on_random_graphs_no_combination_lies_below_and_no_plan_below_the_best(seed, operations):
     rng = np.random.default_rng(seed)
     graph, stages = random_case(rng, operations, clocks=3)

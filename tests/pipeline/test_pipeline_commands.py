@@ -185,6 +185,7 @@ def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
     assert "nowhere.csv" in refused(*bad, "--schedule", "nowhere.csv")
 
 
+@pytest.mark.slow
 def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     options = json.dumps(study_options | {"name": "made-up"})
     assert run("pipeline", "profile", stage_csv, tmp_path, "--options", options) == 0
@@ -219,6 +220,7 @@ def test_an_option_of_the_wrong_type_is_one_line(refused, stage_csv, study_optio
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["breakdown", "emulation", "no_straggler", "straggler"])
 def test_rows_of_the_paper_are_never_labelled_with_our_gpu(solved_study, name):
     assert run("output", solved_study, f"tables/{name}") == 0

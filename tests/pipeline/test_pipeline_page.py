@@ -15,6 +15,7 @@ def words(html: str) -> list[str]:
     return re.sub(r"<[^>]+>", " ", body[body.index("<header>") : body.index("</section>")]).split()
 
 
+@pytest.mark.slow
 def test_the_first_screen_has_the_saving_of_the_plan_that_can_be_played_and_its_proof(solved_study):
     html, missing = page.make(solved_study)
     study = PipelineStudy(solved_study)

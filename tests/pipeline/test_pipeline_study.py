@@ -127,6 +127,7 @@ def test_the_published_plans_are_late_at_measured_times_and_ours_are_not(stage_s
     assert max(run.time_s / run.promised_s for run in runs) > 1
 
 
+@pytest.mark.slow
 def test_the_published_algorithm_at_its_best_is_never_late_and_beaten_by_no_plan_of_its_own(stage_study):
     solver = Solver(PipelineStudy(stage_study))
     ticks, cost_j = solver.realised_points(4, "effective")

@@ -128,6 +128,7 @@ def carry_out(config, schema, folder):
         record.read_point(path, setup, target, pair)
 
 
+@pytest.mark.slow
 def test_many_configurations_are_refused_in_one_line_or_carried_out(config, root, tmp_path, fuzz, fuzz_seed):
     schema, spec = root / "workflow/schemas/config.schema.yaml", resolve("rtx_3080_ti")
     # what is measured takes its time from these

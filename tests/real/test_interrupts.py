@@ -124,6 +124,7 @@ def test_a_capture_whose_parent_is_killed_while_it_says_nothing_gives_the_gpu_ba
     assert comes_to(False)
 
 
+@pytest.mark.slow
 def test_a_capture_goes_on_after_an_interrupt_at_any_instant(capturing, tmp_path):
     (words, environment), draw = capturing, random.Random(SEED)
 

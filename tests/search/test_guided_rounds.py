@@ -77,6 +77,7 @@ def play(setup, benches):
     return played(setup, benches)
 
 
+@pytest.mark.slow
 def test_the_first_round_asks_for_auto_of_every_kernel(setup, play):
     first = play[1][0]
     assert {each.target for each in first} == set(setup.targets["kernel"])

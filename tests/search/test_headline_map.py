@@ -50,6 +50,7 @@ def by_benches(setup, pairs):
     return 100 * (answer.energy / problem.baseline_energy - 1)
 
 
+@pytest.mark.slow
 def test_the_box_holds_the_setups_own_values(setup, found):
     own = setup.gpu["spec"]["energy_pj"]["tensor_bf16_flop"]
     assert {energy for energy, _, _ in found} == {0.5, own, 2.2}
@@ -131,6 +132,7 @@ def test_a_real_gpu_has_no_known_truth(setup):
 ENDS = {"overlap": [3, 5], "auto_extra_power": [0, 0.03]}
 
 
+@pytest.mark.slow
 def test_what_is_less_in_doubt_varies_alone_and_at_the_corners_of_the_box(setup):
     lines = {axis: [values[0]] for axis, values in SMALL.items()}
     rows = headline_map(setup, PAIRS, lines | {"overlap": [2, 5], "auto_extra_power": [0.0]}, "tied")
@@ -146,6 +148,7 @@ def test_what_is_less_in_doubt_varies_alone_and_at_the_corners_of_the_box(setup)
     assert alone["kernel_energy_change_percent"] > default["kernel_energy_change_percent"] + 0.3, "auto draws less"
 
 
+@pytest.mark.slow
 def test_a_point_with_another_exponent_is_what_a_study_with_it_would_find(setup_of, setup):
     lines = {axis: [values[0]] for axis, values in SMALL.items()}
     rows = headline_map(setup, PAIRS, lines | {"overlap": [5]}, "tied")

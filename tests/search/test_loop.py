@@ -26,6 +26,8 @@ from kernel_dvfs.profile.records import Records, changed
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.search import loop, search_file
 
+pytestmark = pytest.mark.slow
+
 LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"windows": 900}}
 SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"windows": 300}}
 OFF = OPTIONS | {"refine": OPTIONS["refine"] | {"windows": 0}}

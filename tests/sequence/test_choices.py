@@ -82,6 +82,7 @@ def test_a_bound_at_a_price_holds_for_every_closed_choice(case):
         assert bound <= least * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_no_change_is_asked_for_before_the_iteration_begins(iteration):
     for timing in (Timing("ahead", 0.01, 0.0, 1e-4, 1e-4), Timing("ahead", 0.05, 0.3)):
         chain = chain_of(iteration, timing)
@@ -167,6 +168,7 @@ def of_launches(sequence):
     return Problem.of(time_s, energy_j, [sequence.baseline] * count, [keys] * count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_without_latency_the_choice_is_the_global_optimum_of_all_launches(whole_iteration, behaviour):
     found = choose_changes(whole_iteration, Timing(behaviour, 0.0))
@@ -195,6 +197,7 @@ def test_the_saving_falls_as_the_latency_grows(iteration):
         assert faster.energy_j <= slower.energy_j + faster.gap_j + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

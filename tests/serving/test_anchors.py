@@ -25,6 +25,7 @@ def _of(frame, source, quantity=""):
     return frame[frame.source.eq(source) & frame.quantity.str.contains(quantity)]
 
 
+@pytest.mark.slow
 def test_every_anchor_has_a_figure_of_ours_and_an_error(frame):
     assert len(frame) == 13 + 16 + 27 + 12 and frame.error_percent.notna().all()
     assert (frame.ours > 0).all() and set(frame.role) == {

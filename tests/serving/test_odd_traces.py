@@ -98,6 +98,7 @@ def test_given_loads_are_what_arrives():
         of_loads({"LL": 0.001}, 1.0, seed=1)
 
 
+@pytest.mark.slow
 def test_a_plan_of_loads_by_command(desk, made_up, tmp_path, capsys):
     words = ["serving", "plan", "--profile", str(desk / "profile.csv"), "-o", str(tmp_path / "plan.yaml")]
     loads = ["--load", "SS=300", "--load", "MM=400"]

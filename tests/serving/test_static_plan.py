@@ -121,6 +121,7 @@ def test_a_plan_runs_at_its_own_clock_and_degree(tuner):
     assert slow["servers"] == 3 and slow["replicas"] == 6
 
 
+@pytest.mark.slow
 def test_a_plan_comes_back_from_its_file(tuner, replayer, trace, tmp_path):
     found = tuner.frontier((97.0,))
     path = tmp_path / "plan.yaml"
@@ -148,6 +149,7 @@ def test_a_plan_of_one_server_says_that_it_has_no_spare(tuner):
         assert ("note" in plan) == said
 
 
+@pytest.mark.slow
 def test_a_replay_that_is_ended_could_not_have_won(replayer, trace):
     """What is said of an ended replay holds of the whole one; asked for less, it is replayed in full."""
     tuner = Tuner(replayer, trace, OWN)
@@ -170,6 +172,7 @@ def test_a_replay_that_is_ended_could_not_have_won(replayer, trace):
     assert ends == {"late", "dear", None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [None, PARTS])
 def test_no_plan_takes_less_than_its_bound(line, parts):
     """Also at the power cap; and a replay that the bound ends has not begun."""
@@ -228,6 +231,7 @@ def test_a_request_that_no_replica_of_a_plan_can_hold_takes_nothing(tuner, repla
     assert (whole > second) == held and second > none == 0.0
 
 
+@pytest.mark.slow
 def test_a_plan_that_rejects_some_is_the_cheapest_where_it_keeps_enough(replayer):
     """One request of 25 fits into TP8 alone, whose plans are dear; at 95 % it is rejected."""
     prompts, answers = np.full(1000, 400), np.full(1000, 100)
@@ -291,6 +295,7 @@ def test_a_machine_is_the_same_in_another_process():
     assert other.engine(4, "1410").step(3, 900.0, 700.0) == step != plain.engine(4, "1410").step(3, 900.0, 700.0)
 
 
+@pytest.mark.slow
 def test_a_second_process_ends_in_mid_search_with_the_first(tmp_path):
     script = tmp_path / "searching.py"
     script.write_text(SEARCHING.format(paths=[str(Path(__file__).parent), *map(str, sys.path)]))

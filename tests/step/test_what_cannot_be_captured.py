@@ -398,6 +398,7 @@ def test_replays_run_on_the_default_stream_whichever_is_current(fake_torch):
     assert entered == ["default", "replay", "left"]
 
 
+@pytest.mark.slow
 def test_a_step_is_called_as_often_before_its_capture_with_and_without_a_trace(fake_torch, monkeypatch):
     """So that a number that a call counts up on the host is the same in both."""
     warming(fake_torch, Generator())
