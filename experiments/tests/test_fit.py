@@ -144,6 +144,7 @@ def test_the_benchmark_prints_a_ratio_and_no_kernel(root, shipped, tmp_path):
     assert not any(name in ran.stdout for name in KERNELS if "-" in name)
 
 
+@pytest.mark.nightly
 def test_the_benchmark_fails_where_the_shipped_constants_do_not_fit(root, shipped, tmp_path):
     flat = voltages(shipped)
     other = with_values(shipped, flat, [1.0] * len(flat))

@@ -229,6 +229,7 @@ def test_the_race_looks_between_the_clocks_of_the_sweep_where_it_may():
     assert ground.best(0.0)[1] < ground_of(SMALL)[0].best(0.0)[1] - 5
 
 
+@pytest.mark.nightly
 def test_more_hours_bring_no_more_than_was_said(ground):
     slow = replace(ground, an_hour=20.0)
     rows = pd.DataFrame([row for seed in range(8) for row in stop_line(slow, SMALL, seed)])
@@ -263,6 +264,7 @@ def test_a_measured_table_gives_most_of_its_best(measured):
     assert np.mean(ours) < 0.95 * ground.best(0.0)[1]
 
 
+@pytest.mark.nightly
 def test_a_guided_search_keeps_what_it_asked_for_and_the_race_goes_on_from_there(grounds):
     ground, candidates = grounds
     draw, later, *_ = streams(ground, 5)
@@ -377,6 +379,7 @@ def test_some_of_these_spots_are_held_down_by_the_cap_and_some_are_not(setup_of)
     assert capped == {True, False}
 
 
+@pytest.mark.nightly
 def test_every_study_is_kept_and_one_setting_can_be_studied_again(tmp_path, monkeypatch, capsys):
     settings = (SMALL, replace(SMALL, name="noisy", noise="high", limits=(0.0, 1.0)))
     monkeypatch.setattr(selection_bias, "SETTINGS", settings)

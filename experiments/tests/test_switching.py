@@ -11,6 +11,7 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.profile import aggregate
 
 
+@pytest.mark.nightly
 def test_the_study_has_a_row_for_each_behaviour_latency_and_jitter(setup_of, tmp_path, monkeypatch):
     pairs = [BASELINE, *(Pair(core, mem) for core in (1050, 1470, 1890) for mem in (5001, 9251))]
     aggregate.from_bench(setup_of(), pairs, 10, str(tmp_path / "p.parquet"), ("kernel",))

@@ -48,6 +48,7 @@ def replayed(profile, own, trace, system="DynamoLLM"):
     return outcome(Replayer(own, profile).run(trace, system, Settings(**QUICK)))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay(measured, trace):
     once, twice = (replayed(*made, trace) for made in (measured(), measured(power=2.0)))
