@@ -1,6 +1,7 @@
 // Python module `_pipeline`: kernel_dvfs_pipeline.rounding wraps it.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "kdvfs/pipeline/interior.hpp"
 #include "kdvfs/pipeline/rounding.hpp"
@@ -54,23 +55,33 @@ PYBIND11_MODULE(_pipeline, module) {
       .def_property_readonly("slowest_ticks", &Interior::slowest)
       .def("solve", &Interior::solve, py::arg("ticks"), py::arg("tolerance_j"), py::arg("slower") = nullptr,
            py::arg("faster") = nullptr, py::call_guard<py::gil_scoped_release>());
-  // free: what may choose anew where `choice` is not empty
-  module.def(
-      "beam",
-      [](const Edges& edges, const Choices& options, const Point& plan, Ticks limit, int width, double stiff,
-         bool backwards, const Array<int>& choice, const Array<int>& free) {
-        std::vector<int> own = values(choice);
-        const std::vector<int> anew = values(free);
+  py::class_<Search>(module, "Search", py::module_local())
+      .def(py::init<const Edges&, const Choices&, const Point&, Ticks>(), py::keep_alive<1, 3>())
+      // free: what may choose anew where `choice` is not empty
+      .def("beam",
+           [](const Search& self, int width, double stiff, bool backwards, const Array<int>& choice,
+              const Array<int>& free) {
+             std::vector<int> own = values(choice);
+             const std::vector<int> anew = values(free);
+             {
+               const py::gil_scoped_release released;
+               own = self.beam({width, stiff, backwards}, std::move(own), anew);
+             }
+             return array(own);
+           })
+      .def("best", [](const Search& self, int width, const std::vector<double>& stiff,
+                      const std::vector<std::vector<int>>& groups, int span, int rounds, const Array<int>& start) {
+        std::vector<int> own = values(start);
         {
           const py::gil_scoped_release released;
-          own = beam(edges, options, plan, limit, {width, stiff, backwards}, std::move(own), anew);
+          own = self.best(width, stiff, groups, span, rounds, std::move(own));
         }
         return array(own);
       });
   module.def("repair", [](const Edges& edges, const Choices& options, const Array<int>& choice, Ticks limit,
                           bool per_second) {
     std::vector<int> own = values(choice);
-    repair(edges, options, own, limit, per_second);
+    repair(Waits(edges, own.size()), options, own, limit, per_second);
     return array(own);
   });
 }

@@ -59,7 +59,8 @@ def test_a_beam_keeps_the_limit_and_what_it_may_not_choose_anew(module, backward
         for ticks in times_of(planner, 4):
 
             def beam(width, choice, free, point):
-                return module.beam(edges, offered.native, point, ticks, width, 0.1, backwards, choice, free)  # noqa: B023
+                search = module.Search(edges, offered.native, point, ticks)  # noqa: B023
+                return search.beam(width, 0.1, backwards, choice, free)
 
             for width, point in itertools.product((1, 5, 40), (planner._interior.point(ticks), careless)):
                 found = rounding.repaired(graph, offered, beam(width, nothing, nothing, point), ticks, False)
@@ -89,13 +90,38 @@ def test_a_wide_beam_finds_the_best_of_all_choices(module):
                 if max(graph.finish_ticks(offered.ticks_of(choice).tolist())) <= ticks
             ]
             for backwards in (False, True):
-                found = module.beam(
-                    rounding._edges(module, graph), offered.native, planner._interior.point(ticks), ticks, 3**6, 0.3,
-                    backwards, np.zeros(0, np.int64), np.zeros(0, np.int64),
-                )  # fmt: skip
+                edges, point = rounding._edges(module, graph), planner._interior.point(ticks)
+                search = module.Search(edges, offered.native, point, ticks)
+                found = search.beam(3**6, 0.3, backwards, np.zeros(0, np.int64), np.zeros(0, np.int64))
                 assert float(offered.cost_of(found).sum()) == pytest.approx(min(costs), rel=1e-12)
                 compared += len(costs)
     assert compared > 1000
+
+
+def test_stages_that_choose_anew_keep_the_limit_and_gain_on_every_start_and_beam(module):
+    gained, nothing = 0, np.zeros(0, np.int64)
+    for planner in planners():
+        offered, graph = planner._offered("one clock"), planner.graph
+        stage = np.array([operation.stage for operation in graph.operations])
+        groups = [np.flatnonzero(np.isin(stage, each)) for each in rounding._neighbours(graph.stages)]
+        edges = rounding._edges(module, graph)
+
+        def cost(choice):
+            return float(offered.cost_of(choice).sum())  # noqa: B023
+
+        for ticks in times_of(planner, 4):
+            search = module.Search(edges, offered.native, planner._interior.point(ticks), ticks)
+            start = rounding.repaired(graph, offered, np.zeros(len(graph), np.int64), ticks, False)
+            beams = [search.beam(4, 0.1, way, nothing, nothing) for way in (True, False)]
+            whole = search.best(4, [0.1], groups, len(graph), 0, start)
+            assert cost(whole) <= min(cost(own) for own in (start, *beams)) + 1e-9
+            for span in (1, len(graph) // 3, 2 * len(graph)):
+                anew = search.best(4, [0.1], groups, span, 9, whole)
+                assert max(graph.finish_ticks(offered.ticks_of(anew).tolist())) <= ticks
+                assert cost(anew) <= cost(whole) + 1e-9
+                gained += cost(anew) < cost(whole) - 1e-9
+                assert cost(search.best(4, [0.1], groups, span, 9, anew)) <= cost(anew) + 1e-9
+    assert gained > 10
 
 
 def test_the_flow_of_a_solution_is_conserved_and_worth_its_price(module):

@@ -4,12 +4,12 @@ Each step keeps the promise; the cheapest result counts.
 
 1. Starts. (A) Each operation takes the slowest option within its own planned duration; (B) in order of the graph, the
    slowest option that ends by its planned end, so that time lost by one is handed on.
-   (C) With the core, for one clock per operation: beam searches (native/pipeline/rounding.cpp), which know from the
+2. With the core, for one clock per operation: beam searches (native/pipeline/rounding.cpp), which know from the
    programme's flow what a second is worth at every edge; forwards and backwards in time, held to the planned times
-   loosely and closely. Then neighbouring stages choose anew while the others keep their clocks.
-2. Shared slack (`shifted`): a set of begins and ends moves by one step of time together, so that some operations take a
-   slower option and others a faster one. Which set gains most is a minimum cut, solved exactly; where an operation
-   would gain more than it would lose, which no cut can say, one of the two is left out, by turns.
+   loosely and closely. Then neighbouring stages choose anew within some time, while all else keeps its clocks.
+   Otherwise, shared slack (`shifted`): a set of begins and ends moves by one step of time together, so that some
+   operations take a slower option and others a faster one. Which set gains most is a minimum cut, solved exactly; where
+   an operation would gain more than it would lose, which no cut can say, one of the two is left out, by turns.
 3. Repair: while some operation's next slower option fits its float, take the one that saves most, in all or per second.
 
 A heuristic: the bound (frontier.py) says for each plan how much it can lose.
@@ -37,10 +37,11 @@ from kernel_dvfs_pipeline.graph import Graph
 
 _CUTS, _IDLE_ROUNDS = 16, 3  # minimum cuts at most; they end after so many rounds that gained nothing
 _STEPS = 10  # steps of time that a round tries, each both ways
-# of a beam, quick and thorough: (states that it keeps at most, these times operations); rounds over all stages
-_WIDTHS, _NARROW, _ROUNDS = ((64, 100_000), (256, 400_000)), 4, 3
+_WIDTHS, _NARROW = (64, 256), 4  # states that a beam keeps, quick and thorough; of a large graph
+_SPAN = 32  # operations of each stage among which neighbouring stages choose anew
+_ROUNDS = 9  # over all stages and times, at most
 _MANY = 10_000  # operations: beyond, narrow beams of all stages alone
-_STIFF = (0.1, 1.0)  # how closely beams keep to the planned times
+_STIFF = [0.1, 1.0]  # how closely beams keep to the planned times
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
 _NEVER = 2**50
@@ -130,69 +131,44 @@ def round_to_options(
     The plan must leave every operation the time of its fastest option; then so does every start. point: the core's
     solution for `limit`, from which beam searches start, long ones where `thorough`. Raises ArithmeticError.
     """
-    found: list[Rounded] = []
-
-    def share(planned: Times) -> None:
+    planned = np.asarray(begin), np.asarray(end)
+    if point is not None and len(graph) > _MANY:
+        starts = [np.zeros(len(graph), np.int64)]
+    else:
+        starts = [np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1])]
+    found = [_finished(graph, offered, start, limit) for start in starts]
+    if point is None:
         moved = shifted(graph, offered, planned, limit, _CUTS)
         found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
-
-    if point is None or len(graph) <= _MANY:
-        planned = np.asarray(begin), np.asarray(end)
-        within = np.maximum(offered.within(planned[1] - planned[0]), 0)
-        found += [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
-        share(planned)
-    # the narrow search again: a wide one is better as a rule, not always
-    for width in _widths(len(graph), thorough) if point is not None else ():
-        own = _searched(graph, offered, point, limit, width)
-        found.append(own)
-        if len(graph) <= _MANY:
-            share((own.finish - offered.ticks_of(own.choice), own.finish))
+    else:
+        choice = min(found, key=lambda each: each.cost_j).choice
+        found.append(_searched(graph, offered, point, limit, choice, thorough))
     best = min(found, key=lambda each: each.cost_j)
     if best.time_ticks > limit:
         raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
     return best
 
 
-def _widths(operations: int, thorough: bool) -> list[int]:
-    """Of beams: states that they keep."""
-    if operations > _MANY:
-        return [_NARROW]
-    return [max(min(most, states // operations), _NARROW) for most, states in _WIDTHS[: 1 + thorough]]
-
-
 def _neighbours(stages: int) -> list[range]:
     """Of stages: those that choose anew together. Each is in one group at least, all but the outer ones in two."""
-    together = min(max(stages // 4, 2), stages)
+    together = min(max(3 * stages // 8, 3), stages)
     last = stages - together
-    return [range(first, first + together) for first in [*range(0, last, max(together // 2, 1)), last]]
+    return [range(first, first + together) for first in [*range(0, last, max(together // 3, 1)), last]]
 
 
-def _searched(graph: Graph, offered: Offered, point: Any, limit: int, width: int) -> Rounded:
-    """The best of beam searches: of all operations, then of some stages after others."""
+def _searched(graph: Graph, offered: Offered, point: Any, limit: int, choice: np.ndarray, thorough: bool) -> Rounded:
+    """`choice`, or the best of beam searches: of all operations, then of some stages at a time; a thorough search goes
+    on with wide beams."""
     module = core()
     assert module is not None
-    edges, nothing = _edges(module, graph), np.zeros(0, np.int64)
-
-    def beam(stiff: float, backwards: bool, choice: np.ndarray, free: np.ndarray) -> tuple[float, np.ndarray]:
-        """(J, positions), repaired: what saves most in all first."""
-        made = module.beam(edges, offered.native, point, limit, width, stiff, backwards, choice, free)
-        made = module.repair(edges, offered.native, made, limit, False).astype(np.int64)
-        return float(offered.cost_of(made).sum()), made
-
-    whole = [(*beam(stiff, way, nothing, nothing), stiff) for stiff in _STIFF for way in (True, False)]
-    best_j, best, stiff = min(whole, key=lambda each: each[0])
+    search = module.Search(_edges(module, graph), offered.native, point, limit)
+    if len(graph) > _MANY:
+        return _rounded(graph, offered, search.best(_NARROW, _STIFF, [], 1, 0, choice).astype(np.int64))
     stage = np.array([operation.stage for operation in graph.operations])
-    groups = [np.flatnonzero(np.isin(stage, each)) for each in _neighbours(graph.stages) if len(graph) <= _MANY]
-    for _ in range(_ROUNDS):
-        before_j = best_j
-        for free in groups:
-            for way in (True, False):
-                found_j, found = beam(stiff, way, best, free)
-                if found_j < best_j:
-                    best_j, best = found_j, found
-        if best_j == before_j:
-            break
-    return _rounded(graph, offered, best)
+    groups = [np.flatnonzero(np.isin(stage, each)) for each in _neighbours(graph.stages)]
+    for width in _WIDTHS[: 1 + thorough]:
+        choice = search.best(width, _STIFF, groups, _SPAN * graph.stages, _ROUNDS, choice)
+    return _rounded(graph, offered, choice.astype(np.int64))
 
 
 @cache
