@@ -132,11 +132,11 @@ def round_to_options(
     solution for `limit`, from which beam searches start, long ones where `thorough`. Raises ArithmeticError.
     """
     planned = np.asarray(begin), np.asarray(end)
+    within = np.maximum(offered.within(planned[1] - planned[0]), 0)
     if point is not None and len(graph) > _MANY:
-        starts = [np.zeros(len(graph), np.int64)]
+        found = [_rounded(graph, offered, within)]
     else:
-        starts = [np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1])]
-    found = [_finished(graph, offered, start, limit) for start in starts]
+        found = [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
     if point is None:
         moved = shifted(graph, offered, planned, limit, _CUTS)
         found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
