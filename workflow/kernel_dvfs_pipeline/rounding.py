@@ -150,7 +150,7 @@ def round_to_options(
 
 
 def _neighbours(stages: int) -> list[range]:
-    """Of stages: those that choose anew together. Each is in one group at least, all but the outer ones in two."""
+    """Of stages: those that choose anew together. Each does so with each of its neighbours."""
     together = min(max(3 * stages // 8, 3), stages)
     last = stages - together
     return [range(first, first + together) for first in [*range(0, last, max(together // 3, 1)), last]]
