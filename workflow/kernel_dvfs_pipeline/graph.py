@@ -7,12 +7,12 @@ neither durations nor energies here. schedules.py says in which order each stage
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypedDict, final
+from typing import Annotated, Any, NamedTuple, TypedDict, final
 
 import numpy as np
 
@@ -198,32 +198,31 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
     if not (math.isfinite(transfer_s) and transfer_s >= 0):
         raise InputError(f"pipeline: transfer time {transfer_s} s: expected seconds >= 0")
     items = [item for order in made for item in order]
-    many = [len(order) for order in made]
-    stage = np.repeat(np.arange(len(made)), many)
+    stage = np.repeat(np.arange(len(made)), [len(order) for order in made])
     names = {name: at for at, name in enumerate(dict.fromkeys([*OF_MICROBATCH, *(item.instruction for item in items)]))}
     kind = np.array([names[item.instruction] for item in items], np.int64)
     chunk, microbatch = (np.array([item[field] for item in items], np.int64) for field in (1, 2))
-    chunks, microbatches = 1 + chunk.max(initial=0), 2 + microbatch.max(initial=-1)
-    places = range(placed.virtual_stages), range(int(chunks))
-    virtual = np.array([[placed.virtual(own, at) for at in places[1]] for own in range(len(made))])[stage, chunk]
+    virtual = _each(placed.virtual, stage, chunk)
+    # numbers in a file may be large
+    which, same = np.unique(microbatch, return_inverse=True)
+    chunks = 1 + chunk.max(initial=0)
 
-    def code(stage: np.ndarray, kind: int | np.ndarray, chunk: np.ndarray, microbatch: np.ndarray) -> np.ndarray:
-        return ((stage * len(names) + kind) * chunks + chunk) * microbatches + microbatch + 1
+    def code(stage: np.ndarray, kind: int | np.ndarray, chunk: np.ndarray, same: np.ndarray) -> np.ndarray:
+        return ((stage * len(names) + kind) * chunks + chunk) * len(which) + same
 
-    codes = code(stage, kind, chunk, microbatch)
+    codes = code(stage, kind, chunk, same)
     by_code = np.argsort(codes, kind="stable")
     rising = codes[by_code]
     if (twice := rising[1:] == rising[:-1]).any():
         number = int(by_code[1:][twice].min())
         raise InputError(f"pipeline: stage {stage[number]} runs {_words(items[number])} twice")
     edges: list[np.ndarray] = []  # rows: where it comes, tail, head, lag_s
-    slots = 5
 
     def partner(own: np.ndarray, other: np.ndarray, chunk: np.ndarray, instructions: Sequence[str]) -> np.ndarray:
         """Of operations `own` the one of the same microbatch that stage `other` runs."""
         found = np.full(len(own), -1)
         for instruction in instructions:
-            asked = code(other, names[instruction], chunk, microbatch[own])
+            asked = code(other, names[instruction], chunk, same[own])
             at = np.minimum(np.searchsorted(rising, asked), len(rising) - 1)
             found = np.where((found < 0) & (rising[at] == asked), by_code[at], found)
         if len(missing := np.flatnonzero(found < 0)):
@@ -236,7 +235,7 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
         return found
 
     def join(slot: int, own: np.ndarray, tail: np.ndarray, head: np.ndarray, lag_s: float | np.ndarray = 0.0) -> None:
-        edges.append(np.stack(np.broadcast_arrays(own * slots + slot, tail, head, lag_s), axis=1, dtype=float))
+        edges.append(np.stack(np.broadcast_arrays(4 * own + slot, tail, head, lag_s), axis=1, dtype=float))
 
     chained = np.flatnonzero(stage[1:] == stage[:-1])
     join(0, chained - len(items), chained, chained + 1)
@@ -251,11 +250,10 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
         partner(own, stage[own], chunk[own], others)
     own = runs[FORWARD][virtual[runs[FORWARD]] == placed.virtual_stages - 1]
     join(1, own, own, partner(own, stage[own], chunk[own], GRADIENT))
-    table = np.array([[placed.place(own, at) for at in places[1]] for own in places[0]])
     for ways, kinds in ((runs[FORWARD], [FORWARD]), (gradients, GRADIENT)):
         for slot, step in ((2, -1), (3, 1)):
             own = ways[(virtual[ways] + step >= 0) & (virtual[ways] + step < placed.virtual_stages)]
-            other, at = table[virtual[own] + step, chunk[own]].T
+            other, at = _each(placed.place, virtual[own] + step, chunk[own]).reshape(-1, 2).T
             found = partner(own, other, at, kinds)
             # forward passes hand on to the next part of the model, gradients to the one before
             if (step > 0) == (kinds == [FORWARD]):
@@ -263,14 +261,20 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
     ordered = np.concatenate(edges)
     ordered = ordered[np.argsort(ordered[:, 0], kind="stable"), 1:]
     # two reasons to wait for the same operation are one edge, the longer
-    _, first, same = np.unique(ordered[:, 0] * len(items) + ordered[:, 1], return_index=True, return_inverse=True)
+    _, first, joined = np.unique(ordered[:, 0] * len(items) + ordered[:, 1], return_index=True, return_inverse=True)
     longest = np.zeros(len(first))
-    np.maximum.at(longest, same, ordered[:, 2])
+    np.maximum.at(longest, joined, ordered[:, 2])
     ordered[first, 2] = longest
     operations = list(
         map(Operation, stage.tolist(), virtual.tolist(), [own.instruction for own in items], microbatch.tolist())
     )
     return Graph(operations, ordered[np.sort(first)], placed.stages)
+
+
+def _each(of: Callable[[int, int], Any], one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """What `of` gives for each pair, worked out once for equal ones."""
+    known = {pair: of(*pair) for pair in set(zip(one.tolist(), other.tolist()))}
+    return np.array([known[pair] for pair in zip(one.tolist(), other.tolist())], np.int64)
 
 
 @final
