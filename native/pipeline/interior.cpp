@@ -252,8 +252,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     }
   }
 
-  Cholesky matrix(*matrix_);
-  Values value(entries_), extra(n);
+  Values value(entries_), extra(n), factor;
 
   Values W(all), H(n), D(hinges), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
       dt(n + 2), R(n), rho(n), b(n);
@@ -283,7 +282,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
       if (head[e] < n) b[head[e]] += by;
       if (tail[e] < n) b[tail[e]] -= by;
     }
-    matrix.solve(b);
+    matrix_->solve(factor, b);
     std::copy(b.begin(), b.end(), dx.begin());
     for (int op = 0; op < n; ++op) {
       if (!movable(op)) continue;
@@ -353,8 +352,9 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
       best.start = std::make_shared<const Start>(Start{at.x, at.t, at.f});
     if (apart <= tolerance_j) break;
     std::fill(R.begin(), R.end(), 0.0), std::fill(rho.begin(), rho.end(), 0.0);
+    product = 0;
     for (int e = 0; e < all; ++e) {
-      W[e] = at.f[e] / s[e];
+      W[e] = at.f[e] / s[e], product += at.f[e] * s[e];
       if (tail[e] < n) R[tail[e]] += at.f[e], rho[tail[e]] += at.f[e];
       if (head[e] < n) R[head[e]] -= at.f[e];
     }
@@ -363,9 +363,10 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     std::size_t place = 0;
     for (int op = 0; op < n; ++op) {
       double own = movable(op) ? at.u[op] / longer(op) : 0, through = 0;
-      rho[op] -= at.u[op];
+      rho[op] -= at.u[op], product += at.u[op] * longer(op);
       for (int k = first_[op]; k < first_[op + 1]; ++k) {
-        D[k] = 1 / (before(op, k) * rest(k) + at.h[k] * at.y[k]);
+        const double a = before(op, k);
+        D[k] = 1 / (a * rest(k) + at.h[k] * at.y[k]), product += at.y[k] * a + rest(k) * at.h[k];
         own += at.y[k] * rest(k) * D[k], rho[op] -= at.y[k];
       }
       const int from = out_[op], to = out_[op + 1];
@@ -389,8 +390,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
           value[place++] = sum;
         }
     }
-    matrix.factor(value, extra);
-    product = products(0, 0);
+    matrix_->factor(value, extra, factor);
     direction(0, 0);
     auto [primal, dual] = reach(1);
     const double aim = std::max(std::pow(products(primal, dual) / product, kCentre), kFurthest);

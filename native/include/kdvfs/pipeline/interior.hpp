@@ -71,7 +71,7 @@ class Interior {
   std::vector<Ticks> begin_;  // when all are fastest
   Ticks fastest_ = 0, slowest_ = 0;
   std::size_t entries_ = 0;
-  std::unique_ptr<const Cholesky> matrix_;  // over starts: its pattern, of which each solve takes a copy
+  std::unique_ptr<const Cholesky> matrix_;  // over starts
   double second_ = 1, watt_ = 1;  // what times and prices are counted in, within a solve
 };
 
