@@ -167,7 +167,15 @@ Point Interior::slowest_point() const {
   }
   found.begin = earliest(slow), found.begin.pop_back();
   found.intercept = found.cost;
-  for (int op = 0; op < operations_; ++op) found.end.push_back(found.begin[op] + slow[op]);
+  // nothing waits and nothing flows here, but in the mixture with a solution that is faster
+  const double unit = second_ * kTicksPerSecond;
+  Start start{Values(operations_ + 2), Values(operations_ + 2), Values(flows_)};
+  start.x[operations_] = static_cast<double>(slowest_) / unit;
+  for (int op = 0; op < operations_; ++op) {
+    found.end.push_back(found.begin[op] + slow[op]);
+    start.x[op] = static_cast<double>(found.begin[op]) / unit, start.t[op] = static_cast<double>(slow[op]) / unit;
+  }
+  found.start = std::make_shared<const Start>(std::move(start));
   return found;
 }
 
