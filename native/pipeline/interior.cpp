@@ -11,7 +11,9 @@
 namespace kdvfs::pipeline {
 namespace {
 
-constexpr int kMostIterations = 150, kStalled = 25;
+// without progress: so many iterations end a solve, so many end its single precision
+constexpr int kMostIterations = 150, kStalled = 25, kRough = 3;
+constexpr double kLoose = 2e-5;  // of the cost: a tolerance for which single precision is tried
 // nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
 constexpr double kRoom = 1e-5;
 // of the way to where something changes its sign; what products aim at, as a power of the share that they could fall
@@ -261,12 +263,15 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
   }
 
   Values value(entries_), extra(n), factor;
+  // in its place while single precision is enough: half of the room, four fifths of an iteration's time
+  std::vector<float> rough;
+  bool is_rough = false;
 
   Values W(all), H(n), D(hinges), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
       dt(n + 2), R(n), rho(n), b(n);
   // towards products of m, corrected for the products of the changes that are there, by `most` of each at most
   const auto direction = [&](double m, double most) {
-    const auto second = [most](double change) { return std::min(std::max(change, -most), most); };
+    const auto second = [most](double change) { return most > 0 ? std::min(std::max(change, -most), most) : 0.0; };
     for (int op = 0; op < n; ++op) b[op] = -R[op], g[op] = -rho[op];
     for (int e = 0; e < all; ++e) {
       r[e] = (m - second(df[e] * ds[e])) / s[e] - at.f[e];
@@ -290,7 +295,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
       if (head[e] < n) b[head[e]] += by;
       if (tail[e] < n) b[tail[e]] -= by;
     }
-    matrix_->solve(factor, b);
+    is_rough ? matrix_->solve(rough, b) : matrix_->solve(factor, b);
     std::copy(b.begin(), b.end(), dx.begin());
     for (int op = 0; op < n; ++op) {
       if (!movable(op)) continue;
@@ -353,6 +358,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
 
   slacks();
   Point best = bounded();
+  is_rough = tolerance_j > kLoose * best.cost;
   const double seconds = static_cast<double>(limit) / kTicksPerSecond;
   for (int turn = 1, stalled = 0; turn <= kMostIterations && stalled < kStalled; ++turn) {
     const double apart = best.cost - best.least(seconds);
@@ -398,14 +404,19 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
           value[place++] = sum;
         }
     }
-    matrix_->factor(value, extra, factor);
+    is_rough = is_rough && stalled <= kRough;
+    is_rough ? matrix_->factor(value, extra, rough) : matrix_->factor(value, extra, factor);
     direction(0, 0);
     auto [primal, dual] = reach(1);
     const double aim = std::max(std::pow(products(primal, dual) / product, kCentre), kFurthest);
     direction(aim * product / pairs, kMost * product / pairs);
     std::tie(primal, dual) = reach(1 / kStep);
     primal *= kStep, dual *= kStep;
-    if (!(primal > 0 && dual > 0)) break;  // not a number: the matrix says no more
+    if (!(primal > 0 && dual > 0)) {  // not a number: the matrix says no more
+      if (!is_rough) break;
+      is_rough = false;
+      continue;
+    }
     for (int op = 0; op < n; ++op) {
       for (int k = first_[op]; k < first_[op + 1]; ++k)
         at.h[k] = moved_h(op, k, primal), at.y[k] = moved_y(k, dual * dy[k]);

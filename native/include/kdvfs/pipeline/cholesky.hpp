@@ -14,11 +14,14 @@ class Cholesky {
   // entries: (row, column), row >= column, every diagonal one among them; one that comes twice is summed.
   Cholesky(int size, const std::vector<std::pair<int, int>>& entries);
 
-  // value: of each entry, in the constructor's order; extra: of the diagonal, on top; made: the factor, for `solve`. A
+  // value: of each entry, in the constructor's order; extra: of the diagonal, on top; made: the factor, in float
+  // or double, for `solve`. A
   // pivot that rounding has made too small to divide by becomes so large that its row stands still.
-  void factor(const std::vector<double>& value, const std::vector<double>& extra, std::vector<double>& made) const;
+  template <class Real>
+  void factor(const std::vector<double>& value, const std::vector<double>& extra, std::vector<Real>& made) const;
 
-  void solve(const std::vector<double>& factor, std::vector<double>& b) const;  // in place
+  template <class Real>
+  void solve(const std::vector<Real>& factor, std::vector<double>& b) const;  // in place
 
  private:
   struct Block {
