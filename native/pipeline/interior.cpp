@@ -412,7 +412,8 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     direction(aim * product / pairs, kMost * product / pairs);
     std::tie(primal, dual) = reach(1 / kStep);
     primal *= kStep, dual *= kStep;
-    if (!(primal > 0 && dual > 0)) {  // not a number: the matrix says no more
+    // not a number: the matrix says no more
+    if (!(primal > 0 && dual > 0 && std::isfinite(std::accumulate(dx.begin(), dx.end(), 0.0)))) {
       if (!is_rough) break;
       is_rough = false;
       continue;

@@ -112,6 +112,14 @@ def test_no_operation_holds_up_the_others(module):
     assert sum(programme.point(ticks).iterations for ticks in asked) < 105
 
 
+def test_where_single_precision_breaks_down_a_solve_goes_on_in_double(module):
+    planner = Planner(few_clocks(25), pipeline_graph("1f1b", 25, 128), BLOCKING_W)
+    programme = programme_of(planner, module)
+    for ticks in (programme.fastest_ticks, programme.fastest_ticks + 1):
+        found = programme.bounds(ticks)
+        assert found.cost_j - found.least_j <= 2.5e-4 * (found.least_j + planner.blocking_w * ticks / TICKS_PER_S)
+
+
 def test_a_solve_starts_between_the_slowest_iteration_and_another_too(module):
     planner = Planner(profile(8), pipeline_graph("1f1b", 8, 24), BLOCKING_W)
     programme, exact = programme_of(planner, module), planner.frontier
