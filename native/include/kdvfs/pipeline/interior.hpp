@@ -29,7 +29,7 @@ struct Point {
   // W through each edge: what one more second there would save; then those to the end and from the begin
   std::vector<double> flow;
 
-  std::shared_ptr<const Start> start;  // none where the slowest iteration was asked, or the bounds stayed far apart
+  std::shared_ptr<const Start> start;  // none where the bounds stayed far apart
 
   double least(double seconds) const { return intercept - price_w * seconds; }
 };
