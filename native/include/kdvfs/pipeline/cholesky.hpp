@@ -1,5 +1,6 @@
 // A sparse symmetric positive definite matrix of constant pattern, factorised again and again: supernodal multifrontal
-// Cholesky. What is constant is kept once, the numbers by the caller. Eigen orders (approximate minimum degree) and works on the dense blocks. Knows nothing of pipelines.
+// Cholesky. The pattern is kept here, the numbers by the caller. Eigen orders (approximate minimum degree) and works on
+// the dense blocks. Knows nothing of pipelines.
 // Source: Liu, SIAM Review 34(1), 1992.
 #pragma once
 
