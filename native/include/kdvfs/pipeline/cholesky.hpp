@@ -15,9 +15,9 @@ class Cholesky {
   // entries: (row, column), row >= column, every diagonal one among them; one that comes twice is summed.
   Cholesky(int size, const std::vector<std::pair<int, int>>& entries);
 
-  // value: of each entry, in the constructor's order; extra: of the diagonal, on top; made: the factor, in float
-  // or double, for `solve`. A
-  // pivot that rounding has made too small to divide by becomes so large that its row stands still.
+  // value: of each entry, in the constructor's order; extra: of the diagonal, on top; made: the factor, in float or
+  // double, for `solve`. A pivot that rounding has made too small to divide by becomes so large that its row stands
+  // still.
   template <class Real>
   void factor(const std::vector<double>& value, const std::vector<double>& extra, std::vector<Real>& made) const;
 
@@ -26,7 +26,7 @@ class Cholesky {
 
  private:
   struct Block {
-    int begin, end, parent;      // columns [begin, end); the block of the first row below them, -1: none
+    int begin, end, parent;  // columns [begin, end); the block of the first row below them, -1: none
     std::vector<int> rows;   // the rows below, rising
     std::vector<int> place;  // of those rows, in the parent's front
     std::size_t at;          // in the factor: (columns + rows) x columns, by columns
