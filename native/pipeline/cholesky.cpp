@@ -12,12 +12,15 @@ namespace kdvfs::pipeline {
 namespace {
 
 using Lists = std::vector<std::vector<int>>;
-using Panel = Eigen::Map<Eigen::MatrixXd>;
+template <class Real>
+using Matrix = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic>;
+template <class Real>
+using Panel = Eigen::Map<Matrix<Real>>;
 
 // two blocks become one where zeros are at most this share of it, or where it has so few columns
 constexpr double kZeros = 0.15;
 constexpr int kNarrow = 8;
-constexpr double kTiny = 1e-30, kHuge = 1e64;
+constexpr float kTiny = 1e-30f, kHuge = 1e30f;
 
 // old numbers in the order of elimination
 std::vector<int> minimum_degree(int size, const std::vector<std::pair<int, int>>& entries) {
@@ -72,6 +75,27 @@ Lists columns_before(int size, const std::vector<std::pair<int, int>>& entries, 
 
 double room(double columns, double rows) { return columns * (columns + 1) / 2 + columns * rows; }
 
+// a block's columns of the factor, and what they take from the rest
+template <class Real>
+void eliminate(Panel<Real> panel, std::vector<Real>& rest) {
+  const Eigen::Index columns = panel.cols(), rows = panel.rows() - columns;
+  for (Eigen::Index j = 0; j < columns; ++j) {
+    const Eigen::Index under = columns - j - 1;
+    const Real pivot = panel(j, j) > kTiny ? std::sqrt(panel(j, j)) : kHuge;
+    panel(j, j) = pivot;
+    panel.col(j).segment(j + 1, under) /= pivot;
+    for (Eigen::Index k = j + 1; k < columns; ++k)
+      panel.col(k).segment(k, columns - k) -= panel(k, j) * panel.col(j).segment(k, columns - k);
+  }
+  if (!rows) return;
+  auto low = panel.bottomRows(rows);
+  panel.topRows(columns)
+      .template triangularView<Eigen::Lower>()
+      .transpose()
+      .template solveInPlace<Eigen::OnTheRight>(low);
+  Panel<Real>(rest.data(), rows, rows).template selfadjointView<Eigen::Lower>().rankUpdate(low, Real(-1));
+}
+
 }  // namespace
 
 Cholesky::Cholesky(int size, const std::vector<std::pair<int, int>>& entries) : size_(size), to_(size) {
@@ -107,7 +131,7 @@ Cholesky::Cholesky(int size, const std::vector<std::pair<int, int>>& entries) : 
     }
     std::sort(rows.begin(), rows.end());
     below[j] = rows;
-    blocks_.push_back({j, j + 1, -1, std::move(rows), {}, {}});
+    blocks_.push_back({j, j + 1, -1, std::move(rows), {}, 0});
     zeros.push_back(0);
     while (blocks_.size() > 1) {
       Block &last = blocks_.back(), &one = blocks_[blocks_.size() - 2];
@@ -137,7 +161,7 @@ Cholesky::Cholesky(int size, const std::vector<std::pair<int, int>>& entries) : 
   for (int at = 0; at < count; ++at) {
     Block& block = blocks_[at];
     const std::size_t columns = block.end - block.begin;
-    block.factor.resize(columns * (columns + block.rows.size()));
+    block.at = room_, room_ += columns * (columns + block.rows.size());
     if (block.rows.empty()) continue;
     block.parent = block_of[block.rows.front()];
     children_[block.parent].push_back(at);
@@ -156,73 +180,65 @@ Cholesky::Cholesky(int size, const std::vector<std::pair<int, int>>& entries) : 
   for (int row = 0; row < size; ++row) diagonal_[block_of[to_[row]]].emplace_back(row, target(to_[row], to_[row]));
 }
 
-void Cholesky::factor(const std::vector<double>& value, const std::vector<double>& extra) {
+template <class Real>
+void Cholesky::factor(const std::vector<double>& value, const std::vector<double>& extra,
+                      std::vector<Real>& made) const {
   const int count = static_cast<int>(blocks_.size());
+  made.assign(room_, 0);
   // what each block leaves to its parent, until that one takes it; and room that is free again
-  std::vector<std::vector<double>> rests(count), spare;
+  std::vector<std::vector<Real>> rests(count), spare;
   for (int at = 0; at < count; ++at) {
-    Block& block = blocks_[at];
+    const Block& block = blocks_[at];
+    Real* const own = made.data() + block.at;
     const int columns = block.end - block.begin, rows = static_cast<int>(block.rows.size()), height = columns + rows;
-    std::fill(block.factor.begin(), block.factor.end(), 0.0);
-    for (const auto& [e, place] : entries_[at]) block.factor[place] += value[e];
-    for (const auto& [row, place] : diagonal_[at]) block.factor[place] += extra[row];
-    std::vector<double>& rest = rests[at];
+    for (const auto& [e, place] : entries_[at]) own[place] += static_cast<Real>(value[e]);
+    for (const auto& [row, place] : diagonal_[at]) own[place] += static_cast<Real>(extra[row]);
+    std::vector<Real>& rest = rests[at];
     if (rows && !spare.empty()) rest = std::move(spare.back()), spare.pop_back();
-    rest.assign(static_cast<std::size_t>(rows) * rows, 0.0);
+    rest.assign(static_cast<std::size_t>(rows) * rows, 0);
     for (int child : children_[at]) {
       const std::vector<int>& to = blocks_[child].place;
       const std::size_t many = to.size();
       for (std::size_t j = 0; j < many; ++j) {
-        const double* own = rests[child].data() + j * many;
+        const Real* from = rests[child].data() + j * many;
         // rows rise in both, so what is below the diagonal stays there
-        double* into = to[j] < columns ? block.factor.data() + static_cast<std::size_t>(to[j]) * height
+        Real* into = to[j] < columns ? own + static_cast<std::size_t>(to[j]) * height
                                        : rest.data() + static_cast<std::size_t>(to[j] - columns) * rows - columns;
-        for (std::size_t i = j; i < many; ++i) into[to[i]] += own[i];
+        for (std::size_t i = j; i < many; ++i) into[to[i]] += from[i];
       }
       spare.push_back(std::move(rests[child]));
     }
-    eliminate(block, rest);
+    eliminate(Panel<Real>(own, height, columns), rest);
   }
 }
 
-void Cholesky::eliminate(Block& block, std::vector<double>& rest) const {
-  const Eigen::Index columns = block.end - block.begin, rows = static_cast<Eigen::Index>(block.rows.size());
-  Panel panel(block.factor.data(), columns + rows, columns);
-  for (Eigen::Index j = 0; j < columns; ++j) {
-    const Eigen::Index under = columns - j - 1;
-    const double pivot = panel(j, j) > kTiny ? std::sqrt(panel(j, j)) : kHuge;
-    panel(j, j) = pivot;
-    panel.col(j).segment(j + 1, under) /= pivot;
-    for (Eigen::Index k = j + 1; k < columns; ++k)
-      panel.col(k).segment(k, columns - k) -= panel(k, j) * panel.col(j).segment(k, columns - k);
-  }
-  if (!rows) return;
-  auto low = panel.bottomRows(rows);
-  panel.topRows(columns).triangularView<Eigen::Lower>().transpose().solveInPlace<Eigen::OnTheRight>(low);
-  Panel(rest.data(), rows, rows).selfadjointView<Eigen::Lower>().rankUpdate(low, -1.0);
-}
-
-void Cholesky::solve(std::vector<double>& b) const {
-  Eigen::VectorXd x(size_);
-  for (int row = 0; row < size_; ++row) x[to_[row]] = b[row];
+template <class Real>
+void Cholesky::solve(const std::vector<Real>& factor, std::vector<double>& b) const {
+  Eigen::Matrix<Real, Eigen::Dynamic, 1> x(size_);
+  for (int row = 0; row < size_; ++row) x[to_[row]] = static_cast<Real>(b[row]);
   for (const Block& block : blocks_) {
     const Eigen::Index columns = block.end - block.begin, rows = static_cast<Eigen::Index>(block.rows.size());
-    const Eigen::Map<const Eigen::MatrixXd> panel(block.factor.data(), columns + rows, columns);
+    const Eigen::Map<const Matrix<Real>> panel(factor.data() + block.at, columns + rows, columns);
     auto own = x.segment(block.begin, columns);
-    panel.topRows(columns).triangularView<Eigen::Lower>().solveInPlace(own);
-    const Eigen::VectorXd change = panel.bottomRows(rows) * own;
+    panel.topRows(columns).template triangularView<Eigen::Lower>().solveInPlace(own);
+    const Eigen::Matrix<Real, Eigen::Dynamic, 1> change = panel.bottomRows(rows) * own;
     for (Eigen::Index i = 0; i < rows; ++i) x[block.rows[i]] -= change[i];
   }
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     const Eigen::Index columns = block->end - block->begin, rows = static_cast<Eigen::Index>(block->rows.size());
-    const Eigen::Map<const Eigen::MatrixXd> panel(block->factor.data(), columns + rows, columns);
-    Eigen::VectorXd after(rows);
+    const Eigen::Map<const Matrix<Real>> panel(factor.data() + block->at, columns + rows, columns);
+    Eigen::Matrix<Real, Eigen::Dynamic, 1> after(rows);
     for (Eigen::Index i = 0; i < rows; ++i) after[i] = x[block->rows[i]];
     auto own = x.segment(block->begin, columns);
     own -= panel.bottomRows(rows).transpose() * after;
-    panel.topRows(columns).triangularView<Eigen::Lower>().transpose().solveInPlace(own);
+    panel.topRows(columns).template triangularView<Eigen::Lower>().transpose().solveInPlace(own);
   }
   for (int row = 0; row < size_; ++row) b[row] = x[to_[row]];
 }
+
+template void Cholesky::factor(const std::vector<double>&, const std::vector<double>&, std::vector<float>&) const;
+template void Cholesky::factor(const std::vector<double>&, const std::vector<double>&, std::vector<double>&) const;
+template void Cholesky::solve(const std::vector<float>&, std::vector<double>&) const;
+template void Cholesky::solve(const std::vector<double>&, std::vector<double>&) const;
 
 }  // namespace kdvfs::pipeline

@@ -11,10 +11,14 @@
 namespace kdvfs::pipeline {
 namespace {
 
-constexpr int kMostIterations = 150, kStalled = 25;
+// without progress: so many iterations end a solve, so many end its single precision
+constexpr int kMostIterations = 150, kStalled = 25, kRough = 3;
+constexpr double kLoose = 2e-5;  // of the cost: a tolerance for which single precision is tried
 // nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
 constexpr double kRoom = 1e-5;
-constexpr double kStep = 0.95, kCentre = 1.5;
+// of the way to where something changes its sign; what products aim at, as a power of the share that they could fall
+// to, and at least; what corrects for the products of changes, in mean products at most
+constexpr double kStep = 0.95, kCentre = 1.5, kFurthest = 0.1, kMost = 2;
 constexpr double kSoon = 30;  // tolerances: as close as that, others may start from here
 // the schedule that a solve starts from: so far each operation is from its fastest to its slowest, and so long it waits
 // (in mean operations) where T has room for it; the products of what keeps its sign there, in mean waits
@@ -165,7 +169,15 @@ Point Interior::slowest_point() const {
   }
   found.begin = earliest(slow), found.begin.pop_back();
   found.intercept = found.cost;
-  for (int op = 0; op < operations_; ++op) found.end.push_back(found.begin[op] + slow[op]);
+  // nothing waits and nothing flows here, but in the mixture with a solution that is faster
+  const double unit = second_ * kTicksPerSecond;
+  Start start{Values(operations_ + 2), Values(operations_ + 2), Values(flows_)};
+  start.x[operations_] = static_cast<double>(slowest_) / unit;
+  for (int op = 0; op < operations_; ++op) {
+    found.end.push_back(found.begin[op] + slow[op]);
+    start.x[op] = static_cast<double>(found.begin[op]) / unit, start.t[op] = static_cast<double>(slow[op]) / unit;
+  }
+  found.start = std::make_shared<const Start>(std::move(start));
   return found;
 }
 
@@ -250,29 +262,32 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     }
   }
 
-  Cholesky matrix(*matrix_);
-  Values value(entries_), extra(n);
+  Values value(entries_), extra(n), factor;
+  // in its place while single precision is enough: half of the room, four fifths of an iteration's time
+  std::vector<float> rough;
+  bool is_rough = false;
 
   Values W(all), H(n), D(hinges), q(hinges), g(n), r(all), ds(all), df(all), du(n), dy(hinges), dh(hinges), dx(n + 2),
       dt(n + 2), R(n), rho(n), b(n);
-  // towards products of m; second: 1 to correct for the products of the changes that are there, else 0
-  const auto direction = [&](double m, double second) {
+  // towards products of m, corrected for the products of the changes that are there, by `most` of each at most
+  const auto direction = [&](double m, double most) {
+    const auto second = [most](double change) { return most > 0 ? std::min(std::max(change, -most), most) : 0.0; };
     for (int op = 0; op < n; ++op) b[op] = -R[op], g[op] = -rho[op];
     for (int e = 0; e < all; ++e) {
-      r[e] = (m - second * df[e] * ds[e]) / s[e] - at.f[e];
+      r[e] = (m - second(df[e] * ds[e])) / s[e] - at.f[e];
       if (tail[e] < n) g[tail[e]] -= r[e];
     }
     for (int op = 0; op < n; ++op) {
       if (!movable(op)) continue;
       for (int k = first_[op]; k < first_[op + 1]; ++k) {
         const double a = before(op, k), v = rest(k), y = at.y[k], h = at.h[k];
-        const double r1 = m - y * a - second * dy[k] * (dh[k] + dt[op]), r2 = m - v * h + second * dy[k] * dh[k];
+        const double r1 = m - y * a - second(dy[k] * (dh[k] + dt[op])), r2 = m - v * h + second(dy[k] * dh[k]);
         q[k] = (r1 * v - y * r2) * D[k];
         dh[k] = (r1 * h + a * r2) * D[k];  // but for what dt adds
         g[op] += q[k];
       }
       // the change of u likewise
-      du[op] = (m - second * du[op] * dt[op]) / longer(op) - at.u[op];
+      du[op] = (m - second(du[op] * dt[op])) / longer(op) - at.u[op];
       g[op] += du[op];
     }
     for (int e = 0; e < all; ++e) {
@@ -280,7 +295,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
       if (head[e] < n) b[head[e]] += by;
       if (tail[e] < n) b[tail[e]] -= by;
     }
-    matrix.solve(b);
+    is_rough ? matrix_->solve(rough, b) : matrix_->solve(factor, b);
     std::copy(b.begin(), b.end(), dx.begin());
     for (int op = 0; op < n; ++op) {
       if (!movable(op)) continue;
@@ -299,22 +314,24 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
       df[e] = r[e] - W[e] * ds[e];
     }
   };
-  // how far the schedule and the flow may go before something changes its sign
+  // How far the schedule and the flow may go before something changes its sign. What is each operation's own, u, h and
+  // y, does not hold up all others: it stops before it would.
   const auto reach = [&](double most) {
     double primal = most, dual = most;
     const auto least = [](double own, double by, double& so_far) {
       if (own < -by * so_far) so_far = own / -by;
     };
     for (int e = 0; e < all; ++e) least(s[e], ds[e], primal), least(at.f[e], df[e], dual);
-    for (int op = 0; op < n; ++op) {
-      if (!movable(op)) continue;
-      least(longer(op), dt[op], primal), least(at.u[op], du[op], dual);
-      for (int k = first_[op]; k < first_[op + 1]; ++k) {
-        least(at.h[k], dh[k], primal), least(before(op, k), dh[k] + dt[op], primal);
-        least(at.y[k], dy[k], dual), least(rest(k), -dy[k], dual);
-      }
-    }
+    for (int op = 0; op < n; ++op)
+      if (movable(op)) least(longer(op), dt[op], primal);
     return std::pair(primal, dual);
+  };
+  const auto moved = [](double own, double by) { return std::max(own + by, (1 - kStep) * own); };
+  const auto moved_y = [&](int k, double by) {
+    return std::min(moved(at.y[k], by), hinges_[k].weight - (1 - kStep) * rest(k));
+  };
+  const auto moved_h = [&](int op, int k, double primal) {
+    return std::max(moved(at.h[k], primal * dh[k]), at.h[k] - kStep * before(op, k) - primal * dt[op]);
   };
   // the sum of all products after such a step
   const auto products = [&](double primal, double dual) {
@@ -322,10 +339,12 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     for (int e = 0; e < all; ++e) sum += (at.f[e] + dual * df[e]) * (s[e] + primal * ds[e]);
     for (int op = 0; op < n; ++op) {
       if (!movable(op)) continue;
-      sum += (at.u[op] + dual * du[op]) * (longer(op) + primal * dt[op]);
-      for (int k = first_[op]; k < first_[op + 1]; ++k)
-        sum += (at.y[k] + dual * dy[k]) * (before(op, k) + primal * (dh[k] + dt[op])) +
-               (rest(k) - dual * dy[k]) * (at.h[k] + primal * dh[k]);
+      const double by = primal * dt[op];
+      sum += moved(at.u[op], dual * du[op]) * (longer(op) + by);
+      for (int k = first_[op]; k < first_[op + 1]; ++k) {
+        const double h = moved_h(op, k, primal), y = moved_y(k, dual * dy[k]);
+        sum += y * (h + at.t[op] + by - hinges_[k].at) + (hinges_[k].weight - y) * h;
+      }
     }
     return sum;
   };
@@ -339,6 +358,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
 
   slacks();
   Point best = bounded();
+  is_rough = tolerance_j > kLoose * best.cost;
   const double seconds = static_cast<double>(limit) / kTicksPerSecond;
   for (int turn = 1, stalled = 0; turn <= kMostIterations && stalled < kStalled; ++turn) {
     const double apart = best.cost - best.least(seconds);
@@ -346,8 +366,9 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
       best.start = std::make_shared<const Start>(Start{at.x, at.t, at.f});
     if (apart <= tolerance_j) break;
     std::fill(R.begin(), R.end(), 0.0), std::fill(rho.begin(), rho.end(), 0.0);
+    product = 0;
     for (int e = 0; e < all; ++e) {
-      W[e] = at.f[e] / s[e];
+      W[e] = at.f[e] / s[e], product += at.f[e] * s[e];
       if (tail[e] < n) R[tail[e]] += at.f[e], rho[tail[e]] += at.f[e];
       if (head[e] < n) R[head[e]] -= at.f[e];
     }
@@ -356,9 +377,10 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     std::size_t place = 0;
     for (int op = 0; op < n; ++op) {
       double own = movable(op) ? at.u[op] / longer(op) : 0, through = 0;
-      rho[op] -= at.u[op];
+      rho[op] -= at.u[op], product += at.u[op] * longer(op);
       for (int k = first_[op]; k < first_[op + 1]; ++k) {
-        D[k] = 1 / (before(op, k) * rest(k) + at.h[k] * at.y[k]);
+        const double a = before(op, k);
+        D[k] = 1 / (a * rest(k) + at.h[k] * at.y[k]), product += at.y[k] * a + rest(k) * at.h[k];
         own += at.y[k] * rest(k) * D[k], rho[op] -= at.y[k];
       }
       const int from = out_[op], to = out_[op + 1];
@@ -382,17 +404,26 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
           value[place++] = sum;
         }
     }
-    matrix.factor(value, extra);
-    product = products(0, 0);
+    is_rough = is_rough && stalled <= kRough;
+    is_rough ? matrix_->factor(value, extra, rough) : matrix_->factor(value, extra, factor);
     direction(0, 0);
     auto [primal, dual] = reach(1);
-    direction(std::max(std::pow(products(primal, dual) / product, kCentre), 1e-4) * product / pairs, 1);
+    const double aim = std::max(std::pow(products(primal, dual) / product, kCentre), kFurthest);
+    direction(aim * product / pairs, kMost * product / pairs);
     std::tie(primal, dual) = reach(1 / kStep);
     primal *= kStep, dual *= kStep;
-    if (!(primal > 0 && dual > 0)) break;  // not a number: the matrix says no more
-    for (int op = 0; op < n; ++op) at.x[op] += primal * dx[op], at.t[op] += primal * dt[op], at.u[op] += dual * du[op];
+    // not a number: the matrix says no more
+    if (!(primal > 0 && dual > 0 && std::isfinite(std::accumulate(dx.begin(), dx.end(), 0.0)))) {
+      if (!is_rough) break;
+      is_rough = false;
+      continue;
+    }
+    for (int op = 0; op < n; ++op) {
+      for (int k = first_[op]; k < first_[op + 1]; ++k)
+        at.h[k] = moved_h(op, k, primal), at.y[k] = moved_y(k, dual * dy[k]);
+      at.x[op] += primal * dx[op], at.t[op] += primal * dt[op], at.u[op] = moved(at.u[op], dual * du[op]);
+    }
     for (int e = 0; e < all; ++e) at.f[e] += dual * df[e];
-    for (int k = 0; k < hinges; ++k) at.h[k] += primal * dh[k], at.y[k] += dual * dy[k];
     slacks();
     Point now = bounded();
     if (!std::isfinite(now.cost) || !std::isfinite(now.least(seconds))) break;

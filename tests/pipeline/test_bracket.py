@@ -105,6 +105,31 @@ def test_a_solve_that_starts_between_two_others_is_on_the_right_side_in_fewer_it
     assert 0 < warm < 0.8 * alone
 
 
+def test_no_operation_holds_up_the_others(module):
+    planner = Planner(profile(8), pipeline_graph("1f1b", 8, 24), BLOCKING_W)
+    programme = programme_of(planner, module)
+    asked = [int(programme.fastest_ticks * ratio) for ratio in (1, 1.001, 1.01, 1.05, 1.2)]
+    assert sum(programme.point(ticks).iterations for ticks in asked) < 105
+
+
+def test_where_single_precision_breaks_down_a_solve_goes_on_in_double(module):
+    planner = Planner(few_clocks(25), pipeline_graph("1f1b", 25, 128), BLOCKING_W)
+    programme = programme_of(planner, module)
+    for ticks in (programme.fastest_ticks, programme.fastest_ticks + 1):
+        found = programme.bounds(ticks)
+        assert found.cost_j - found.least_j <= 2.5e-4 * (found.least_j + planner.blocking_w * ticks / TICKS_PER_S)
+
+
+def test_a_solve_starts_between_the_slowest_iteration_and_another_too(module):
+    planner = Planner(profile(8), pipeline_graph("1f1b", 8, 24), BLOCKING_W)
+    programme, exact = programme_of(planner, module), planner.frontier
+    slowest, faster = (programme.point(int(programme.slowest_ticks * share)).start for share in (1, 0.7))
+    ticks = int(programme.slowest_ticks * 0.85)
+    alone, found = programme.point(ticks), programme.point(ticks, 1e-3, slowest, faster)
+    assert found.iterations < alone.iterations
+    assert Bounds.of(ticks, found).least_j - ROUNDING <= exact.cost_at(ticks) <= found.cost_j + ROUNDING
+
+
 def test_a_start_that_leads_nowhere_is_given_up():
     class Interior:
         fastest_ticks, slowest_ticks = TICKS_PER_S, 2 * TICKS_PER_S

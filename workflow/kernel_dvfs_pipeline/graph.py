@@ -7,12 +7,12 @@ neither durations nor energies here. schedules.py says in which order each stage
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypedDict, final
+from typing import Annotated, Any, NamedTuple, TypedDict, final
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from kernel_dvfs.files import write_json
 from kernel_dvfs.shape import FILLED, Count, Is, read
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, duration_ticks
 from kernel_dvfs_pipeline.schedules import (
+    BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     GRADIENT,
+    OF_MICROBATCH,
     Item,
     Layout,
     layout,
@@ -54,28 +56,33 @@ class Graph:
     rounds[k + 1] wait for none of each other, and each of them for one of the round before.
     """
 
-    def __init__(self, operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]], stages: int) -> None:
-        """edges: [(tail, head, lag_s)], positions in `operations`.
+    def __init__(
+        self, operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]] | np.ndarray, stages: int
+    ) -> None:
+        """edges: [(tail, head, lag_s)] or as rows of an array, positions in `operations`.
 
         Raises InputError where they close a circle or take no possible time.
         """
         count = len(operations)
-        for tail, head, lag_s in edges:
-            if not 0 <= lag_s <= MOST_LAG_S:
+        ends = np.array(edges, float).reshape(-1, 3)
+        possible = (ends[:, 2] >= 0) & (ends[:, 2] <= MOST_LAG_S)
+        known = (ends[:, :2] >= 0) & (ends[:, :2] < count)
+        if len(wrong := np.flatnonzero(~(possible & known.all(axis=1)))):
+            tail, head, lag_s = edges[wrong[0]]
+            if not possible[wrong[0]]:
                 raise InputError(
-                    f"graph: edge {tail} -> {head} takes {lag_s} s: expected seconds from 0 to {MOST_LAG_S}"
+                    f"graph: edge {tail:.0f} -> {head:.0f} takes {lag_s} s: expected seconds from 0 to {MOST_LAG_S}"
                 )
-            if not (0 <= tail < count and 0 <= head < count):
-                end = head if 0 <= tail < count else tail
-                raise InputError(f"graph: an edge names operation {end} of {count}; number them from 0")
-        tails, heads = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
+            end = head if known[wrong[0], 0] else tail
+            raise InputError(f"graph: an edge names operation {end:.0f} of {count}; number them from 0")
+        tails, heads = ends[:, :2].astype(np.int64).T
         order, self.rounds = _sorted(operations, tails, heads)
         place = np.empty(count, np.int64)
         place[order] = np.arange(count)
         self.operations = [operations[number] for number in order.tolist()]
         self.stages = stages
         self.tail, self.head = place[tails], place[heads]
-        self.lag_ticks = duration_ticks([edge[2] for edge in edges])
+        self.lag_ticks = duration_ticks(ends[:, 2])
         # by head, for whole rounds at once
         by_head = np.argsort(self.head, kind="stable")
         self._first = np.searchsorted(self.head[by_head], np.arange(count + 1))
@@ -190,53 +197,84 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
     """
     if not (math.isfinite(transfer_s) and transfer_s >= 0):
         raise InputError(f"pipeline: transfer time {transfer_s} s: expected seconds >= 0")
-    operations: list[Operation] = []
-    edges: list[tuple[int, int, float]] = []
-    place: dict[tuple[int, Item], int] = {}
+    items = [item for order in made for item in order]
+    stage = np.repeat(np.arange(len(made)), [len(order) for order in made])
+    names = {name: at for at, name in enumerate(dict.fromkeys([*OF_MICROBATCH, *(item.instruction for item in items)]))}
+    kind = np.array([names[item.instruction] for item in items], np.int64)
+    chunk, microbatch = (np.array([item[field] for item in items], np.int64) for field in (1, 2))
+    virtual = _each(placed.virtual, stage, chunk)
+    # numbers in a file may be large
+    which, same = np.unique(microbatch, return_inverse=True)
+    chunks = 1 + chunk.max(initial=0)
 
-    def put(stage: int, item: Item) -> int:
-        if (stage, item) in place:
-            raise InputError(f"pipeline: stage {stage} runs {_words(item)} twice")
-        place[stage, item] = len(operations)
-        operations.append(Operation(stage, placed.virtual(stage, item.chunk), item.instruction, item.microbatch))
-        return place[stage, item]
+    def code(stage: np.ndarray, kind: int | np.ndarray, chunk: np.ndarray, same: np.ndarray) -> np.ndarray:
+        return ((stage * len(names) + kind) * chunks + chunk) * len(which) + same
 
-    def partner(stage: int, item: Item, other: int, chunk: int, instructions: Sequence[str]) -> int:
+    codes = code(stage, kind, chunk, same)
+    by_code = np.argsort(codes, kind="stable")
+    rising = codes[by_code]
+    if (twice := rising[1:] == rising[:-1]).any():
+        number = int(by_code[1:][twice].min())
+        raise InputError(f"pipeline: stage {stage[number]} runs {_words(items[number])} twice")
+    edges: list[np.ndarray] = []  # rows: where it comes, tail, head, lag_s
+
+    def partner(own: np.ndarray, other: np.ndarray, chunk: np.ndarray, instructions: Sequence[str]) -> np.ndarray:
+        """Of operations `own` the one of the same microbatch that stage `other` runs."""
+        found = np.full(len(own), -1)
         for instruction in instructions:
-            found = place.get((other, Item(instruction, chunk, item.microbatch)))
-            if found is not None:
-                return found
-        awaited = _words(Item(instructions[0], chunk, item.microbatch))
-        raise InputError(f"pipeline: stage {stage} runs {_words(item)}, but stage {other} does not run {awaited}")
+            asked = code(other, names[instruction], chunk, same[own])
+            at = np.minimum(np.searchsorted(rising, asked), len(rising) - 1)
+            found = np.where((found < 0) & (rising[at] == asked), by_code[at], found)
+        if len(missing := np.flatnonzero(found < 0)):
+            number, at = own[missing[0]], missing[0]
+            awaited = _words(Item(instructions[0], int(chunk[at]), items[number].microbatch))
+            raise InputError(
+                f"pipeline: stage {stage[number]} runs {_words(items[number])}, but stage {other[at]} does not run "
+                f"{awaited}"
+            )
+        return found
 
-    for stage, order in enumerate(made):
-        numbers = [put(stage, item) for item in order]
-        edges += [(tail, head, 0.0) for tail, head in pairwise(numbers)]
-    for (stage, item), number in place.items():
-        own = placed.virtual(stage, item.chunk)
-        is_forward, is_gradient = item.instruction == FORWARD, item.instruction in GRADIENT
-        if item.instruction == BACKWARD_INPUT:
-            edges.append((number, partner(stage, item, stage, item.chunk, [BACKWARD_WEIGHT]), 0.0))
-        elif item.instruction == BACKWARD_WEIGHT:
-            partner(stage, item, stage, item.chunk, [BACKWARD_INPUT])
-        elif is_gradient or is_forward:
-            # a microbatch goes forward and back, whichever of the two is looked at
-            partner(stage, item, stage, item.chunk, [FORWARD] if is_gradient else GRADIENT)
-        if is_forward and own == placed.virtual_stages - 1:
-            edges.append((number, partner(stage, item, stage, item.chunk, GRADIENT), 0.0))
-        for neighbour in (own - 1, own + 1) if is_forward or is_gradient else ():
-            if not 0 <= neighbour < placed.virtual_stages:
-                continue
-            other, chunk = placed.place(neighbour, item.chunk)
-            found = partner(stage, item, other, chunk, [FORWARD] if is_forward else GRADIENT)
+    def join(slot: int, own: np.ndarray, tail: np.ndarray, head: np.ndarray, lag_s: float | np.ndarray = 0.0) -> None:
+        edges.append(np.stack(np.broadcast_arrays(4 * own + slot, tail, head, lag_s), axis=1, dtype=float))
+
+    chained = np.flatnonzero(stage[1:] == stage[:-1])
+    join(0, chained - len(items), chained, chained + 1)
+    runs = {name: np.flatnonzero(kind == at) for name, at in names.items()}
+    gradients = np.sort(np.concatenate([runs[name] for name in GRADIENT]))
+    own = runs[BACKWARD_INPUT]
+    join(0, own, own, partner(own, stage[own], chunk[own], [BACKWARD_WEIGHT]))
+    own = runs[BACKWARD_WEIGHT]
+    partner(own, stage[own], chunk[own], [BACKWARD_INPUT])
+    # a microbatch goes forward and back, whichever of the two is looked at
+    for own, others in ((runs[FORWARD], GRADIENT), (runs[BACKWARD], [FORWARD])):
+        partner(own, stage[own], chunk[own], others)
+    own = runs[FORWARD][virtual[runs[FORWARD]] == placed.virtual_stages - 1]
+    join(1, own, own, partner(own, stage[own], chunk[own], GRADIENT))
+    for ways, kinds in ((runs[FORWARD], [FORWARD]), (gradients, GRADIENT)):
+        for slot, step in ((2, -1), (3, 1)):
+            own = ways[(virtual[ways] + step >= 0) & (virtual[ways] + step < placed.virtual_stages)]
+            other, at = _each(placed.place, virtual[own] + step, chunk[own]).reshape(-1, 2).T
+            found = partner(own, other, at, kinds)
             # forward passes hand on to the next part of the model, gradients to the one before
-            if (neighbour > own) == is_forward:
-                edges.append((number, found, transfer_s if other != stage else 0.0))
+            if (step > 0) == (kinds == [FORWARD]):
+                join(slot, own, own, found, np.where(other != stage[own], transfer_s, 0.0))
+    ordered = np.concatenate(edges)
+    ordered = ordered[np.argsort(ordered[:, 0], kind="stable"), 1:]
     # two reasons to wait for the same operation are one edge, the longer
-    longest: dict[tuple[int, int], float] = {}
-    for tail, head, lag in edges:
-        longest[tail, head] = max(lag, longest.get((tail, head), 0.0))
-    return Graph(operations, [(*ends, lag) for ends, lag in longest.items()], placed.stages)
+    _, first, joined = np.unique(ordered[:, 0] * len(items) + ordered[:, 1], return_index=True, return_inverse=True)
+    longest = np.zeros(len(first))
+    np.maximum.at(longest, joined, ordered[:, 2])
+    ordered[first, 2] = longest
+    operations = list(
+        map(Operation, stage.tolist(), virtual.tolist(), [own.instruction for own in items], microbatch.tolist())
+    )
+    return Graph(operations, ordered[np.sort(first)], placed.stages)
+
+
+def _each(of: Callable[[int, int], Any], one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """What `of` gives for each pair, worked out once for equal ones."""
+    known = {pair: of(*pair) for pair in set(zip(one.tolist(), other.tolist()))}
+    return np.array([known[pair] for pair in zip(one.tolist(), other.tolist())], np.int64)
 
 
 @final

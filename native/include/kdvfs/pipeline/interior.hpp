@@ -29,7 +29,7 @@ struct Point {
   // W through each edge: what one more second there would save; then those to the end and from the begin
   std::vector<double> flow;
 
-  std::shared_ptr<const Start> start;  // none where the slowest iteration was asked, or the bounds stayed far apart
+  std::shared_ptr<const Start> start;  // none where the bounds stayed far apart
 
   double least(double seconds) const { return intercept - price_w * seconds; }
 };
@@ -71,7 +71,7 @@ class Interior {
   std::vector<Ticks> begin_;  // when all are fastest
   Ticks fastest_ = 0, slowest_ = 0;
   std::size_t entries_ = 0;
-  std::unique_ptr<const Cholesky> matrix_;  // over starts: its pattern, of which each solve takes a copy
+  std::unique_ptr<const Cholesky> matrix_;  // over starts
   double second_ = 1, watt_ = 1;  // what times and prices are counted in, within a solve
 };
 
