@@ -37,6 +37,7 @@ rule choose_schedule:
         slack=r"|-slack\d+(\.\d+)?",
         weights="|-counts|-raw|-equal-time",
     localrule: True
+    threads: 0
     params:
         slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack="),
         weights=lambda wildcards: wildcards.weights.replace("-", "--weights=", 1),
@@ -60,6 +61,7 @@ rule choose_frontier:
     log:
         "logs/" + FOLDER + "/choose-frontier.log",
     localrule: True
+    threads: 0
     params:
         weights=[f"--weights={config['weights']}"] if config["weights"] else [],
         ties=STUDY.ties(layout.PUBLISHED),

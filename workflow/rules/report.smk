@@ -72,6 +72,7 @@ rule table:
         folder=folders_of("table"),
         name=r"\w+",
     localrule: True
+    threads: 0
     params:
         options=lambda wildcards: made("table", wildcards).options,
         caption=lambda wildcards: made("table", wildcards).output.in_words,
@@ -98,6 +99,7 @@ rule figure:
         folder=folders_of("figure"),
         name=r"\w+",
     localrule: True
+    threads: 0
     params:
         options=lambda wildcards: made("figure", wildcards).options,
         caption=lambda wildcards: made("figure", wildcards).output.in_words,
