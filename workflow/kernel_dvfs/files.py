@@ -46,8 +46,8 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     durable: on the disk when this is over, file and name. Where it cannot be written, the OSError names `path`.
     """
     folder, name = os.path.split(os.fspath(path))
-    if _is_device(path):
-        # renamed over, it would be gone for everybody
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # a device or a pipe, such as /dev/null: renamed over, it would be gone for everybody
         yield os.fspath(path)
         return
     os.makedirs(folder or ".", exist_ok=True)
@@ -61,24 +61,14 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
         os.replace(temporary, path)
         if durable:
             _sync(folder or ".")
-    except BaseException as error:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+    except OSError as error:
         # the user knows the file, not what stands for it meanwhile; a write that finds no room names none
-        if isinstance(error, OSError) and (
-            error.filename == temporary or (error.filename is None and error.errno in _NO_ROOM)
-        ):
+        if error.filename == temporary or (error.filename is None and error.errno in _NO_ROOM):
             error.filename = os.fspath(path)
         raise
-
-
-def _is_device(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a device or a pipe at a path, such as /dev/null."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def _make(path: str) -> None:
@@ -228,8 +218,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str) -> Any:
     """The one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that appears twice."""
     try:
-        # numbers one by one only where one may be too large: that takes half of the time
-        return (_CHECKING if _LONG.search(text) else _READING).decode(text)
+        return json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_float=_finite,
+            parse_int=_whole,
+            parse_constant=_refuse_constant,
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -257,14 +252,6 @@ def _whole(text: str) -> int:
 
 def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is no number")
-
-
-# a number of 200 digits or more, or with an exponent of three or more
-_LONG = re.compile(r"\d{200}|(?:^|[\s:,\[-])\d+\.?\d*[eE]\+?\d{3}")
-_READING = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
-_CHECKING = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_finite, parse_int=_whole, parse_constant=_refuse_constant
-)
 
 
 def is_roots_own(path: str) -> bool:
