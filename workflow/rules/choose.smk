@@ -101,6 +101,8 @@ if STUDY.is_mapped:
             STUDY.headline_map,
         log:
             "logs/" + FOLDER + "/headline-map.log",
+        # nothing waits for it but its table and figure, and while it has the last core nothing else is selected
+        priority: -1
         params:
             pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),

@@ -52,7 +52,7 @@ def made_from(kind):
 
 def write_output(name, folder, input, log, options):
     """Make a table or figure within this process, from its inputs and no other file that lies there."""
-    within(log, "output", folder, name, f"--options={options}", f"--inputs={json.dumps([*input])}")
+    in_turn(log, "output", folder, name, f"--options={options}", f"--inputs={json.dumps([*input])}")
 
 
 rule table:
