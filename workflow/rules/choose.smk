@@ -101,12 +101,14 @@ if STUDY.is_mapped:
             STUDY.headline_map,
         log:
             "logs/" + FOLDER + "/headline-map.log",
-        # nothing waits for it but its table and figure, and while it has the last core nothing else is selected
-        priority: -1
+        localrule: True
+        # within this process beside all else: with a core of its own it would let the search wait, at whose thousands of
+        # inputs Snakemake looks again and again meanwhile
+        threads: 0
         params:
             pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),
             ties=STUDY.ties(),
-        shell:
-            "{RUN} study headline-map --gpu {input.gpu:q} --pairs {params.pairs} --axes {params.axes:q} "
-            "--ties {params.ties} --log {log:q} -o {output:q}"
+        run:
+            options = {**dict(params.items()), "gpu": input.gpu, "output": output}
+            within(log, "study", "headline-map", *(f"--{name}={value}" for name, value in options.items()))
