@@ -1,7 +1,9 @@
 """The scheduler plugin: which of the ready jobs run next."""
 
 import logging
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from snakemake_interface_scheduler_plugins.tests import TestSchedulerBase as OfTheInterface
@@ -64,3 +66,11 @@ def test_of_thousands_some_hundreds_are_selected_at_a_time_and_of_more_an_eighth
     points = [needing(str(number), number, _cores=0) for number in range(8000)]
     assert selected(points, _cores=1, _job_count=10**6) == [str(number) for number in range(7999, 6999, -1)]
     assert len(selected(points[:3000], _cores=1, _job_count=10**6)) == 500
+
+
+def test_what_runs_within_snakemakes_process_takes_no_core_so_that_no_ready_job_waits_for_one():
+    rules = Path(__file__).parents[1].glob("workflow/rules/*.smk")
+    blocks = [each for path in rules for each in re.split(r"\n\s*(?:rule|checkpoint)\b", path.read_text())[1:]]
+    within = [block for block in blocks if re.search(r"^\s+run:$", block, re.M)]
+    assert len(within) > 5
+    assert [block for block in within if not re.search(r"^\s+threads: 0$", block, re.M)] == []

@@ -171,9 +171,9 @@ def _fit_power(
         return Kernel(core_s_ghz, memory_s, latency_s, of_time.overlap, core_j, dram_j)
 
     def mean_w(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
-        running = Running(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"])
         asked = point.core_mhz or asked_core_mhz(spec["clocks"], point.pair)
-        return running.at(asked, core_mhz(spec, point))[1]
+        running = Running(spec, [(kernel, 1)], point.pair)
+        return running.at(asked, core_mhz(spec, point), spec["thermal"]["reference_c"])[1]
 
     measured = [power_w(point) for point in points]
     return Fitted(*solve(points, measured, mean_w, kernel, spec, constants, _POWER_STARTS))

@@ -136,16 +136,28 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
+_COMPACT = json.JSONEncoder(allow_nan=False)
+
+
 def compact_json(content: Any) -> str:
     """`content` as one line of JSON. Raises ValueError on NaN or infinity."""
-    return json.dumps(content, allow_nan=False)
+    return _COMPACT.encode(content)
 
 
 def checksum(content: Mapping[str, Any]) -> str:
     """The SHA-256 of content, in hexadecimal digits, without what it carries as its own. Raises ValueError as above."""
-    return hashlib.sha256(
-        compact_json({name: content[name] for name in content if name != CHECKSUM}).encode()
-    ).hexdigest()
+    return _sha256(compact_json({name: content[name] for name in content if name != CHECKSUM}))
+
+
+def sealed_json(content: Mapping[str, Any]) -> str:
+    """Content, not empty and without a checksum, as one line of JSON that carries it last. Raises ValueError as
+    above."""
+    text = compact_json(content)
+    return f'{text[:-1]}, "{CHECKSUM}": "{_sha256(text)}"}}'
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_shipped_yaml(text: str) -> Any:

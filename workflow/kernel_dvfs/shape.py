@@ -25,7 +25,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
 from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.files import PART, is_part, read_json
+from kernel_dvfs.files import PART, is_part, parse_json, read_json
 
 if typing.TYPE_CHECKING:
     from os import PathLike
@@ -51,16 +51,23 @@ FILLED = Is("a list of at least one", bool)
 
 
 def read(
-    path: str | PathLike[str], kind: type[Kind], schema: str, remedy: str, what: str = "", missing: str = ""
+    path: str | PathLike[str],
+    kind: type[Kind],
+    schema: str,
+    remedy: str,
+    what: str = "",
+    missing: str = "",
+    held: bytes | None = None,
 ) -> Kind:
     """The content of a JSON file with this `schema` ("": it names none). Raises InputError, one line: the file, its
     field, what is expected there, and the remedy.
 
-    what: kind of file, before its path in messages. missing: the remedy where there is no file, if another one.
+    what: kind of file, before its path in messages. missing: the remedy where there is no file, if another one. held:
+    what the file holds, where it has been read already.
     """
     where = f"{what} {path}".lstrip()
     try:
-        content = read_json(path)
+        content = read_json(path) if held is None else parse_json(held.decode())
     except FileNotFoundError:
         raise InputError(f"{where}: missing; {missing or remedy}") from None
     except OSError as error:
@@ -81,7 +88,9 @@ def checked(content: Any, kind: type[Kind], where: str, remedy: str, schema: str
 
 def fault(value: Any, kind: Any, where: str = "") -> str:
     """What is wrong with a value of JSON, parsed or to be written; "" where it is of this kind. where: its field."""
-    return _test(kind)(value, where)
+    if (found := _test(kind)(value)) is None:
+        return ""
+    return f"{_join(where, found[0]) or 'it'} {found[1]}"
 
 
 def made(value: Any, kind: type[Kind]) -> Kind:
@@ -113,7 +122,10 @@ def words(kind: Any) -> str:
     return _WORDS.get(kind, _WORDS[dict])
 
 
-_Test = Callable[[Any, str], str]  # (value, where it stands) -> what is wrong with it, "" where nothing
+# (the field within a value, "" for itself; what is wrong with it)
+_Fault: TypeAlias = tuple[str, str]
+# what is wrong with a value, None where nothing is: hardly ever more, so a field is named when one is found to be wrong
+_Test: TypeAlias = Callable[[Any], _Fault | None]
 _INFINITY = float("inf")
 _UNIONS = (typing.Union, types.UnionType)
 _LISTS = (list, tuple)  # a tuple is what JSON writes as a list: so what is still to be written can be looked at
@@ -160,12 +172,16 @@ def _fits(kind: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
     return lambda value: type(value) is kind
 
 
-def _wrong(value: Any, where: str, kind: Any) -> str:
-    return f"{where or 'it'} is {repr(value)[:40]}, expected {words(kind)}"
+def _wrong(value: Any, expected: str) -> _Fault:
+    return "", f"is {repr(value)[:40]}, expected {expected}"
+
+
+def _within(name: str, found: _Fault) -> _Fault:
+    return _join(name, found[0]), found[1]
 
 
 def _plain(kind: Any, fits: Callable[[Any], bool]) -> _Test:
-    return lambda value, where: "" if fits(value) else _wrong(value, where, kind)
+    return lambda value: None if fits(value) else _wrong(value, words(kind))
 
 
 def _has_parts(kind: Any) -> bool:
@@ -175,12 +191,14 @@ def _has_parts(kind: Any) -> bool:
 def _conditioned(kind: Any, base: Any, conditions: Sequence[Is]) -> _Test:
     test_base, of_parts = _test(base), _has_parts(base)
 
-    def test(value: Any, where: str) -> str:
-        if found := test_base(value, where):
+    def test(value: Any) -> _Fault | None:
+        if found := test_base(value):
             # of a list or a group, the part that is wrong
-            return found if of_parts and type(value) in (*_LISTS, dict) else _wrong(value, where, kind)
-        failed = next((each for each in conditions if not each.holds(value)), None)
-        return f"{where or 'it'} is {repr(value)[:40]}, expected {failed.words}" if failed else ""
+            return found if of_parts and type(value) in (*_LISTS, dict) else _wrong(value, words(kind))
+        for each in conditions:
+            if not each.holds(value):
+                return _wrong(value, each.words)
+        return None
 
     return test
 
@@ -189,38 +207,47 @@ def _union(kind: Any, members: Sequence[Any]) -> _Test:
     tests = [_test(each) for each in members]
     parts = [test for test, each in zip(tests, members) if _has_parts(each)]
 
-    def test(value: Any, where: str) -> str:
-        if not all(each(value, where) for each in tests):
-            return ""
-        return parts[0](value, where) if parts and type(value) in (*_LISTS, dict) else _wrong(value, where, kind)
+    def test(value: Any) -> _Fault | None:
+        for each in tests:
+            if each(value) is None:
+                return None
+        return parts[0](value) if parts and type(value) in (*_LISTS, dict) else _wrong(value, words(kind))
 
     return test
 
 
 def _listed(kind: Any, each: _Test) -> _Test:
-    def test(value: Any, where: str) -> str:
+    def test(value: Any) -> _Fault | None:
         if type(value) not in _LISTS:
-            return _wrong(value, where, kind)
-        return next(filter(None, (each(own, f"{where}[{place}]") for place, own in enumerate(value))), "")
+            return _wrong(value, words(kind))
+        for place, own in enumerate(value):
+            if found := each(own):
+                return _within(f"[{place}]", found)
+        return None
 
     return test
 
 
 def _row(kind: Any, tests: Sequence[_Test]) -> _Test:
-    def test(value: Any, where: str) -> str:
+    def test(value: Any) -> _Fault | None:
         if type(value) not in _LISTS or len(value) != len(tests):
-            return _wrong(value, where, kind)
-        found = (each(own, f"{where}[{place}]") for place, (each, own) in enumerate(zip(tests, value)))
-        return next(filter(None, found), "")
+            return _wrong(value, words(kind))
+        for place, (each, own) in enumerate(zip(tests, value)):
+            if found := each(own):
+                return _within(f"[{place}]", found)
+        return None
 
     return test
 
 
 def _named(kind: Any, each: _Test) -> _Test:
-    def test(value: Any, where: str) -> str:
+    def test(value: Any) -> _Fault | None:
         if type(value) is not dict:
-            return _wrong(value, where, kind)
-        return next(filter(None, (each(own, _join(where, name)) for name, own in value.items())), "")
+            return _wrong(value, words(kind))
+        for name, own in value.items():
+            if found := each(own):
+                return _within(name, found)
+        return None
 
     return test
 
@@ -231,19 +258,19 @@ def _group(kind: Any) -> _Test:
     required = [name for name in required if name not in _defaults(kind)]
     closed = not typing.is_typeddict(kind) or getattr(kind, "__final__", False)
 
-    def test(value: Any, where: str) -> str:
+    def test(value: Any) -> _Fault | None:
         if type(value) is not dict:
-            return _wrong(value, where, kind)
+            return _wrong(value, words(kind))
         for name in required:
             if name not in value:
-                return f"{_join(where, name)} is missing"
+                return name, "is missing"
         for name, own in value.items():
             if name in tests:
-                if found := tests[name](own, _join(where, name)):
-                    return found
+                if found := tests[name](own):
+                    return _within(name, found)
             elif closed:
-                return f"{_join(where, name[:40])} is no field of it; expected {', '.join(tests)}"
-        return ""
+                return name[:40], f"is no field of it; expected {', '.join(tests)}"
+        return None
 
     return test
 
@@ -261,7 +288,7 @@ def _defaults(kind: Any) -> Sequence[str]:
 
 
 def _join(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
+    return f"{where}.{name}" if where and name and name[0] != "[" else where + name
 
 
 @cache
@@ -274,7 +301,7 @@ def _maker(kind: Any) -> Callable[[Any], Any]:
         return _maker(inner[0])
     if origin in _UNIONS:
         members = [(_test(own), _maker(own)) for own in inner]
-        return lambda value: next(make(value) for test, make in members if not test(value, ""))
+        return lambda value: next(make(value) for test, make in members if test(value) is None)
     if origin is list or (origin is tuple and inner[1:] == (...,)):
         each = _maker(inner[0])
         return lambda value: origin(map(each, value))

@@ -37,6 +37,7 @@ rule choose_schedule:
         slack=r"|-slack\d+(\.\d+)?",
         weights="|-counts|-raw|-equal-time",
     localrule: True
+    threads: 0
     params:
         slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack="),
         weights=lambda wildcards: wildcards.weights.replace("-", "--weights=", 1),
@@ -60,6 +61,7 @@ rule choose_frontier:
     log:
         "logs/" + FOLDER + "/choose-frontier.log",
     localrule: True
+    threads: 0
     params:
         weights=[f"--weights={config['weights']}"] if config["weights"] else [],
         ties=STUDY.ties(layout.PUBLISHED),
@@ -99,10 +101,14 @@ if STUDY.is_mapped:
             STUDY.headline_map,
         log:
             "logs/" + FOLDER + "/headline-map.log",
+        localrule: True
+        # within this process beside all else: with a core of its own it would let the search wait, at whose thousands of
+        # inputs Snakemake looks again and again meanwhile
+        threads: 0
         params:
             pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),
             ties=STUDY.ties(),
-        shell:
-            "{RUN} study headline-map --gpu {input.gpu:q} --pairs {params.pairs} --axes {params.axes:q} "
-            "--ties {params.ties} --log {log:q} -o {output:q}"
+        run:
+            options = {**dict(params.items()), "gpu": input.gpu, "output": output}
+            within(log, "study", "headline-map", *(f"--{name}={value}" for name, value in options.items()))

@@ -65,19 +65,26 @@ def within(log, *words):
         raise RuntimeError(f"kernel-dvfs {' '.join(words)}: see {log}")
 
 
-# warnings, which choosing collects, are a process's
-CHOOSING = threading.Lock()
+# What runs within this process takes no core of its own (`threads: 0`), as all of it shares the interpreter's lock. Were
+# it to wait for one, Snakemake 9.27 would look at all that waits again each second for each job that has ended since.
+# So what takes longer than a point takes turns here; warnings, which choosing collects, are a process's, too.
+TURN = threading.Lock()
+
+
+def in_turn(log, *words):
+    """The same for a command that takes longer than a point."""
+    with TURN:
+        within(log, *words)
 
 
 def choose_within(profile, output, log, ties, *options):
     """Choose clocks within this process: that takes milliseconds, the imports of another one a second."""
-    with CHOOSING:
-        within(log, "choose", str(profile), *options, f"--ties={ties}", f"--output={output}")
+    in_turn(log, "choose", str(profile), *options, f"--ties={ties}", f"--output={output}")
 
 
 def measure_sweep(input, output, log, params):
     """Measure all targets of params.studies at params.pairs on a simulated GPU, within this process: a profile."""
-    within(
+    in_turn(
         log,
         *("measure", "sweep", f"--gpu={input.gpu}", f"--pairs={params.pairs}"),
         *("--studies", *params.studies.split(), f"--auto-repeats={params.auto_repeats}", f"--output={output}"),

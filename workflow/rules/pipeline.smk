@@ -20,6 +20,7 @@ if PIPELINE.setup:
         log:
             "logs/" + PIPELINE.folder + "/kernels.log",
         localrule: True
+        threads: 0
         params:
             pairs=clocks_argument(PIPELINE.pairs),
             studies="kernel",

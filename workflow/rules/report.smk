@@ -52,7 +52,7 @@ def made_from(kind):
 
 def write_output(name, folder, input, log, options):
     """Make a table or figure within this process, from its inputs and no other file that lies there."""
-    within(log, "output", folder, name, f"--options={options}", f"--inputs={json.dumps([*input])}")
+    in_turn(log, "output", folder, name, f"--options={options}", f"--inputs={json.dumps([*input])}")
 
 
 rule table:
@@ -72,6 +72,7 @@ rule table:
         folder=folders_of("table"),
         name=r"\w+",
     localrule: True
+    threads: 0
     params:
         options=lambda wildcards: made("table", wildcards).options,
         caption=lambda wildcards: made("table", wildcards).output.in_words,
@@ -98,6 +99,7 @@ rule figure:
         folder=folders_of("figure"),
         name=r"\w+",
     localrule: True
+    threads: 0
     params:
         options=lambda wildcards: made("figure", wildcards).options,
         caption=lambda wildcards: made("figure", wildcards).output.in_words,

@@ -141,6 +141,7 @@ rule sweep_variant:
     log:
         "logs/" + FOLDER + "/sweep-{variant}.log",
     localrule: True
+    threads: 0
     params:
         pairs=clocks_argument(STUDY.pairs),
         # passes are chosen again only where the headline is repeated
@@ -162,6 +163,7 @@ rule choose_variant:
     wildcard_constraints:
         of="|-pass",
     localrule: True
+    threads: 0
     params:
         level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
         ties=STUDY.ties(layout.PUBLISHED),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -267,6 +268,19 @@ def _help(prog: str) -> argparse.HelpFormatter:
 
 
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
+    parser = _parser_of(name, command)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        own = (flag for action in arguments_of(command).actions for flag in action.option_strings)
+        known = ["--help", "--log", *own]
+        first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
+    return command.run, options
+
+
+# thousands of jobs of one process call the same command
+@cache
+def _parser_of(name: str, command: Command) -> _Parser:
     parser = _Parser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
     parser.add_argument("--log", default="", metavar="FILE", help=LOG)
@@ -275,13 +289,7 @@ def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable
         parser.epilog = (
             f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
         )
-    options, unknown = parser.parse_known_args(words)
-    if unknown:
-        own = (flag for action in arguments_of(command).actions for flag in action.option_strings)
-        known = ["--help", "--log", *own]
-        first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
-    return command.run, options
+    return parser
 
 
 def _overview(prog: str, about: str, listed: dict[str, str]) -> _Parser:

@@ -5,7 +5,7 @@ take a GPU's `clocks` group: that of a spec (gpu.spec) or of a real GPU (gpu.nvm
 plain tuple of two clocks will do.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -195,17 +195,23 @@ def top_core_mhz(clocks: dict[str, Any]) -> float:
 
 
 def reached_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock], power_w: float) -> float:
-    """The core clock that a request reaches below the power cap, MHz.
+    """The core clock that a request reaches below the power cap, MHz. power_w: mean power of the board."""
+    return reached_at(clocks, pair)(power_w)
 
-    power_w: mean power of the board. The top of the curve falls with it, where the GPU's spec says so: a board of more
-    power is warmer.
-    """
+
+def reached_at(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> Callable[[float], float]:
+    """The same as a function of the power. The top of the curve falls with it, where the GPU's spec says so: a board of
+    more power is warmer."""
     asked, top = asked_core_mhz(clocks, pair), clocks.get("top")
     if not top:
-        return asked
-    highest = clocks["auto_core_mhz"] if pair[0] == AUTO else top_core_mhz(clocks)
-    highest -= top["mhz_per_w"] * max(0.0, power_w - top["above_w"])
-    return max(clocks["core_mhz"]["lowest"], min(asked, highest))
+        return lambda power_w: asked
+    cool, lowest = clocks["auto_core_mhz"] if pair[0] == AUTO else top_core_mhz(clocks), clocks["core_mhz"]["lowest"]
+    mhz_per_w, above_w = top["mhz_per_w"], top["above_w"]
+
+    def reached(power_w: float) -> float:
+        return max(lowest, min(asked, cool - mhz_per_w * max(0.0, power_w - above_w)))
+
+    return reached
 
 
 def _nearest(known: list[int], mhz: int) -> int:

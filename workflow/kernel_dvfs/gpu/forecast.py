@@ -108,8 +108,9 @@ def standing_power_w(spec: dict[str, Any]) -> float:
     """Mean board power, W, at auto of a GPU of `spec` that only waits: no kernel draws less."""
     clocks, thermal = spec["clocks"], spec["thermal"]
     idle = Work("residual", 0.0, 1.0, 0.0, 1.0)._replace(energy_factor=0.0)
-    running = Running(spec, [(parameters(spec, idle), 1)], BASELINE, thermal["ambient_c"])
-    return running.at(asked_core_mhz(clocks, BASELINE), reached_core_mhz(clocks, BASELINE, 0.0))[1]
+    running = Running(spec, [(parameters(spec, idle), 1)], BASELINE)
+    asked_mhz, ran_mhz = asked_core_mhz(clocks, BASELINE), reached_core_mhz(clocks, BASELINE, 0.0)
+    return running.at(asked_mhz, ran_mhz, thermal["ambient_c"])[1]
 
 
 def held(
@@ -131,8 +132,7 @@ def held(
     temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * (power_w or 0.0)
 
     def at(own: Work) -> tuple[float, float]:
-        running = Running(spec, [(parameters(spec, own), 1)], BASELINE, temperature_c)
-        return running.at(asked_mhz, ran_mhz)
+        return Running(spec, [(parameters(spec, own), 1)], BASELINE).at(asked_mhz, ran_mhz, temperature_c)
 
     work = work._replace(time_factor=time_s / at(work)[0])
     standing_w, full_w = (at(work._replace(energy_factor=factor))[1] for factor in (0.0, 1.0))

@@ -15,10 +15,11 @@ capped kernel runs faster between cooler ones).
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, asked_core_mhz, reached_core_mhz
-from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
+from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, asked_core_mhz, reached_at
+from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_bandwidth, run_j, static_w
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,70 +48,87 @@ def is_governed(pair: tuple[Clock, Clock], core_mhz: float) -> bool:
 
 
 class Running:
-    """A load at the memory clock of a request and a board temperature, to be looked at core clock by core clock."""
+    """A load at the memory clock of a request, to be looked at core clock by core clock and warmer or cooler: what it
+    takes at a clock is computed once."""
 
-    def __init__(
-        self, spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock], temperature_c: float
-    ) -> None:
-        self.spec, self.load = spec, load
+    def __init__(self, spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock]) -> None:
+        self.spec, self.load, self.pair = spec, load, pair
         self.mem_mhz = applied_mem_mhz(spec["clocks"], pair)
         self._bandwidth = relative_bandwidth(spec["memory"], self.mem_mhz)
-        self._standing_w = static_w(spec, self.mem_mhz, temperature_c)
         self._factor = 1 + spec["governor"]["auto_extra_power"] if pair[0] == AUTO else 1.0
+        self._reached = reached_at(spec["clocks"], pair)
+        self._time_s: dict[float, float] = {}  # of one run, by the core clock
         self._energy_j: dict[float, float] = {}  # of one run, by the clock that was asked for: no other changes it
+        # s, W of the clock tree, W of the work, by both
+        self._at: dict[tuple[float, float], tuple[float, float, float]] = {}
 
-    def at(self, asked_mhz: float, core_mhz: float) -> tuple[float, float]:
+    def at(self, asked_mhz: float, core_mhz: float, temperature_c: float) -> tuple[float, float]:
         """(seconds of one run, mean W) at a core clock, with the voltage of the clock that was asked for."""
-        core_ghz, time_s = core_mhz / 1000, 0.0
-        for kernel, count in self.load:
-            time_s += count * launch_time_s(kernel, core_ghz, self._bandwidth)
-        if asked_mhz not in self._energy_j:
-            energy_j = 0.0
+        clocks = asked_mhz, core_mhz
+        if clocks not in self._at:
+            time_s = self.time_s(core_mhz)
+            if asked_mhz not in self._energy_j:
+                self._energy_j[asked_mhz] = run_j(self.spec, self.load, asked_mhz, self.mem_mhz)
+            tree_w = clock_w(self.spec["core"], core_mhz, asked_mhz)
+            self._at[clocks] = time_s, tree_w, self._energy_j[asked_mhz] / time_s
+        time_s, tree_w, work_w = self._at[clocks]
+        return time_s, self._factor * (static_w(self.spec, self.mem_mhz, temperature_c) + tree_w + work_w)
+
+    def time_s(self, core_mhz: float) -> float:
+        """Seconds of one run at a core clock."""
+        if core_mhz not in self._time_s:
+            core_ghz, time_s = core_mhz / 1000, 0.0
             for kernel, count in self.load:
-                energy_j += count * launch_j(self.spec, kernel, asked_mhz, self.mem_mhz)
-            self._energy_j[asked_mhz] = energy_j
-        energy_j = self._energy_j[asked_mhz]
-        power_w = self._standing_w + clock_w(self.spec["core"], core_mhz, asked_mhz) + energy_j / time_s
-        return time_s, self._factor * power_w
+                time_s += count * launch_time_s(kernel, core_ghz, self._bandwidth)
+            self._time_s[core_mhz] = time_s
+        return self._time_s[core_mhz]
+
+    @cached_property
+    def asked_mhz(self) -> float:
+        """The core clock that the board is asked for: the governor's own choice is another under a light load."""
+        governor, asked = self.spec["governor"], asked_core_mhz(self.spec["clocks"], self.pair)
+        if self.pair[0] == AUTO and governor["auto_light_load_core_mhz"]:
+            launches = sum(count for _, count in self.load)
+            if self.time_s(asked) / launches < governor["auto_light_load_below_us"] * 1e-6:
+                return min(asked, governor["auto_light_load_core_mhz"])
+        return asked
+
+    def reached_mhz(self, power_w: float) -> float:
+        """The core clock that the board reaches at a mean power below its cap."""
+        return min(self.asked_mhz, self._reached(power_w))
+
+    def settled(self, temperature_c: float) -> State:
+        """The state in which the load runs at a board temperature."""
+        cap_w, asked = self.spec["governor"]["cap_w"], self.asked_mhz
+        # a board at its cap reaches what that power leaves
+        highest = core_mhz = self.reached_mhz(cap_w)
+        time_s, power_w = self.at(asked, core_mhz, temperature_c)
+        if power_w > cap_w:
+            return _at_the_cap(self, asked, highest, temperature_c)
+        for _ in range(_STEPS):
+            before, core_mhz = core_mhz, self.reached_mhz(power_w)
+            # a clock higher by 1 MHz takes about 0.1 W more, which lowers the top clock by far less than 1 MHz
+            if abs(core_mhz - before) < _CLOSE_MHZ:
+                break
+            time_s, power_w = self.at(asked, core_mhz, temperature_c)
+        return State(core_mhz, self.mem_mhz, self.reached_mhz(0.0), time_s, power_w, capped=False)
 
 
 def settle(
     spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock], temperature_c: float
 ) -> State:
     """The state in which a load [(kernel, launches)] runs at the requested `pair` and a board temperature."""
-    governor = spec["governor"]
-    running = Running(spec, load, pair, temperature_c)
-    asked = asked_core_mhz(spec["clocks"], pair)
-    if pair[0] == AUTO and governor["auto_light_load_core_mhz"]:
-        launches = sum(count for _, count in load)
-        if running.at(asked, asked)[0] / launches < governor["auto_light_load_below_us"] * 1e-6:
-            asked = min(asked, governor["auto_light_load_core_mhz"])
-
-    def reached(power_w: float) -> float:
-        return min(asked, reached_core_mhz(spec["clocks"], pair, power_w))
-
-    # a board at its cap reaches what that power leaves
-    highest = core_mhz = reached(governor["cap_w"])
-    time_s, power_w = running.at(asked, core_mhz)
-    if power_w > governor["cap_w"]:
-        return _at_the_cap(running, asked, highest)
-    for _ in range(_STEPS):
-        before, core_mhz = core_mhz, reached(power_w)
-        # a clock higher by 1 MHz takes about 0.1 W more, which lowers the top clock by far less than 1 MHz
-        if abs(core_mhz - before) < _CLOSE_MHZ:
-            break
-        time_s, power_w = running.at(asked, core_mhz)
-    return State(core_mhz, running.mem_mhz, reached(0.0), time_s, power_w, capped=False)
+    return Running(spec, load, pair).settled(temperature_c)
 
 
-def _at_the_cap(running: Running, asked: float, highest: float) -> State:
+def _at_the_cap(running: Running, asked: float, highest: float, temperature_c: float) -> State:
     """The state of a load that would exceed the cap; highest: the core clock that a board at the cap reaches."""
     governor, grid = running.spec["governor"], running.spec["clocks"]["core_mhz"]
     cap_w, lowest = governor["cap_w"], grid["lowest"]
 
     def at(request: float) -> tuple[float, float, float]:
         core_mhz = min(request, highest)
-        return core_mhz, *running.at(request, core_mhz)
+        return core_mhz, *running.at(request, core_mhz, temperature_c)
 
     # power rises with the clock, so halve the grid below: `low` keeps the cap (or is the lowest), `high` does not
     low, high = 0, max(1, math.ceil((asked - lowest) / grid["step"]))

@@ -20,6 +20,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernel_dvfs.gpu.kernel import Kernel
 
 
@@ -82,9 +84,17 @@ def launch_j(spec: dict[str, Any], kernel: Kernel, asked_mhz: float, mem_mhz: fl
 
     asked_mhz: the core clock that sets the voltage.
     """
+    return run_j(spec, [(kernel, 1)], asked_mhz, mem_mhz)
+
+
+def run_j(spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], asked_mhz: float, mem_mhz: float) -> float:
+    """The same of all launches of a load [(kernel, launches)], J."""
     voltage = relative_voltage(spec["core"], asked_mhz)
     scale = spec["memory"]["dram_energy_scale"][str(mem_mhz)]
-    return kernel.core_j * voltage * voltage + scale * kernel.dram_j
+    energy_j = 0.0
+    for kernel, count in load:
+        energy_j += count * (kernel.core_j * voltage * voltage + scale * kernel.dram_j)
+    return energy_j
 
 
 # --- temperature ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ walk, and repeats of a validation, have processes of their own (`new_session`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.errors import InputError
@@ -101,6 +102,12 @@ def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> An
         from kernel_dvfs.measurement.real.client import RemoteBench
 
         return RemoteBench(setup, path, target, session)
+    return _simulated(setup, target)
+
+
+# in Snakemake's process thousands of jobs measure the same few targets, each point from the same hot board
+@lru_cache(maxsize=256)
+def _simulated(setup: Setup, target: Target) -> Bench:
     return Bench(setup, target)
 
 
@@ -115,7 +122,7 @@ def compare(
         return client.compare(setup, path, pairs, repeats, session)
     comparisons = []
     for target, pair in pairs.items():
-        bench = Bench(setup, target)
+        bench = _simulated(setup, target)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]
     return bench.device, comparisons
 

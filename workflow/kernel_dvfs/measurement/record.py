@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast, final
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import CHECKSUM, checksum, compact_json, read_json, write_text
+from kernel_dvfs.files import CHECKSUM, checksum, read_json, sealed_json, write_text
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.consistency import Comparison
@@ -205,20 +205,21 @@ def write_comparison(path: str, setup: Setup, device: Device, schedule: str, com
 
 
 def _write(path: str, content: Mapping[str, Any], device: Device | None = None) -> None:
-    text = compact_json({**content, CHECKSUM: checksum(content)})
-    write_text(path, text + "\n", durable=device is not None and device["kind"] == "nvml")
+    write_text(path, sealed_json(content) + "\n", durable=device is not None and device["kind"] == "nvml")
 
 
 # --- reading: raises InputError naming a file that is missing, truncated, changed or foreign --------------------------
 
 
-def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int | None = None) -> PointRecord:
+def read_point(
+    path: str, setup: Setup, target: Target, pair: Pair, repeat: int | None = None, held: bytes | None = None
+) -> PointRecord:
     """The record of one point, as `write_point` wrote it.
 
     A record is foreign if it is of another setup, target, clock pair or repeat. repeat: None takes it from a file name
-    r<repeat>.json.
+    r<repeat>.json. held: what the file holds, where it has been read already.
     """
-    content = read(path, PointRecord, POINT, _REMEDY, "record", "run snakemake again")
+    content = read(path, PointRecord, POINT, _REMEDY, "record", "run snakemake again", held)
     if content["device"]["kind"] == "nvml":
         _refuse(path, fault(content, OfRealGpu))
     _refuse(path, consistency.of_point(content))

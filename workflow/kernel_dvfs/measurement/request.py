@@ -6,6 +6,7 @@ A sweep, a search and a refinement say in this form what they need measured, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from kernel_dvfs.files import inside
@@ -51,7 +52,12 @@ def merged(requests: Iterable[Request]) -> dict[tuple[str, str], dict[Pair, list
 
 def path(request: Request, repeat: int) -> str:
     """The path of one repeat's record in the folder `measurements`."""
-    return inside(f"{request.kind}/{request.target}/{label(Pair(request.core_mhz, request.mem_mhz))}/r{repeat}.json")
+    return f"{_folder(request.kind, request.target, request.core_mhz, request.mem_mhz)}/r{repeat}.json"
+
+
+@lru_cache(maxsize=65536)
+def _folder(kind: str, target: str, core_mhz: int | str, mem_mhz: int | str) -> str:
+    return inside(f"{kind}/{target}/{label(Pair(core_mhz, mem_mhz))}")
 
 
 def to_json(requests: Iterable[Request]) -> list[list[str | int | list[int]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 from kernel_dvfs import shape
@@ -39,6 +40,9 @@ class Setup(NamedTuple):
     workload: dict[str, Any]  # name and options
     targets: dict[str, dict[str, Any]]  # {"kernel": {id: work and row}, "pass": {name: [[id, repeat], ...]}}
     measurement: dict[str, Any]  # warmup_s, window_s, windows, seed; more on a real GPU
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
 
 def content(
@@ -90,6 +94,16 @@ def gpu_folder(path: str) -> str:
 
 def read(path: str) -> Setup:
     """The setup in a file. Raises InputError where it is missing, damaged or not named by its content."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return _read(path, ())  # which says what is wrong
+    return _read(path, (about.st_mtime_ns, about.st_size, about.st_ino))
+
+
+# thousands of jobs of one process read the same few
+@lru_cache(maxsize=64)
+def _read(path: str, version: tuple[int, ...]) -> Setup:
     found = shape.read(path, _File, SCHEMA, _REMEDY, "setup")
     digest = os.path.splitext(os.path.basename(path))[0]
     with open(path, encoding="utf-8") as file:

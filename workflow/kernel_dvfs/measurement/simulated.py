@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu import clocks
 from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP
-from kernel_dvfs.gpu.governor import State, is_governed, settle
+from kernel_dvfs.gpu.governor import Running, State, is_governed
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import advance_c, static_w
 from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
@@ -43,6 +43,7 @@ class SimulatedGpu:
         self.now_s = 0.0
         self.temperature_c = spec["thermal"]["ambient_c"]
         self.pair = BASELINE
+        self._running: Running | None = None  # what ran last
 
     def device(self) -> Device:
         """The record's `device` group."""
@@ -93,7 +94,10 @@ class SimulatedGpu:
         return other._state(load)
 
     def _state(self, load: Load) -> State:
-        return settle(self.spec, load, self.pair, self.temperature_c)
+        running = self._running
+        if running is None or running.load is not load or running.pair != self.pair:
+            running = self._running = Running(self.spec, load, self.pair)
+        return running.settled(self.temperature_c)
 
     def _run(self, state: State, seconds: float) -> None:
         leakage = static_w(self.spec, state.mem_mhz, 1.0) - static_w(self.spec, state.mem_mhz, 0.0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
@@ -344,8 +344,8 @@ class Study(layout.Folder):
         from then on.
         """
         try:
-            found = search_file.read(self.search_file)
-        except InputError:
+            found = self._found()
+        except (OSError, InputError):
             damaged = Path(self.search_file)
             return hashlib.sha256(damaged.read_bytes()).hexdigest()[:12] if damaged.is_file() else ""
         swept = len(f"{self.folder}/measurements/")
@@ -367,12 +367,15 @@ class Study(layout.Folder):
         if not self.walk_file(procedure, scope, objective, weights):
             return ""
         try:
-            version = Path(self.search_file).stat().st_mtime_ns
-            walks = _walks(self.search_file, version)
+            walks = self._found().walks
         except (OSError, InputError):
             return ""
         found = walks.get(search_file.name_of(level, float(slack.removeprefix("-slack"))))
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
+
+    def _found(self) -> search_file.Search:
+        """What the last search found. Raises OSError or InputError where none can be read."""
+        return _search(self.search_file, Path(self.search_file).stat().st_mtime_ns)
 
     def search_options(self) -> dict:
         """What the search for what is measured next is told, beside the setup and the records."""
@@ -384,9 +387,9 @@ class Study(layout.Folder):
 
 
 @lru_cache(maxsize=1)
-def _walks(path: str, version: int) -> dict[str, Any]:
-    """What a search's walk has shown, read once: Snakemake asks for each schedule, several times a plan."""
-    return dict(search_file.read(path).walks)
+def _search(path: str, version: int) -> search_file.Search:
+    """A search's file, read once: Snakemake asks for the search and for each schedule, several times a plan."""
+    return search_file.read(path)
 
 
 def _again(found: search_file.Search, gone: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
@@ -62,7 +63,7 @@ class Records:
 
         def point(pair: Pair, repeat: int) -> Point | None:
             name = path(Request(*target, *pair, ()), repeat)
-            found, file = self._get(target, pair, repeat), f"{self._folder}/{name}"
+            found, file = self._get(name, target, pair), f"{self._folder}/{name}"
             if found.point is None:
                 return None
             ran.setdefault(found.instance, file)
@@ -90,31 +91,37 @@ class Records:
         Raises InputError naming a record that is there but damaged or foreign.
         """
         name = path(Request(*target, *pair, ()), repeat)
+        if not os.path.exists(f"{self._folder}/{name}"):
+            return False
         try:
-            setup = read_json(f"{self._folder}/{name}")["run"]["setup"]
-        except FileNotFoundError:
-            return False
-        except (OSError, ValueError, KeyError, TypeError):
-            setup = None  # damaged, as reading it as a record will tell
-        if isinstance(setup, str) and setup != self._setup.digest:
-            # measured under another protocol, or on the GPU as it was: it will be measured again
-            return False
-        found = self._get(target, pair, repeat)
+            found = self._get(name, target, pair)
+        except InputError:
+            if self._is_of_another_setup(name):
+                return False
+            raise
         if library and found.library and found.library != library:
             # it will be measured again
             del self._read[name], self.checksums[name]
             return False
         return True
 
-    def _get(self, target: Target, pair: Pair, repeat: int) -> _Read:
-        name = path(Request(*target, *pair, ()), repeat)
+    def _is_of_another_setup(self, name: str) -> bool:
+        """Whether a record was measured under another protocol, or on the GPU as it was: it will be measured again."""
+        try:
+            setup = read_json(f"{self._folder}/{name}")["run"]["setup"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return False  # damaged
+        return isinstance(setup, str) and setup != self._setup.digest
+
+    def _get(self, name: str, target: Target, pair: Pair) -> _Read:
         if name not in self._read:
             self._read[name] = self._load(name, target, pair)
         return self._read[name]
 
     def _load(self, name: str, target: Target, pair: Pair) -> _Read:
         file = f"{self._folder}/{name}"
-        checksum = _checksum(file)
+        held = _bytes(file)
+        checksum = None if held is None else hashlib.sha256(held).hexdigest()
         if self._expected is not None and checksum is not None and self._expected.get(name) != checksum:
             what = "was changed since the search read it" if name in self._expected else "the search did not read it"
             raise InputError(f"record {file}: {what}; run snakemake again: it searches again")
@@ -122,7 +129,7 @@ class Records:
         if skipped:
             found = _Read(None, None, None)
         else:
-            content = record.read_point(file, self._setup, target, pair)
+            content = record.read_point(file, self._setup, target, pair, held=held)
             point = point_of(content, content["run"].get("run_id"))
             found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
         if checksum is not None:
@@ -130,15 +137,16 @@ class Records:
         return found
 
 
-def _checksum(file: str) -> str | None:
-    """SHA-256 of a file; None where it cannot be read, which reading it as a record will tell."""
+def _bytes(file: str) -> bytes | None:
+    """What a file holds; None where it cannot be read, which reading it as a record will tell."""
     try:
-        with open(file, "rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        with open(file, "rb", buffering=0) as content:
+            return content.read()
     except OSError:
         return None
 
 
 def changed(folder: str, checksums: Mapping[str, str]) -> list[str]:
     """The paths below a folder whose files are gone or have other bytes than their checksums say."""
-    return [name for name, checksum in checksums.items() if _checksum(f"{folder}/{name}") != checksum]
+    held = ((name, checksum, _bytes(f"{folder}/{name}")) for name, checksum in checksums.items())
+    return [name for name, checksum, own in held if own is None or hashlib.sha256(own).hexdigest() != checksum]

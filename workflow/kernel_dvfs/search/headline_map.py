@@ -105,19 +105,21 @@ class _Truth:
         self.clocks = spec["clocks"]
         self._gpu = SimulatedGpu(spec, settings["seed"])
         self._warmup_s = settings["warmup_s"]
-        self._hot: dict[tuple, SimulatedGpu] = {}
-        self._known: dict[tuple, tuple[float, float, float]] = {}
+        self._known: dict[tuple, tuple[SimulatedGpu, dict[Pair, tuple[float, float, float]]]] = {}
 
-    def of(self, load: Load, pair: Pair) -> tuple[float, float, float]:
-        """(s, J, MHz reached) of one run of a load at a pair, the board as hot as the protocol makes it."""
+    def of(self, load: Load, pairs: Sequence[Pair]) -> list[tuple[float, float, float]]:
+        """(s, J, MHz reached) of one run of a load at each pair, the board as hot as the protocol makes it."""
         key = tuple(load)
-        if (key, pair) not in self._known:
-            if key not in self._hot:
-                self._hot[key] = self._gpu.copy()
-                self._hot[key].condition(load)
-            state = self._hot[key].warmed(load, pair, self._warmup_s)
-            self._known[key, pair] = state.time_s, state.time_s * state.power_w, state.core_mhz
-        return self._known[key, pair]
+        if key not in self._known:
+            hot = self._gpu.copy()
+            hot.condition(load)
+            self._known[key] = hot, {}
+        hot, known = self._known[key]
+        for pair in pairs:
+            if pair not in known:
+                state = hot.warmed(load, pair, self._warmup_s)
+                known[pair] = state.time_s, state.time_s * state.power_w, state.core_mhz
+        return [known[pair] for pair in pairs]
 
 
 class _Loads:
@@ -151,7 +153,7 @@ def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], tr
 
     points, new = np.zeros((len(loads), 0, 3)), list(pairs)
     while new:
-        points = np.append(points, [[truth.of(load, pair) for pair in new] for load in loads], axis=1)
+        points = np.append(points, [truth.of(load, new) for load in loads], axis=1)
         time, energy = (weight[:, None] * points[:, :, place] for place in (0, 1))
         keys = [list(map(key_of, pairs))] * len(loads)
         problem = Problem.of(list(time), list(energy), [base] * len(loads), keys)

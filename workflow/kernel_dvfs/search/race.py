@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -49,7 +50,8 @@ _EXACT = 1e-12  # the least variance of a measurement's logarithm
 _GAIN_DRAWS = 100
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# without slots, which leave a cached property no place
+@dataclass(frozen=True, eq=False)
 class Estimate:
     """What is known of K targets at P clock pairs: logarithms of time and power against the target's baseline."""
 
@@ -62,15 +64,21 @@ class Estimate:
 
     def table(self, time: np.ndarray, power: np.ndarray) -> Problem:
         """The problem with times and energies that follow from logarithms (K, P) of time and power."""
-        problem = self.problem
-        cell = problem.target, problem.key
-        base = problem.target, problem.key[problem.baseline][problem.target]
+        cell, base, baseline_time, baseline_energy = self._options
         slower, hotter = time[cell] - time[base], power[cell] - power[base]
         return replace(
-            problem,
-            time=problem.time[problem.baseline][problem.target] * np.exp(slower),
-            energy=problem.energy[problem.baseline][problem.target] * np.exp(slower + hotter),
+            self.problem,
+            time=baseline_time * np.exp(slower),
+            energy=baseline_energy * np.exp(slower + hotter),
         )
+
+    @cached_property
+    def _options(self) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+        """Of all options: their cell of (K, P), that of their target's baseline, its time and its energy."""
+        problem = self.problem
+        owner = problem.target
+        cell, base = (owner, problem.key), (owner, problem.key[problem.baseline][owner])
+        return cell, base, problem.time[problem.baseline][owner], problem.energy[problem.baseline][owner]
 
     def block_sd(self, option: np.ndarray) -> float:
         """Standard deviation of a choice's change of time in one block, (K,) options, in the problem's unit."""
@@ -81,10 +89,14 @@ class Estimate:
     def drawn(self, draw: np.random.Generator) -> Problem:
         """A table that might be true: drawn from mean and variance."""
         time, power = (
-            mean + np.sqrt(np.nan_to_num(variance)) * draw.standard_normal(mean.shape)
-            for mean, variance in ((self.time, self.time_variance), (self.power, self.power_variance))
+            mean + sd * draw.standard_normal(mean.shape) for mean, sd in zip((self.time, self.power), self._sds)
         )
         return self.table(time, power)
+
+    @cached_property
+    def _sds(self) -> list[np.ndarray]:
+        """(K, P) each: standard deviations of time and power, 0 where not measured."""
+        return [np.sqrt(np.nan_to_num(variance)) for variance in (self.time_variance, self.power_variance)]
 
 
 def estimate(problem: Problem, slack: float) -> Estimate:
