@@ -68,7 +68,7 @@ def test_of_thousands_some_hundreds_are_selected_at_a_time_and_of_more_an_eighth
     assert len(selected(points[:3000], _cores=1, _job_count=10**6)) == 500
 
 
-def test_what_runs_within_snakemakes_process_takes_no_core_so_that_no_ready_job_waits_for_one():
+def test_what_runs_within_snakemakes_process_takes_no_core_from_a_process():
     rules = Path(__file__).parents[1].glob("workflow/rules/*.smk")
     blocks = [each for path in rules for each in re.split(r"\n\s*(?:rule|checkpoint)\b", path.read_text())[1:]]
     within = [block for block in blocks if re.search(r"^\s+run:$", block, re.M)]

@@ -11,8 +11,8 @@
 namespace kdvfs::pipeline {
 namespace {
 
-// without progress: so many iterations end a solve, so many end its single precision
-constexpr int kMostIterations = 150, kStalled = 25, kRough = 3;
+// iterations at most; so many without progress end a solve, so many its single precision
+constexpr int kMostIterations = 150, kStalled = 25, kRough = 4;
 constexpr double kLoose = 2e-5;  // of the cost: a tolerance for which single precision is tried
 // nothing lies strictly within the fastest schedule: solved this much later, its schedule pulled back to the limit
 constexpr double kRoom = 1e-5;
@@ -25,6 +25,8 @@ constexpr double kSoon = 30;  // tolerances: as close as that, others may start 
 constexpr double kSlower = 0.5, kWait = 0.1, kStart = 10;
 
 using Values = std::vector<double>;
+
+bool is_finite(const Values& all) { return std::isfinite(std::accumulate(all.begin(), all.end(), 0.0)); }
 
 }  // namespace
 
@@ -227,7 +229,8 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
 
   State at{Values(n + 2), fast_, Values(all), Values(n), Values(hinges), Values(hinges)};
   at.t.resize(n + 2);
-  if (slower && faster && slower->x[n] > faster->x[n]) {  // not where both are as fast as can be
+  const bool is_mixture = slower && faster && slower->x[n] > faster->x[n];  // not where both are as fast as can be
+  if (is_mixture) {
     const double share = (slower->x[n] - T) / (slower->x[n] - faster->x[n]);
     const auto mixed = [&](const Values& one, const Values& other, Values& made) {
       for (std::size_t i = 0; i < one.size(); ++i) made[i] = one[i] + share * (other[i] - one[i]);
@@ -246,8 +249,8 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
   // All products are the same, but of the edges of a mixture, where that is their mean.
   slacks();
   double product = 0;
-  for (int e = 0; e < all; ++e) product += slower && faster ? at.f[e] * s[e] / all : kStart * s[e] / all;
-  if (!(slower && faster))
+  for (int e = 0; e < all; ++e) product += is_mixture ? at.f[e] * s[e] / all : kStart * s[e] / all;
+  if (!is_mixture)
     for (int e = 0; e < all; ++e) at.f[e] = product / s[e];
   int pairs = all + 2 * hinges;
   for (int op = 0; op < n; ++op) {
@@ -358,7 +361,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
 
   slacks();
   Point best = bounded();
-  is_rough = tolerance_j > kLoose * best.cost;
+  is_rough = tolerance_j > kLoose * std::abs(best.cost);
   const double seconds = static_cast<double>(limit) / kTicksPerSecond;
   for (int turn = 1, stalled = 0; turn <= kMostIterations && stalled < kStalled; ++turn) {
     const double apart = best.cost - best.least(seconds);
@@ -404,7 +407,8 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
           value[place++] = sum;
         }
     }
-    is_rough = is_rough && stalled <= kRough;
+    is_rough = is_rough && stalled < kRough;
+    if (!is_rough) std::vector<float>().swap(rough);
     is_rough ? matrix_->factor(value, extra, rough) : matrix_->factor(value, extra, factor);
     direction(0, 0);
     auto [primal, dual] = reach(1);
@@ -413,7 +417,7 @@ Point Interior::solve(Ticks limit, double tolerance_j, const Start* slower, cons
     std::tie(primal, dual) = reach(1 / kStep);
     primal *= kStep, dual *= kStep;
     // not a number: the matrix says no more
-    if (!(primal > 0 && dual > 0 && std::isfinite(std::accumulate(dx.begin(), dx.end(), 0.0)))) {
+    if (!(primal > 0 && dual > 0 && is_finite(dx) && is_finite(dt) && is_finite(df))) {
       if (!is_rough) break;
       is_rough = false;
       continue;

@@ -79,7 +79,8 @@ struct Candidate {
   Ticks end;
 
   bool operator<(const Candidate& other) const {
-    return std::tie(rank, from, option) < std::tie(other.rank, other.from, other.option);
+    // not by `from`: in which order the best come is the library's
+    return std::tie(rank, state.mark, option) < std::tie(other.rank, other.state.mark, other.option);
   }
 };
 
@@ -346,13 +347,13 @@ std::vector<int> Search::best(int width, std::vector<double> stiff, const std::v
   Ends ends_of[] = {ends(ways_[0], best.choice), ends(ways_[1], best.choice)};
   int changes = 1;
   std::vector<int> changed(n, changes);                             // when each operation got its option
-  std::map<std::tuple<int, std::size_t, bool, double>, int> tried;  // when each search was made
+  std::map<std::tuple<int, std::size_t, bool, double>, int> searched;  // when each search was made
   std::vector<char> open(n, false);
   const int step = std::max(span / 2, 1);
   for (int round = 0, idle = 0; round < rounds && idle < static_cast<int>(stiff.size()); ++round) {
     const double close = stiff[static_cast<std::size_t>(round) % stiff.size()];
     const int before = changes;
-    for (int first = 0; first == 0 || first + step < n; first += step) {
+    for (int first = 0; first == 0 || first + span - step < n; first += step) {
       const int last = std::min(first + span, n);
       for (std::size_t group = 0; group < groups.size(); ++group) {
         for (const bool backwards : {true, false}) {
@@ -360,8 +361,8 @@ std::vector<int> Search::best(int width, std::vector<double> stiff, const std::v
           const int from = backwards ? n - last : first, to = backwards ? n - first : last;
           int newest = 0;
           for (int at = from; at < to; ++at) newest = std::max(newest, changed[way.order[at]]);
-          int& seen = tried[{first, group, backwards, close}];
-          if (seen >= newest) continue;  // it would find the same again
+          int& seen = searched[{first, group, backwards, close}];
+          if (seen >= newest) continue;  // nothing within has changed since; what did outside is not looked at
           seen = changes;
           for (const int op : groups[group]) open[op] = true;
           std::vector<int> choice(best.choice);

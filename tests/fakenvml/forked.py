@@ -19,7 +19,7 @@ _IMPORTED += ["pandas", "pyarrow.parquet", "plotnine", "tabulate", "mpmath"]
 
 def run_module(module: str, words, directory, environment, apart=False, seconds=800) -> subprocess.CompletedProcess:
     """`python -m module words` in a folder; the finished process with all that it says in stdout, or with its errors
-    apart. environment: all of it. One that takes longer than `seconds` says where it hangs, and fails."""
+    apart. environment: all of it. One that takes longer than `seconds` says where it hangs; then TimeoutExpired."""
     starter = multiprocessing.get_context("forkserver")
     starter.set_forkserver_preload(_IMPORTED)
     own = [str(word) for word in words]
@@ -27,7 +27,10 @@ def run_module(module: str, words, directory, environment, apart=False, seconds=
         files = said.name, complained.name if apart else said.name
         process = starter.Process(target=_run, args=(module, own, os.fspath(directory), files, environment, seconds))
         process.start()
-        process.join()
+        process.join(seconds + 10)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(own, seconds, said.read(), complained.read())
         return subprocess.CompletedProcess(words, process.exitcode, said.read(), complained.read())
 
 
@@ -46,6 +49,6 @@ def _run(module, words, directory, files, environment, seconds) -> None:
     for number, name in enumerate(files, 1):
         with open(name, "a") as output:
             os.dup2(output.fileno(), number)
-    faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+    faulthandler.dump_traceback_later(seconds, file=2)
     sys.argv[1:] = words
     runpy.run_module(module, run_name="__main__", alter_sys=True)

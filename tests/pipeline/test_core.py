@@ -95,6 +95,10 @@ def test_a_wide_beam_finds_the_best_of_all_choices(module):
                 found = search.beam(3**6, 0.3, backwards, np.zeros(0, np.int64), np.zeros(0, np.int64))
                 assert float(offered.cost_of(found).sum()) == pytest.approx(min(costs), rel=1e-12)
                 compared += len(costs)
+            # nor do all of them that choose anew from the fastest
+            fastest = np.zeros(len(graph), np.int64)
+            found = search.best(3**6, [0.3], [np.arange(len(graph))], len(graph), 9, fastest)
+            assert float(offered.cost_of(found).sum()) == pytest.approx(min(costs), rel=1e-12)
     assert compared > 1000
 
 
@@ -115,6 +119,7 @@ def test_stages_that_choose_anew_keep_the_limit_and_gain_on_every_start_and_beam
             beams = [search.beam(4, 0.1, way, nothing, nothing) for way in (True, False)]
             whole = search.best(4, [0.1], groups, len(graph), 0, start)
             assert cost(whole) <= min(cost(own) for own in (start, *beams)) + 1e-9
+            assert max(graph.finish_ticks(offered.ticks_of(whole).tolist())) <= ticks
             for span in (1, len(graph) // 3, 2 * len(graph)):
                 anew = search.best(4, [0.1], groups, span, 9, whole)
                 assert max(graph.finish_ticks(offered.ticks_of(anew).tolist())) <= ticks

@@ -15,12 +15,13 @@ SHARED = ("--default-resources", "slurm_cpu=--partition=cpu", "mem_mb=100")
 ONE_GPU = "slurm_gpu=--partition=gpu --gpus=1"
 
 
-def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(new_site):
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(new_site, whole):
     assert "looks which GPU it gets" in new_site.identify().stderr, "the login node has no driver"
     folder = new_site.directory / f"results/{SLUG}/gpt3-xl-b40-tp1"
     schedule = folder / "schedules/kernel-global-waste-slack0.json"
     made = [schedule, folder / "tables/validation.csv", folder / "figures/fig5_kernels.pdf"]
-    targets = ["profile", *(str(path.relative_to(new_site.directory)) for path in made)]
+    targets = ["all"] if whole else ["profile", *(str(path.relative_to(new_site.directory)) for path in made)]
     new_site.run(*targets, config=[ONE_GPU], options=SHARED)
     records = [json.loads(path.read_text()) for path in new_site.records()]
     assert len(records) == RECORDS

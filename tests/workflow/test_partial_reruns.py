@@ -204,7 +204,7 @@ SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 1680, 1890, 2100], mem_mhz: [9251, 
 
 
 @pytest.mark.parametrize(
-    "how", [*(pytest.param(how, marks=pytest.mark.nightly) for how in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL]
 )
 def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     directory = clone(tmp_path / "clone")

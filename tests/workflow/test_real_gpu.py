@@ -44,7 +44,6 @@ def test_a_study_is_measured_chosen_validated_and_reported_and_the_clocks_come_b
     assert (folder / "figures/fig6_relaxed_waste.pdf").is_file()
 
 
-@pytest.mark.nightly
 def test_a_model_s_claims_say_that_their_numbers_are_a_fake_s(finished_model):
     assert finished_model.is_restored() and len(finished_model.records()) == 2 * MODEL_TARGETS
     assert "fake NVML" in (finished_model.directory / MODEL_FOLDER / "tables/claims.csv").read_text()
@@ -63,7 +62,6 @@ def test_each_validation_repeat_is_a_session_of_its_own_and_the_interval_is_over
         assert {row["interval"] for row in csv.DictReader(file)} == {f"over {repeats} sessions"}
 
 
-@pytest.mark.nightly
 def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_their_kernels(finished_model):
     def table(name):
         with open(finished_model.directory / MODEL_FOLDER / f"tables/{name}.csv", newline="") as file:
@@ -172,7 +170,6 @@ def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
     assert not fresh.records() and fresh.boards.get("sets") == "0"
 
 
-@pytest.mark.nightly
 def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(fresh):
     fresh.boards.set(deny=1)
     done = fresh.run("all", config=[MODEL, "clocks=auto-only", "auto_repeats=1"])

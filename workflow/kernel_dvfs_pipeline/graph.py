@@ -203,7 +203,7 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
     kind = np.array([names[item.instruction] for item in items], np.int64)
     chunk, microbatch = (np.array([item[field] for item in items], np.int64) for field in (1, 2))
     virtual = _each(placed.virtual, stage, chunk)
-    # numbers in a file may be large
+    # microbatches may be numbered with gaps
     which, same = np.unique(microbatch, return_inverse=True)
     chunks = 1 + chunk.max(initial=0)
 

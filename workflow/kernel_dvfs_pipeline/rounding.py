@@ -37,11 +37,12 @@ from kernel_dvfs_pipeline.graph import Graph
 
 _CUTS, _IDLE_ROUNDS = 16, 3  # minimum cuts at most; they end after so many rounds that gained nothing
 _STEPS = 10  # steps of time that a round tries, each both ways
-_WIDTHS, _NARROW = (64, 256), 4  # states that a beam keeps, quick and thorough; of a large graph
+# of a beam, quick and thorough: (states that it keeps at most, these times operations); of a large graph
+_WIDTHS, _NARROW = ((64, 100_000), (256, 400_000)), 4
 _SPAN = 32  # operations of each stage among which neighbouring stages choose anew
 _ROUNDS = 9  # over all stages and times, at most
 _MANY = 10_000  # operations: beyond, narrow beams of all stages alone
-_STIFF = [0.1, 1.0]  # how closely beams keep to the planned times
+_STIFF = (0.1, 1.0)  # how closely beams keep to the planned times
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
 _NEVER = 2**50
@@ -129,7 +130,7 @@ def round_to_options(
     """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
 
     The plan must leave every operation the time of its fastest option; then so does every start. point: the core's
-    solution for `limit`, from which beam searches start, long ones where `thorough`. Raises ArithmeticError.
+    solution for `limit`, from which beam searches start, wide ones too where `thorough`. Raises ArithmeticError.
     """
     planned = np.asarray(begin), np.asarray(end)
     within = np.maximum(offered.within(planned[1] - planned[0]), 0)
@@ -166,7 +167,8 @@ def _searched(graph: Graph, offered: Offered, point: Any, limit: int, choice: np
         return _rounded(graph, offered, search.best(_NARROW, _STIFF, [], 1, 0, choice).astype(np.int64))
     stage = np.array([operation.stage for operation in graph.operations])
     groups = [np.flatnonzero(np.isin(stage, each)) for each in _neighbours(graph.stages)]
-    for width in _WIDTHS[: 1 + thorough]:
+    for most, states in _WIDTHS[: 1 + thorough]:
+        width = max(min(most, states // len(graph)), _NARROW)
         choice = search.best(width, _STIFF, groups, _SPAN * graph.stages, _ROUNDS, choice)
     return _rounded(graph, offered, choice.astype(np.int64))
 

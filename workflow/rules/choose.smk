@@ -102,8 +102,8 @@ if STUDY.is_mapped:
         log:
             "logs/" + FOLDER + "/headline-map.log",
         localrule: True
-        # within this process beside all else: with a core of its own it would let the search wait, at whose thousands of
-        # inputs Snakemake looks again and again meanwhile
+        # within this process beside all else: the search, at whose thousands of inputs Snakemake looks again and again
+        # while it waits, has the core
         threads: 0
         params:
             pairs=clocks_argument(STUDY.pairs),

@@ -23,7 +23,7 @@ from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
 from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving, plan_serving
-from snakemake_logger_plugin_kernel_dvfs import at_end, expect
+from snakemake_logger_plugin_kernel_dvfs import at_end, expect, is_interrupted
 
 try:
     configuration.check_files(workflow.configfiles)
@@ -65,15 +65,18 @@ def within(log, *words):
         raise RuntimeError(f"kernel-dvfs {' '.join(words)}: see {log}")
 
 
-# What runs within this process takes no core of its own (`threads: 0`), as all of it shares the interpreter's lock. Were
-# it to wait for one, Snakemake 9.27 would look at all that waits again each second for each job that has ended since.
-# So what takes longer than a point takes turns here; warnings, which choosing collects, are a process's, too.
+# What runs within this process takes no core (`threads: 0`), as all of it shares the interpreter's lock, and keeps none
+# from a process: while something waits for one, Snakemake 9.27 looks at all that waits again each second for each job
+# that has ended since. Sweeps, choices, tables and figures take turns here, since warnings and drawing are a process's;
+# measurements and the map share nothing that changes.
 TURN = threading.Lock()
 
 
 def in_turn(log, *words):
-    """The same for a command that takes longer than a point."""
+    """The same for what takes turns."""
     with TURN:
+        if is_interrupted():  # Snakemake waits for all that it has begun, and what would end now counts for nothing
+            raise RuntimeError("interrupted")
         within(log, *words)
 
 
@@ -105,8 +108,8 @@ def start():
         STUDY.facts.write()
     if not workflow.use_threads:
         print(
-            "note: --force-use-threads is missing, which profiles/default has: each choice, table, figure and simulated "
-            "measurement starts a Snakemake of its own, which takes seconds",
+            "note: --force-use-threads is missing, which profiles/default has: each choice, table, figure, simulated "
+            "measurement and the map of the headline starts a Snakemake of its own, which takes seconds",
             file=sys.stderr,
             flush=True,
         )

@@ -27,6 +27,7 @@ _FEW_JOBS = 3
 _answers: list[Callable[[], str | None]] = []
 _expected: dict[str, int] = {}
 _planned_s: dict[str, float] = {}
+_handlers: list["LogHandler"] = []
 
 
 def at_end(answer: Callable[[], str | None]) -> None:
@@ -40,6 +41,11 @@ def expect(kind: str, jobs: int, seconds: float | None = None) -> None:
     _expected[kind] = jobs
     if seconds is not None:
         _planned_s[kind] = seconds
+
+
+def is_interrupted() -> bool:
+    """For a Snakefile: whether there was a Ctrl-C; False where another logger is in use."""
+    return any(handler.is_interrupted for handler in _handlers)
 
 
 class LogHandler(LogHandlerBase):
@@ -77,11 +83,12 @@ class LogHandler(LogHandlerBase):
         self._signals, self._numbers = os.pipe()
         os.set_blocking(self._signals, False)
         os.set_blocking(self._numbers, False)
+        _handlers.append(self)
         if threading.current_thread() is threading.main_thread():
             set_wakeup_fd(self._numbers, warn_on_full_buffer=False)
 
     @property
-    def _is_interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether there was a Ctrl-C: Python writes down the number of each signal that is not ignored."""
         with suppress(BlockingIOError):
             if SIGINT in os.read(self._signals, 4096):
@@ -139,7 +146,7 @@ class LogHandler(LogHandlerBase):
                 self._kind, self._kind_began_s = kind, []
             self._kind_began_s.append(now_s)
         elif event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR):
-            self._failed.update([fields["jobid"]] if event == LogEvent.JOB_ERROR and not self._is_interrupted else [])
+            self._failed.update([fields["jobid"]] if event == LogEvent.JOB_ERROR and not self.is_interrupted else [])
             if not fields.get("indent"):  # else one of a group, which has been told
                 self._tell(_errors_in_logs(record) or f"{exception}\n{self.format(record)}".strip())
         elif fields.get("exception") == "RuleException":
@@ -156,7 +163,7 @@ class LogHandler(LogHandlerBase):
 
     def _tell(self, text: str) -> None:
         """Print an error or a warning, once; after Ctrl-C nothing, for then jobs fail because they were stopped."""
-        if not (self._is_left_to_snakemake or self._is_interrupted or text in self._said):
+        if not (self._is_left_to_snakemake or self.is_interrupted or text in self._said):
             self._said.add(text)
             self._write(text)
 
@@ -165,7 +172,7 @@ class LogHandler(LogHandlerBase):
             self._tell(text)
         if self._began_s is None:
             self._write(*self._early)  # what snakemake --lint, --unlock, --report have to say
-        elif self._is_interrupted or (self._is_broken and self._total):
+        elif self.is_interrupted or (self._is_broken and self._total):
             self._write(f"Stopped: {self._counted()}. What was made stays; the same command goes on.")
         elif self._is_broken or (self._total and not self._done):
             self._write()  # refused before the first job, and why has been said

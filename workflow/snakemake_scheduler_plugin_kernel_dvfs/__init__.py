@@ -1,4 +1,5 @@
-"""Which of the ready jobs run next: those of the highest priority, as many as fit, in one pass over them.
+"""Which of the ready jobs run next: those of the highest priority, as many as fit, in one pass over them. Of equal
+priority those that take a core come first: what takes none may wait for its turn in a thread that they need.
 
 A scheduler plugin of Snakemake, `scheduler: kernel-dvfs` in a profile. Snakemake's own two look at all ready jobs again
 for each job that they select, or for each that ends: a sweep has thousands that are ready at once.
@@ -28,7 +29,9 @@ class Scheduler(SchedulerBase):
         most = max(_AT_ONCE, int(_SHARE * len(selectable_jobs)))
         free = {name: amount for name, amount in available_resources.items() if isinstance(amount, int)}
         selected: list[Any] = []
-        for job in sorted(selectable_jobs, key=lambda job: -job.priority):
+        for job in sorted(
+            selectable_jobs, key=lambda job: (-job.priority, not job.scheduler_resources.get("_cores", 0))
+        ):
             if len(selected) == most:
                 break
             needed = {name: job.scheduler_resources.get(name, 0) for name in free}

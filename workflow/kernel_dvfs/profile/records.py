@@ -91,8 +91,12 @@ class Records:
         Raises InputError naming a record that is there but damaged or foreign.
         """
         name = path(Request(*target, *pair, ()), repeat)
-        if not os.path.exists(f"{self._folder}/{name}"):
+        try:
+            os.stat(f"{self._folder}/{name}")
+        except FileNotFoundError:
             return False
+        except OSError:
+            pass  # reading it says why
         try:
             found = self._get(name, target, pair)
         except InputError:

@@ -39,7 +39,7 @@ class Search {
 
   // The cheapest choice found: `start`, or one of all operations, held to the plan as closely as each of `stiff`,
   // either way. Then one of `groups` chooses anew within `span` operations in turn, while all others keep theirs; this
-  // `rounds` times over everything at most, and until nothing gains.
+  // `rounds` times over everything at most, and until no window that has changed gains.
   std::vector<int> best(int width, std::vector<double> stiff, const std::vector<std::vector<int>>& groups, int span,
                         int rounds, std::vector<int> start) const;
 
