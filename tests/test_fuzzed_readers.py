@@ -122,7 +122,7 @@ OTHERS = {
     **dict.fromkeys(
         (
             *(f"kernel_dvfs.measurement.record.{name}" for name in ("read_any", "read_comparison", "read_point")),
-            *("kernel_dvfs.measurement.record.read_skipped", "kernel_dvfs.measurement.setup.read"),
+            *("kernel_dvfs.measurement.record.read_skipped", "kernel_dvfs.measurement.setup._read"),
         ),
         "tests/measurement/test_fuzzed_files.py",
     ),
@@ -132,7 +132,10 @@ OTHERS = {
     "kernel_dvfs.native.build._flags": "what CMake has just written",
     **dict.fromkeys(
         (
-            *("kernel_dvfs.profile.records.Records.has", "kernel_dvfs.report.page.deployment._iteration"),
+            *(
+                "kernel_dvfs.profile.records.Records._is_of_another_setup",
+                "kernel_dvfs.report.page.deployment._iteration",
+            ),
             *("kernel_dvfs.report.page.provenance.tally", "kernel_dvfs.report.page.tables.read_rows"),
             *(f"kernel_dvfs.report.results.Results.{name}" for name in ("deployable", "frontier", "headline_map")),
             *("kernel_dvfs.report.results.Results.table", "kernel_dvfs.report.words._measured_again"),
