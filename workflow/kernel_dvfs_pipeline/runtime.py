@@ -96,7 +96,7 @@ class Runtime:
     def improve(self) -> Plan | None:
         """The thorough search for the time that is followed: the new plan, or None where it saves nothing.
 
-        set_straggler answers from the quick search, in 0.1 to 1.6 s; this one takes 0.2 to 3 s.
+        set_straggler answers from the quick search, in 0.1 to 1.4 s; this one takes 0.3 to 5 s.
         """
         if self.iteration_s == self.base_s:
             return None  # the plan without a straggler is of that search
