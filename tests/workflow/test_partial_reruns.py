@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,6 +233,23 @@ def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     assert len(list(folder.glob("*/*/*/r0.json"))) == 48 * 13
     if how == signal.SIGKILL:  # which leaves marks of what was under way
         assert planned(directory, "profile", config=SWEEP) == {}
+
+
+def test_ctrl_c_waits_for_no_table_that_has_not_begun(study):
+    tables = study / FOLDER / "tables"
+    shutil.rmtree(tables)
+    running = subprocess.Popen(
+        command(), cwd=study, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 300
+    while not list(tables.glob("*.csv")):
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(timeout=300) == 1
+    # those under way have ended; all had been given to Snakemake's threads at once
+    left = [job for job in planned(study) if job.startswith("tables/")]
+    assert len(list(tables.glob("*.csv"))) < 6 <= len(left)
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(study):
