@@ -54,10 +54,11 @@ def pytest_collection_modifyitems(config, items) -> None:
     if config.option.nightly:
         os.environ["KERNEL_DVFS_TEST_NIGHTLY"] = "1"
     elif not any("::" in each for each in config.args):  # who names a test wants it
-        left_out = [item for item in items if item.get_closest_marker("nightly")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        by_day, at_night = [], []
+        for item in items:
+            (at_night if item.get_closest_marker("nightly") else by_day).append(item)
+        config.hook.pytest_deselected(items=at_night)
+        items[:] = by_day
     takes_s = Counter()
     for item in items:
         # what a test starts follows from what it asks for

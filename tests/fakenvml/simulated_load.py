@@ -15,7 +15,7 @@ from itertools import pairwise
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Work, parameters
-from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
+from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_bandwidth, run_j, static_w
 from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.real.clock_probe import highest
@@ -177,7 +177,7 @@ class _Load:
 
     def power_w(self, core_mhz, mem_mhz) -> float:
         spec = self.loads.spec
-        energy_j = sum(count * launch_j(spec, kernel, core_mhz, mem_mhz) for kernel, count in self.kernels)
+        energy_j = run_j(spec, self.kernels, core_mhz, mem_mhz)
         standing_w = static_w(spec, mem_mhz, _TEMPERATURE_C) + clock_w(spec["core"], core_mhz)
         return standing_w + energy_j / self.time_s(core_mhz, mem_mhz)
 

@@ -170,8 +170,8 @@ if STUDY.is_measured:
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
     checkpoint aggregate:
         input:
-            # for itself: of jobs that one checkpoint brings, Snakemake looks again only at those that rest on another which
-            # was there from the start
+            # so that both checkpoints are there from the start. Records come when a step is captured, and rest on the
+            # kernels: were these not asked for before, Snakemake would never look whether a record is older
             kernels,
             # a search has read the whole sweep, and lists its checksums
             rules.search.output if STUDY.is_searched else sweep,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plotnine import ggplot
 
 
-# matplotlib keeps its settings and open figures once a process, and several threads of the workflow may draw
+# matplotlib keeps its settings and open figures once a process, and whoever calls this may have several threads
 _DRAWING = threading.Lock()
 
 
