@@ -33,7 +33,9 @@ def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(new_site
     assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-aggregate"} <= submitted
     repeats = [json.loads(path.read_text()) for path in folder.glob("measurements/validation*/repeat-*.json")]
     sessions = [{comparison["session"] for comparison in repeat["comparisons"]} for repeat in repeats]
-    assert len(sessions) == 2 and all(len(each) == 1 for each in sessions) and not sessions[0] & sessions[1]
+    # each repeat of each schedule in a session of its own
+    assert len(repeats) == (6 if whole else 2) and all(len(each) == 1 for each in sessions)
+    assert len(set().union(*sessions)) == len(sessions)
     assert new_site.jobs() <= 3, (
         "the sweep's, which waits for a while, and those that choosing kept waiting for too long"
     )
