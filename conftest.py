@@ -45,7 +45,7 @@ def pytest_xdist_auto_num_workers(config) -> int:
 
 
 # about what a test of each mark takes, s
-_TAKES_S = {"workflow": 8, "compiles": 8, "slow": 2, "boards": 1}
+_TAKES_S = {"workflow": 8, "compiles": 8, "boards": 3, "slow": 2}
 
 
 def pytest_collection_modifyitems(config, items) -> None:
