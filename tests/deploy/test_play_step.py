@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake import Boards
+from laboratory import Lab
 from whole_schedule import whole_schedule
 
 from experiments.benchmarks import gpu_play
@@ -48,41 +50,73 @@ def schedule_of(step, slug, granularity="pass", **more):
     )
 
 
+def begun(made, content_of=None, **told):
+    """A process that plays a schedule of the step beside this laboratory's board."""
+    step = read(RECORD)
+    # as slow as the simulated stream
+    targets = tuple(replace(each, time_us=SLOWER * each.time_us) for each in step.targets)
+    step = replace(step, device=step.device | {"uuid": made.boards.uuid}, targets=targets)
+    write(made.folder / "step.json", step)
+    workload = of_step(step, "step-hand_made", "step.json", "train.py:make")
+    about = {"kind": "nvml", "slug": "fake", "name": "fake"}
+    digest, text = content(about, workload.about, workload.targets, {"warmup_s": 0})
+    (made.folder / f"{digest}.json").write_text(text)
+    slug = f"simulated-h200-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
+    schedule = schedule_of(step, slug)
+    write_json(made.folder / "schedule.json", content_of(schedule) if content_of else schedule)
+    files = {"step": "step.json", "schedule": "schedule.json", "setup": f"{digest}.json"}
+    words = {name: str(made.folder / file) for name, file in files.items()} | {"settings": QUICK, "slower": SLOWER}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "play_step.py"), json.dumps(words | told)],
+        env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),
+        cwd=made.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def come_of(made, process):
+    """(what came of it, the laboratory, the finished process)."""
+    said = process.communicate(timeout=120)
+    done = subprocess.CompletedProcess(process.args, process.returncode, *said)
+    return json.loads(done.stdout) if done.stdout else None, made, done
+
+
 @pytest.fixture
 def played(lab):
-    """`played(schedule=, **told)`: (what came of it, the laboratory, the process)."""
+    """`played(schedule=, **told)`: what comes of it, see `come_of`."""
 
     def run(content_of=None, made=None, **told):
         made = made or lab("h200", **BOARD)
-        step = read(RECORD)
-        # as slow as the simulated stream
-        targets = tuple(replace(each, time_us=SLOWER * each.time_us) for each in step.targets)
-        step = replace(step, device=step.device | {"uuid": made.boards.uuid}, targets=targets)
-        write(made.folder / "step.json", step)
-        workload = of_step(step, "step-hand_made", "step.json", "train.py:make")
-        about = {"kind": "nvml", "slug": "fake", "name": "fake"}
-        digest, text = content(about, workload.about, workload.targets, {"warmup_s": 0})
-        (made.folder / f"{digest}.json").write_text(text)
-        slug = f"simulated-h200-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
-        schedule = schedule_of(step, slug)
-        write_json(made.folder / "schedule.json", content_of(schedule) if content_of else schedule)
-        files = {"step": "step.json", "schedule": "schedule.json", "setup": f"{digest}.json"}
-        words = (
-            {name: str(made.folder / file) for name, file in files.items()}
-            | {"settings": QUICK, "slower": SLOWER}
-            | told
-        )
-        done = subprocess.run(
-            [sys.executable, str(HERE / "play_step.py"), json.dumps(words)],
-            env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),
-            cwd=made.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return json.loads(done.stdout) if done.stdout else None, made, done
+        return come_of(made, begun(made, content_of, **told))
 
     return run
+
+
+# so slow that the board's standing power outweighs what lower clocks save
+SLOWEST = {"targets": {name: {"core_mhz": 345, "mem_mhz": 3201} for name in PASSES}, "slack_percent": 2000}
+# {name: (knobs of the board, what else the schedule says, what is told)}
+UNUSED = {
+    "no right": ({"deny": 1}, {}, {"settings": QUICK | {"dry_run": True}}),
+    "other bits": ({}, {}, {"steps": 12, "forgets": True}),
+    "nothing saved": ({}, SLOWEST, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def unused(fake_library, tmp_path_factory, config):
+    """`unused(name)`: what comes of one of UNUSED, whose certificate does not hold whatever else the machine does. It
+    takes long, and mostly waits: all begin at once."""
+    running = {}
+    for name, (knobs, changed, told) in UNUSED.items():
+        folder = tmp_path_factory.mktemp("play")
+        made = Lab(Boards(fake_library, folder / "boards.state", **BOARD, **knobs), folder / "work", config())
+        running[name] = made, begun(made, lambda schedule, changed=changed: schedule | changed, **told)
+    yield lambda name: come_of(*running[name])
+    for _, process in running.values():
+        process.kill()
+        process.communicate()
 
 
 def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played):
@@ -128,9 +162,8 @@ def test_a_step_in_pieces_launches_every_node_once_and_in_order():
         assert [node for _, nodes in pieces for node in nodes] == list(range(len(step.nodes)))
 
 
-def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
-    made = lab("h200", deny=1, **BOARD)
-    came, made, done = played(made=made, settings=QUICK | {"dry_run": True})
+def test_hardware_that_may_not_be_set_is_cut_and_left_alone(unused):
+    came, made, done = unused("no right")
     assert came, done.stderr
     certificate = came["certificate"]
     assert certificate["same_bits"] is True and not certificate["holds"] and not certificate["why"]
@@ -158,8 +191,8 @@ def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):
     assert made.boards.get("sets") == "0" and made.restored()
 
 
-def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(played):
-    came, made, done = played(forgets=True, steps=12)
+def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(unused):
+    came, made, done = unused("other bits")
     assert came, done.stderr
     assert came["certificate"]["same_bits"] is False and not came["certificate"]["holds"]
     assert "leaves other bits" in came["certificate"]["why"] and "auto instead" in came["said"][-1]
@@ -169,10 +202,8 @@ def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(played):
     assert all(core > FORWARD[0] + 100 for name, core, _ in came["ran"][-11:] if name == "gelu_forward")
 
 
-def test_a_schedule_that_saves_nothing_is_not_used(played):
-    # so slow that the board's standing power outweighs what lower clocks save
-    slowest = {name: {"core_mhz": 345, "mem_mhz": 3201} for name in PASSES}
-    came, made, done = played(lambda schedule: schedule | {"targets": slowest, "slack_percent": 2000})
+def test_a_schedule_that_saves_nothing_is_not_used(unused):
+    came, made, done = unused("nothing saved")
     assert came, done.stderr
     assert not came["certificate"]["holds"] and "no energy saved" in came["certificate"]["why"]
     assert came["certificate"]["energy"] > 3 and made.restored()

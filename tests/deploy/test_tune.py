@@ -1,7 +1,8 @@
 """`kernel-dvfs tune`: beside a running training on a fake board; whatever happens, the clocks are given back.
 
 The training's steps take the time that a board bound by its core takes at the clock that the fake board runs, so the
-whole chain is tried: steps counted, clocks tried, a pair kept. Blocks are short here, and so is the tuning.
+whole chain is tried: steps counted, clocks tried, a pair kept. Blocks are short here, and so is the tuning; programs
+that wait for the same run at once.
 """
 
 import fcntl
@@ -52,6 +53,8 @@ print("done")
 raise SystemExit({code})
 """
 PRINTS = 'print(f"iter {step}/1000 loss 2.5", flush=True)'
+# a training that goes on until it is told to end, however long the rest takes on a busy machine
+ENDS = f"{PRINTS}; import os; os.path.exists('end') and (print('done', flush=True), os._exit(0))"
 MARKS = 'import kernel_dvfs.deploy; kernel_dvfs.deploy.mark("step")'
 COUNT = ["--progress", r"iter (\d+)"]
 TUNE = [sys.executable, "-m", "kernel_dvfs", "tune", "--block", "1"]
@@ -78,6 +81,22 @@ def start(made, code, *words):
     return started(made, *TUNE, *words, "--", sys.executable, "-c", code)
 
 
+def until_said(process, words):
+    """What it says up to the line that has these words."""
+    said = ""
+    while words not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
+def ended(made, process):
+    """What a training that is told to end has printed, and what was said of it since."""
+    (made.folder / "end").touch()
+    return process.communicate(timeout=120)
+
+
 def until_locked(made, process):
     """Past the probe, which comes before the training begins: it prints, or is known to take steps."""
     assert process.stdout.readline(), process.stderr.read()
@@ -90,9 +109,11 @@ def until_locked(made, process):
 def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     made = lab()
     # a tenth of the step follows the core, so the lowest clock that is tried, half of auto's, is far within 40 %
-    words = [*COUNT, "--slack", "40", "--minutes", "0.8", "--report", "r", "--page", "p.html", "--samples", "64"]
-    process = start(made, training(made, 70, share=0.1), *words)
-    out, said = process.communicate(timeout=120)
+    words = [*COUNT, "--slack", "40", "--minutes", "0.5", "--report", "r", "--page", "p.html", "--samples", "64"]
+    process = start(made, training(made, 300, ENDS, share=0.1), *words)
+    said = until_said(process, "next time: ")
+    out, last = ended(made, process)
+    said += last
     assert process.returncode == 0, said
     assert re.fullmatch(r"(iter \d+/1000 loss 2\.5\n)+done\n", out)
     report = json.loads((made.folder / "r").read_text())
@@ -115,31 +136,27 @@ def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
 
 def test_a_dry_run_sets_nothing(lab):
     made = lab()
-    process = start(made, training(made, 14), *COUNT, "--dry-run")
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and "dry run: " in said and "nothing is set" in said, said
+    process = start(made, training(made, 300, ENDS), *COUNT, "--dry-run")
+    said = until_said(process, "dry run: ")
+    ended(made, process)
+    assert process.returncode == 0 and "nothing is set" in said, said
     assert made.boards.get("sets") == "0" and made.restored()
 
 
-def test_steps_may_be_marked(lab):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_steps_may_be_marked_and_ranks_that_mark_the_same_ones_are_one_training(lab, ranks):
     made = lab()
-    process = start(made, training(made, 14, MARKS), "--dry-run")
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and "a step takes 0.03" in said, said
-
-
-def test_ranks_that_mark_the_same_steps_are_one_training(lab):
-    made = lab()
-    code = f"import os\nos.fork()\n{training(made, 14, MARKS)}"
+    code = f"import os\n{'os.fork()' * (ranks - 1)}\n{training(made, 300, f'{MARKS}; {ENDS}')}"
     process = start(made, code, "--dry-run", "--report", "r.json")
-    said = process.communicate(timeout=60)[1]
-    report = json.loads((made.folder / "r.json").read_text())
-    assert process.returncode == 0 and "a step takes 0.03" in said and report["steps"] < 500, (said, report)
+    said = until_said(process, "dry run: ")
+    out, _ = ended(made, process)
+    steps, printed = json.loads((made.folder / "r.json").read_text())["steps"], out.count("iter ") / ranks
+    assert process.returncode == 0 and "a step takes 0.03" in said and 20 < steps < 1.2 * printed, (said, steps)
 
 
 def test_where_no_step_is_told_nothing_is_set_and_the_training_runs_on(lab):
     made = lab()
-    process = start(made, training(made, 3), "--progress", r"epoch (\d+)")
+    process = start(made, training(made, 1), "--progress", r"epoch (\d+)")
     out, said = process.communicate(timeout=120)
     assert process.returncode == 0 and out.endswith("done\n") and "no steps were told" in said and made.restored()
 
@@ -159,22 +176,23 @@ DIES = (
 )
 
 
-@pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("way", ["around a command", "in Python"])
-def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way, death):
-    made = lab()
-    dies = DIES.format(hooks=HOOKS, death=death)
-    if way == "in Python":
-        process = started(made, sys.executable, "-c", IN_PYTHON.format(tell=dies))
-    else:
-        process = start(made, training(made, 300, f"{PRINTS}; {dies}"), *COUNT)
-    until_locked(made, process)
-    (made.folder / "die").touch()
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode, said
-    if way != "in Python" and death == "os._exit":
-        assert process.returncode == 3, "the training's own exit code"
-    assert made.restored()
+def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way):
+    running = {}
+    for death in DEATHS:
+        made, dies = lab(name=death), DIES.format(hooks=HOOKS, death=death)
+        if way == "in Python":
+            running[death] = made, started(made, sys.executable, "-c", IN_PYTHON.format(tell=dies))
+        else:
+            running[death] = made, start(made, training(made, 300, f"{PRINTS}; {dies}"), *COUNT)
+    for death, (made, process) in running.items():
+        until_locked(made, process)
+        (made.folder / "die").touch()
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode, (death, said)
+        if way != "in Python" and death == "os._exit":
+            assert process.returncode == 3, "the training's own exit code"
+        assert made.restored(), death
 
 
 def test_what_was_found_is_said_where_the_training_in_python_ends_by_an_error(lab):
@@ -185,43 +203,44 @@ def test_what_was_found_is_said_where_the_training_in_python_ends_by_an_error(la
     assert out.endswith("kernel-dvfs: no steps were told: nothing was measured and nothing set\n") and made.restored()
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_signals_reach_the_training_and_the_clocks_come_back(lab, name):
-    made = lab()
-    process = start(made, training(made, 300), *COUNT)
-    until_locked(made, process)
-    process.send_signal(getattr(signal, name))
-    process.communicate(timeout=120)
-    assert process.returncode in (1, 128 + getattr(signal, name), 130) and made.restored()
+def test_signals_reach_the_training_and_the_clocks_come_back(lab):
+    running = []
+    for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        made = lab(name=sent.name)
+        running.append((sent, made, start(made, training(made, 300), *COUNT)))
+    for sent, made, process in running:
+        until_locked(made, process)
+        process.send_signal(sent)
+        process.communicate(timeout=120)
+        assert process.returncode in (1, 128 + sent, 130) and made.restored(), sent
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(lab, name):
+def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(lab):
     """A batch system and a terminal signal every process of the job."""
-    made = lab()
-    saves = f"import signal; signal.signal(signal.{name}, lambda *_: (print('saved', flush=True), os._exit(7)))"
-    process = start(made, f"import os\n{saves}\n{training(made, 300)}", *COUNT)
-    until_locked(made, process)
-    os.killpg(process.pid, getattr(signal, name))
-    out, said = process.communicate(timeout=120)
-    assert process.returncode == 7 and "saved" in out and "next time" not in said
-    assert made.restored()
+    running = []
+    for sent in (signal.SIGTERM, signal.SIGINT):
+        made = lab(name=sent.name)
+        saves = f"import signal; signal.signal({sent}, lambda *_: (print('saved', flush=True), os._exit(7)))"
+        running.append((sent, made, start(made, f"import os\n{saves}\n{training(made, 300)}", *COUNT)))
+    for sent, made, process in running:
+        until_locked(made, process)
+        os.killpg(process.pid, sent)
+        out, said = process.communicate(timeout=120)
+        assert process.returncode == 7 and "saved" in out and "next time" not in said, sent
+        assert made.restored(), sent
 
 
-# a training that goes on until it is told to end, however long the rest takes on a busy machine
-ENDS = f"{PRINTS}; import os; os.path.exists('end') and (print('done', flush=True), os._exit(0))"
-
-
-@pytest.mark.parametrize(("words", "tell"), [(COUNT, ENDS), ([], f"{MARKS}; {ENDS}")], ids=["printed", "marked"])
-def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab, words, tell):
-    made = lab()
-    process = start(made, training(made, 300, tell), *words)
-    until_locked(made, process)
-    process.kill()
-    process.wait()
-    assert made.restored()
-    (made.folder / "end").touch()
-    assert process.communicate(timeout=120)[0].endswith("done\n"), "it prints to who read it before"
+def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab):
+    running = []
+    for told, words, tell in (("printed", COUNT, ENDS), ("marked", [], f"{MARKS}; {ENDS}")):
+        made = lab(name=told)
+        running.append((made, start(made, training(made, 300, tell), *words)))
+    for made, process in running:
+        until_locked(made, process)
+        process.kill()
+        process.wait()
+        assert made.restored()
+        assert ended(made, process)[0].endswith("done\n"), "it prints to who read it before"
 
 
 def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_at_auto(lab):
@@ -234,21 +253,22 @@ def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_
     os.kill(int(holder.stdout.split()[0]), signal.SIGKILL)
     assert made.restored()
     assert made.comes_to(lambda: "the training goes on" in process.stderr.readline())
-    (made.folder / "end").touch()
-    out, said = process.communicate(timeout=120)
+    out, said = ended(made, process)
     assert process.returncode == 0 and out.endswith("done\n")
     assert "auto is kept" in said and "is gone" in said, said
 
 
-@pytest.mark.parametrize("way", ["broker", "zeusd", "sudo"])
-def test_clocks_are_set_and_given_back_by_any_way(lab, way):
-    made = lab()
-    made.offer(way)
-    process = start(made, training(made, 300), *COUNT, "--through", way)
-    until_locked(made, process)
-    process.terminate()
-    process.communicate(timeout=120)
-    assert made.restored()
+def test_clocks_are_set_and_given_back_by_any_way(lab):
+    running = []
+    for way in ("broker", "zeusd", "sudo"):
+        made = lab(name=way)
+        made.offer(way)
+        running.append((way, made, start(made, training(made, 300), *COUNT, "--through", way)))
+    for way, made, process in running:
+        until_locked(made, process)
+        process.terminate()
+        process.communicate(timeout=120)
+        assert made.restored(), way
 
 
 def test_a_way_that_cannot_lock_one_clock_alone_is_refused_before_the_command_runs(lab):
@@ -314,7 +334,7 @@ def test_where_only_slurm_sets_clocks_it_says_that_none_change_within_a_job_step
     made.offer("slurm")
     made.more |= {"SLURM_JOB_ID": "42"}
     words = ["tune", "--block", "1", *COUNT, *(["--dry-run"] if dry_run else []), "--"]
-    process = started(made, sys.executable, "-c", WITHOUT_RIGHT, *words, sys.executable, "-c", training(made, 3))
+    process = started(made, sys.executable, "-c", WITHOUT_RIGHT, *words, sys.executable, "-c", training(made, 1))
     out, said = process.communicate(timeout=120)
     if dry_run:
         assert process.returncode == 0 and out.endswith("done\n"), said

@@ -89,6 +89,8 @@ static int turn(Device *d, const char *key, const char *text) {
     return turn_delay(&d->mem_delay, key + 4, number);
   else if (!strcmp(key, "set_ms"))
     d->set_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "call_ms"))
+    d->call_ns = (int64_t)(number * kMs);
   else if (!strcmp(key, "read_ms"))
     d->read_ns = (int64_t)(number * kMs);
   else if (!strcmp(key, "period_ms"))

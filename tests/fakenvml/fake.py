@@ -18,7 +18,9 @@ LIBRARY = "libnvidia-ml.so.1"
 def build(folder: Path) -> Path:
     """Compile the library into `folder`; its path. Beside it the specs of its boards, checked once for all processes
     that simulate one: hundreds."""
-    from simulated_load import SPECS, gpu_spec
+    from simulated_load import SPECS
+
+    from kernel_dvfs.gpu import spec as gpu_spec
 
     for name in SPECS.values():
         (folder / f"{name}.json").write_text(json.dumps(gpu_spec.resolve(name)))

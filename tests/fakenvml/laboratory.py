@@ -54,18 +54,17 @@ class Lab:
         return self.boards.environment(**(own | {"PYTHONPATH": path} | more))
 
     def python(self, code: str, **environment) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-c", code]
-        return self._run(command, environment)
+        return self._run("-c", code, (), (), environment)
 
     def command(self, *words, under=(), **environment) -> subprocess.CompletedProcess:
+        return self._run("-m", "kernel_dvfs", words, under, environment)
+
+    def _run(self, how, what, words, under, environment):
         # at night each in a process of its own, as users start it
         if not (under or self.under or "PYTHONPATH" in environment or "KERNEL_DVFS_TEST_NIGHTLY" in os.environ):
-            return forked.run_module("kernel_dvfs", words, self.folder, self.environment(**environment), True, 120)
-        return self._run([*under, sys.executable, "-m", "kernel_dvfs", *map(str, words)], environment)
-
-    def _run(self, command, environment):
+            return forked.run(how, what, words, self.folder, self.environment(**environment), True, 120)
         return subprocess.run(
-            [*self.under, *command],
+            [*self.under, *under, sys.executable, how, what, *map(str, words)],
             env=self.environment(**environment),
             cwd=self.folder,
             capture_output=True,
@@ -140,7 +139,7 @@ class Lab:
             code = "from kernel_dvfs.gpu.setters.tools import sudoers\n"
             (folder / "sudoers").write_text(self.python(f"{code}print(sudoers('root', [{self.boards.uuid!r}]))").stdout)
         if way == "zeusd":
-            self.daemon(folder / "zeusd.sock", sys.executable, setters.__file__, "zeusd", folder / "zeusd.sock", *words)
+            self.daemon(folder / "zeusd.sock", *setters.program("zeusd"), folder / "zeusd.sock", *words)
         if way == "broker":
             broker = (sys.executable, "-m", "kernel_dvfs", "broker", "--allow", str(os.getuid()), *words)
             self.daemon(folder / "broker/broker.sock", *broker)

@@ -1,23 +1,20 @@
 """Stand-ins for what sets clocks where we may not: they have the right on the fake boards, and speak as the originals.
 
-Each is made from documented behaviour, named in its text; none of the originals has been run. `python setters.py NAME
-...` is the program of that name: nvidia-smi, sudo, dcgmi, zeusd, slurmstepd.
+Each is made from documented behaviour, named in its text; none of the originals has been run. `program(NAME)` starts
+the one of that name: nvidia-smi, sudo, dcgmi, zeusd (zeusd.py), slurmstepd.
 """
 
+import importlib.util
 import json
 import os
 import re
 import shlex
 import signal
-import socketserver
 import subprocess
 import sys
-import time
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
-_NO_PERMISSION, _NOT_SUPPORTED = 4, 3
+NO_PERMISSION, _NOT_SUPPORTED = 4, 3
 
 
 def boards():
@@ -157,98 +154,6 @@ def dcgmi(words):
     return 0
 
 
-# --- zeusd: github.com/ml-energy/zeus, zeusd/src/routes/gpu.rs, src/auth.rs, src/error.rs, "HTTP API Reference" -------
-
-
-class _Zeusd(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    token, is_old = "", False
-
-    def address_string(self):
-        return "unix socket"
-
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        nvml = boards()
-        gpus = [
-            {"id": index, "name": nvml.nvmlDeviceGetName(handle), "pci_address": _address(nvml, handle)}
-            for index in range(nvml.nvmlDeviceGetCount())
-            for handle in [nvml.nvmlDeviceGetHandleByIndex(index)]
-        ]
-        if self.is_old or self.path != "/discover":
-            return self._answer(404, "")
-        groups = ["gpu-read"] if os.environ.get("KERNEL_DVFS_TEST_ZEUSD") == "read" else ["gpu-control", "gpu-read"]
-        found = {"gpus": gpus, "cpus": [], "enabled_api_groups": groups, "auth_required": bool(self.token)}
-        return self._answer(200, found)
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.token and self.headers.get("Authorization") != f"Bearer {self.token}":
-            return self._answer(401, {"error": "Authentication required."})
-        address = urlsplit(self.path)
-        parts = address.path.strip("/").split("/")
-        try:
-            if self.is_old:
-                _, index, what = parts
-                asked = json.loads(body)
-                wait = asked.pop("block")
-                indices = [int(index)]
-            else:
-                _, what = parts
-                asked = dict(parse_qsl(address.query, strict_parsing=True))
-                wait = {"true": True, "false": False}[asked.pop("block")]
-                indices = [int(each) for each in asked.pop("gpu_ids").split(",")]
-            clocks = [int(asked.pop(key)) for key in ("min_clock_mhz", "max_clock_mhz") if what.startswith("set_")]
-            assert wait and not asked
-        except (KeyError, ValueError, AssertionError) as error:
-            return self._answer(400, f"Query deserialize error: missing field {error}")
-        call = {"gpu": "Gpu", "mem": "Memory"}[what.split("_")[1]]
-        verb = "Set" if what.startswith("set_") else "Reset"
-        if what == "set_gpu_locked_clocks" and (begun := os.environ.get("KERNEL_DVFS_TEST_ZEUSD_SLOW")):
-            Path(begun).touch()
-            time.sleep(float(os.environ["KERNEL_DVFS_TEST_ZEUSD_SLOW_S"]))
-        nvml = boards()
-        for index in indices:
-            if index >= nvml.nvmlDeviceGetCount():
-                return self._answer(400, f"GPU index {index} does not exist.")
-            try:
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                getattr(nvml, f"nvmlDevice{verb}{call}LockedClocks")(handle, *clocks)
-            except nvml.NVMLError as error:
-                status = {_NO_PERMISSION: 403, 2: 400}.get(error.value, 500)
-                said = f"NVML error: {'the requested operation is not supported' if error.value == 3 else error}"
-                return self._answer(status, said if self.is_old else {"errors": {str(index): said}})
-        return self._answer(200, "")
-
-    def _answer(self, status, content):
-        data = (content if isinstance(content, str) else json.dumps(content)).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
-def _address(nvml, handle):
-    """As `lspci -D` writes it: the domain has four digits."""
-    return nvml.nvmlDeviceGetPciInfo(handle).busId.lower()[4:]
-
-
-class _Server(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-
-
-def zeusd(words):
-    """zeusd SOCKET [old] [TOKEN]"""
-    with_the_right()
-    _Zeusd.is_old = "old" in words
-    _Zeusd.token = next((word for word in words[1:] if word != "old"), "")
-    with _Server(words[0], _Zeusd) as server:
-        os.chmod(words[0], 0o666)
-        server.serve_forever()
-
-
 # --- slurmstepd: srun(1) --gpu-freq; src/plugins/gpu/common/gpu_common.c: the next higher clock that exists -----------
 
 
@@ -279,16 +184,26 @@ def _next_higher(mhz, listed):
     return min((each for each in listed if each >= mhz), default=max(listed))
 
 
+def program(name: str) -> list[str]:
+    """The words that start a stand-in. Without Python's site, which takes as long as all else of a short program."""
+    beside = [str(Path(own).parent) for own in (__file__, importlib.util.find_spec("pynvml").origin)]
+    return [sys.executable, "-S", "-c", f"import sys; sys.path += {beside}; import setters; setters.main()", name]
+
+
 def install(folder: Path, *names: str) -> None:
     """Put programs of these names into a folder that a PATH may name."""
     folder.mkdir(exist_ok=True)
     for name in names:
-        program = folder / name
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {shlex.quote(__file__)} {name} "$@"\n')
-        program.chmod(0o755)
+        own = folder / name
+        own.write_text(f'#!/bin/sh\nexec {shlex.join(program(name))} "$@"\n')
+        own.chmod(0o755)
 
 
-_PROGRAMS = {"nvidia-smi": nvidia_smi, "sudo": sudo, "dcgmi": dcgmi, "zeusd": zeusd, "slurmstepd": slurmstepd}
-
-if __name__ == "__main__":
-    sys.exit(_PROGRAMS[sys.argv[1]](sys.argv[2:]))
+def main() -> None:
+    """Be the program that `program` has named."""
+    name, *words = sys.argv[1:]
+    if name == "zeusd":
+        from zeusd import zeusd as run
+    else:
+        run = {"nvidia-smi": nvidia_smi, "sudo": sudo, "dcgmi": dcgmi, "slurmstepd": slurmstepd}[name]
+    sys.exit(run(words))

@@ -12,7 +12,6 @@ import os
 import signal
 from itertools import pairwise
 
-from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_bandwidth, run_j, static_w
@@ -21,7 +20,6 @@ from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.real.clock_probe import highest
 from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.workload.step import paced_kernel
 
 # by what a board's name holds
 SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
@@ -34,6 +32,8 @@ def _spec(board: str) -> dict:
     name = next(spec for part, spec in SPECS.items() if part in board)
     beside = os.path.join(os.environ.get("LD_LIBRARY_PATH", ""), f"{name}.json")
     if "FAKE_FIGURES" in os.environ or not os.path.isfile(beside):
+        from kernel_dvfs.gpu import spec as gpu_spec  # with YAML: half of what this module would import
+
         return gpu_spec.resolve(name, json.loads(os.environ.get("FAKE_FIGURES", "{}")))
     with open(beside) as file:
         return json.load(file)
@@ -60,10 +60,14 @@ class SimulatedLoads:
 
     def prepare(self, setup, target):
         kernels = self._kernels(setup, target)
-        if target.study == "pass" and paced_kernel(target.name):
-            return self._paced(kernels, target.name)
         load = _Load(self, kernels, target.name)
-        if target.study == "pass" and target.name in setup.workload.get("by_difference", {}):
+        if target.study != "pass":
+            return load
+        from kernel_dvfs.workload.step import paced_kernel  # with dataclasses: it costs more than a kernel's point
+
+        if paced_kernel(target.name):
+            return self._paced(kernels, target.name)
+        if target.name in setup.workload.get("by_difference", {}):
             # as measurement.real.step_loads: with all that comes before it in the step, which is taken off
             names = list(setup.targets["pass"])
             earlier = [Target("pass", name) for name in names[: names.index(target.name)]]

@@ -1,4 +1,5 @@
-"""A measurement job runs without site-packages and imports none of the heavy libraries of the workflow."""
+"""A measurement job runs without site-packages and imports none of the heavy libraries of the workflow; nor does the
+measuring process of a real GPU, before it opens one."""
 
 import subprocess
 import sys
@@ -32,3 +33,16 @@ def test_a_job_imports_no_heavy_library(setup_path, tmp_path, root, target):
         )
         assert (tmp_path / "r").exists()
         assert not {name.partition(".")[0] for name in done.stdout.split()} & HEAVY
+
+
+def test_the_measuring_process_of_a_real_gpu_imports_little(root):
+    code = "import sys, kernel_dvfs.measurement.real.server; print(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(root / "workflow")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not modules & (HEAVY | {"dataclasses", "yaml"}), "in each measuring process, and its janitor"

@@ -1,6 +1,7 @@
 """The side of a job that asks the measuring process for a point: its imports, and where it looks for it."""
 
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -19,7 +20,8 @@ def test_a_client_runs_without_site_packages_and_imports_no_heavy_library(lab):
     # with site-packages, where a heavy library would be found, and without, as a job runs
     for options in ([], ["-S"]):
         (made.folder / "r1.json").unlink(missing_ok=True)
-        done = made._run([sys.executable, *options, "-c", code, *words], {})
+        command, folder = [sys.executable, *options, "-c", code, *words], made.folder
+        done = subprocess.run(command, env=made.environment(), cwd=folder, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0 and (made.folder / "r1.json").exists(), done.stderr
         assert not {name.partition(".")[0] for name in done.stdout.split()} & HEAVY
 

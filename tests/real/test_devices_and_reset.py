@@ -100,7 +100,7 @@ def test_devices_tells_other_programs_of_a_machine_without_a_driver(lab):
 
 
 def test_the_docs_name_each_field_that_devices_tells(root):
-    from kernel_dvfs.gpu.setters.choice import Advice, Request, Way
+    from kernel_dvfs.gpu.setters.advice import Advice, Request, Way
     from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
 
     section = (root / "docs/python.md").read_text().partition("**`devices --json`**")[2]

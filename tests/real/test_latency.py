@@ -120,7 +120,8 @@ def test_refusals_are_one_line(lab, knobs, words, said):
 
 
 def test_a_dry_run_does_everything_but_setting(lab):
-    made = lab("h200", deny=1)  # not even the right to
+    # not even the right to; it asks NVML as often as it can for a second
+    made = lab("h200", deny=1, call_ms=0.1)
     done = made.command("latency", "--dry-run", "-o", "l.json")
     assert done.returncode == 0, done.stderr
     content = json.loads((made.folder / "l.json").read_text())

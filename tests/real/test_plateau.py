@@ -6,7 +6,8 @@ import pytest
 
 from kernel_dvfs.measurement.real.plateau import Plateau
 
-HOT = {"temperature": "plateau", "band_c": 5}
+# a second window begins where the first has left the board
+HOT = {"temperature": "plateau", "band_c": 5, "windows": 2, "max_windows": 2, "energy_ci_percent": 20}
 
 
 @pytest.fixture

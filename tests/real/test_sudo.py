@@ -36,7 +36,7 @@ exec sleep 600
 TOOL = """#!/bin/sh
 export {settings}
 {first}
-exec {python} {setters} nvidia-smi "$@"
+exec {tool} "$@"
 """
 
 
@@ -91,7 +91,7 @@ def given(made, first=""):
     """nvidia-smi, which does something else first."""
     own = {"LD_LIBRARY_PATH": made.boards.folder, "FAKENVML_STATE": made.boards.path, "FAKENVML_ROOT": "1"}
     settings = shlex.join(f"{name}={value}" for name, value in own.items())
-    text = TOOL.format(settings=settings, first=first, python=sys.executable, setters=setters.__file__)
+    text = TOOL.format(settings=settings, first=first, tool=shlex.join(setters.program("nvidia-smi")))
     written(made, "/opt/bin/nvidia-smi", text, 0o755)
 
 

@@ -21,10 +21,10 @@ def devices(made, *, rights=False, container=False, **environment):
     why = "user 0 has CAP_SYS_ADMIN" if rights else "user 1000 lacks CAP_SYS_ADMIN"
     code = f"""
 import sys
-from kernel_dvfs.gpu.setters import choice
+from kernel_dvfs.gpu.setters import advice, choice
 choice.may_set_clocks = lambda: ({rights}, {why!r})
-choice.user = lambda: "alice"
-choice.in_container = lambda: {container}
+advice.user = lambda: "alice"
+advice.in_container = lambda: {container}
 from kernel_dvfs.plan import estimate
 estimate.estimates = lambda *_: ([], ["(what a study would take)"])
 from kernel_dvfs.cli.main import main

@@ -98,7 +98,7 @@ def test_a_counter_that_falls_stops_the_run_and_restores(lab):
 
 
 def test_a_lost_gpu_ends_the_run_and_keeps_the_lease_for_the_next(lab):
-    made = lab(fail="*:15:300")
+    made = lab(fail="*:15:200")
     done, record = made.measure()
     assert done.returncode == 2 and record is None
     assert "the GPU is lost" in done.stderr and "reset the GPU or reboot" in done.stderr

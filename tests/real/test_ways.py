@@ -136,12 +136,13 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     environment = made.environment(KERNEL_DVFS_NVML_PATIENCE_S=str(patience_s))
     run = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=made.folder, stderr=subprocess.DEVNULL)
     assert made.comes_to((made.folder / "begun").exists)
+    landed_s = time.monotonic() + slow_s + 1.5
     if end:
         run.send_signal(end)
     assert run.wait(timeout=120)
     assert made.comes_to(lambda: not made.lease.exists())
     assert made.boards.locks == ("none", "none")
-    time.sleep(slow_s + 0.5)  # what was under way would have landed by now
+    time.sleep(max(0.0, landed_s - time.monotonic()))  # what was under way would have landed by then
     assert made.boards.locks == ("none", "none")
 
 
@@ -169,13 +170,14 @@ def test_a_request_without_an_answer_when_its_run_ends_does_not_outlast_the_rest
         [sys.executable, "-c", code], env=made.environment(), cwd=made.folder, stderr=subprocess.DEVNULL
     )
     assert made.comes_to((made.folder / "begun").exists)
+    landed_s = time.monotonic() + slow_s + 1.5
     if end:
         run.send_signal(end)
     assert run.wait(timeout=120)
     assert made.comes_to(lambda: not made.lease.exists())
     sets = int(made.boards.get("sets"))
     assert sets >= 4 and made.boards.locks == ("none", "none")
-    time.sleep(slow_s + 0.5)  # what was under way would have landed by now
+    time.sleep(max(0.0, landed_s - time.monotonic()))  # what was under way would have landed by then
     assert made.boards.locks == ("none", "none") and int(made.boards.get("sets")) == sets
 
 

@@ -64,4 +64,4 @@ def planned(directory, *targets, **more) -> dict:
 
 def started(directory, words, env=None) -> subprocess.CompletedProcess:
     """A snakemake command line in a process in which Snakemake lies imported. env: of the process, else this one's."""
-    return forked.run_module("snakemake", words[words.index("snakemake") + 1 :], directory, dict(env or os.environ))
+    return forked.run("-m", "snakemake", words[words.index("snakemake") + 1 :], directory, dict(env or os.environ))

@@ -18,7 +18,7 @@ from kernel_dvfs.gpu.clocks import check_after, parse_after
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.choice import Advice
+    from kernel_dvfs.gpu.setters.advice import Advice
     from kernel_dvfs.gpu.setters.setter import Setter
     from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
     from kernel_dvfs.workload.step import Step

@@ -396,13 +396,14 @@ def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]
 
     In a process of its own: whoever has had NVML open must not fork a guard.
     """
+    nvml = Library()  # found here, for all processes that this one starts, and opened there
     read_end, write_end = os.pipe()
     pid = os.fork()
     if not pid:
         with _ended_by():
             listener.close()
             found = {}
-            with Library() as nvml:
+            with nvml:
                 if os.geteuid() == 0:
                     check_loaded()
                 for uuid in uuids(nvml):

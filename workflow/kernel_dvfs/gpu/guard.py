@@ -362,12 +362,13 @@ class Janitor:
     def start(self, through: str) -> None:
         """Fork it, to restore the clocks through a way of setters.choice. The lease must be held, and NVML not open
         yet."""
+        nvml = Library()  # found now, for both processes, and opened later: files may be gone by then
         read_end, self._pipe = os.pipe()
         self._held, watches_held = os.pipe()
         PRIVATE.difference_update(self._lease.file_descriptors)  # the janitor keeps it
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(read_end, watches_held, self._memory, self._lease, self._after, self._power, through)
+            _watch(nvml, read_end, watches_held, self._memory, self._lease, self._after, self._power, through)
         os.close(read_end)
         os.close(watches_held)
         PRIVATE.update((self._pipe, self._held, *self._lease.file_descriptors))
@@ -399,6 +400,7 @@ class Janitor:
 
 
 def _watch(
+    nvml: Library,
     read_end: int,
     held: int,
     asked: mmap.mmap,
@@ -414,7 +416,6 @@ def _watch(
         for ignored in ENDING_SIGNALS:
             signal.signal(ignored, signal.SIG_IGN)
         _keep_only(read_end, held, *lease.file_descriptors)
-        nvml = Library()  # found now, opened later: files may be gone by then
         if os.read(read_end, 1) != _DONE:
             # read by others only if this process dies as well, or hangs in the driver and is ended by the library
             lease.note(RESTORING)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from importlib import metadata
+from functools import cache
 from typing import Any
 
 from kernel_dvfs.errors import InputError
@@ -98,7 +98,7 @@ class Library:
     stderr."""
 
     def __init__(self) -> None:
-        self._nvml = _binding()
+        self._nvml, self._version = _binding()
         self._patience_s = patience_s()
         self._calls: dict[int, tuple[str, str, float]] = {}  # under way, by thread: name, GPU, since when
         self._left = threading.Event()
@@ -173,7 +173,7 @@ class Library:
         return {
             "driver": self.call("nvmlSystemGetDriverVersion"),
             "nvml": self.call("nvmlSystemGetNVMLVersion"),
-            "binding": metadata.version("nvidia-ml-py"),
+            "binding": self._version,
             "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
         }
 
@@ -190,8 +190,12 @@ def patience_s() -> float:
     return seconds
 
 
-def _binding() -> Any:
-    """The module pynvml of the package nvidia-ml-py. Raises InputError: others have the same name and other layouts."""
+@cache
+def _binding() -> tuple[Any, str]:
+    """The module pynvml of the package nvidia-ml-py, and its version. Raises InputError: others have the same name and
+    other layouts."""
+    from importlib import metadata  # 7 ms, and most that need this module open no library
+
     try:
         import pynvml
     except ImportError:
@@ -204,4 +208,4 @@ def _binding() -> Any:
     # nvidia-ml-py is one file; the package `pynvml` was a folder of that name
     if not pynvml.__file__.endswith("pynvml.py") or numbers < OLDEST:
         raise InputError(f"Python package nvidia-ml-py >= 12.535.108 is needed, found {version} at import; {_REMEDY}")
-    return pynvml
+    return pynvml, version

@@ -12,9 +12,8 @@ import os
 import subprocess
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from kernel_dvfs.gpu.nvml.library import TIMEOUT, NvmlError, Unsupported, patience_s, refused
 
@@ -35,8 +34,7 @@ HELD_BY_TOOLS: dict[str, int] = {}
 ASKED_OF_DAEMON: dict[str, mmap.mmap] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What a way can do. Every one locks both clocks and frees them. Reading back is NVML's, for all: it needs no
     right."""
 

@@ -16,7 +16,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.choice import Advice
+    from kernel_dvfs.gpu.setters.advice import Advice
 
 SCHEMA = "kernel-dvfs/devices/1"
 # a configuration that leaves these out takes less time
@@ -83,7 +83,7 @@ def inventory(estimates: Estimates) -> Inventory:
     from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.choice import advice
+    from kernel_dvfs.gpu.setters.advice import advice
 
     gpus: list[Gpu] = []
     locking = leases = problem = None
