@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 
 TESTS = str(Path(__file__).resolve().parents[1])
-# of Snakemake, parsing a workflow, drawing and reading configurations
-_IMPORTED = ["snakemake.cli", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
-_IMPORTED += ["pandas", "pyarrow.parquet", "plotnine", "tabulate", "mpmath"]
+# of Snakemake with its plugins, parsing a workflow, drawing and reading configurations
+_IMPORTED = ["tests.fakenvml.plugins", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
+_IMPORTED += ["snakemake.report.html_reporter", "pandas", "pandas.io.formats.style", "pyarrow.parquet", "tabulate"]
+_IMPORTED += ["plotnine", "matplotlib.pyplot", "matplotlib.backends.backend_pdf", "mpmath"]
 # of commands beside fake boards
 _IMPORTED += ["pynvml", *(f"kernel_dvfs.cli.{own}" for own in ("main", "hardware", "measuring", "deploying"))]
 _IMPORTED += [f"kernel_dvfs.measurement.{own}" for own in ("job", "real.client", "real.inventory", "real.latency")]
@@ -25,13 +26,10 @@ def run(how: str, what: str, words, directory, environment, apart=False, seconds
     """`python -m MODULE words` or `python -c CODE words` in a folder; the finished process with all that it says in
     stdout, or with its errors apart. environment: all of it. One that takes longer than `seconds` says where it hangs;
     then TimeoutExpired."""
-    starter = multiprocessing.get_context("forkserver")
-    starter.set_forkserver_preload(_IMPORTED)
     own = [str(word) for word in words]
     with tempfile.NamedTemporaryFile("r") as said, tempfile.NamedTemporaryFile("r") as complained:
         files = said.name, complained.name if apart else said.name
-        process = starter.Process(target=_run, args=(how, what, own, os.fspath(directory), files, environment, seconds))
-        process.start()
+        process = _started(how, what, own, directory, files, environment, seconds)
         process.join(seconds + 10)
         if process.exitcode is None:
             process.kill()
@@ -39,14 +37,33 @@ def run(how: str, what: str, words, directory, environment, apart=False, seconds
         return subprocess.CompletedProcess(words, process.exitcode, said.read(), complained.read())
 
 
-def _run(how, what, words, directory, files, environment, seconds) -> None:
+def start(what: str, words, directory, log, environment=None) -> multiprocessing.Process:
+    """`python -m MODULE words`, begun, in a process group of its own; all that it says goes to the file `log`."""
+    return _started("-m", what, words, directory, (log, log), dict(environment or os.environ), 800, group=True)
+
+
+def _started(how, what, words, directory, files, environment, seconds, group=False):
+    starter = multiprocessing.get_context("forkserver")
+    starter.set_forkserver_preload(_IMPORTED)
+    files = [os.fspath(file) for file in files]
+    own = (how, what, words, os.fspath(directory), files, environment, seconds, group)
+    # begun, one that a failed test leaves behind ends with the tests
+    process = starter.Process(target=_run, args=own, daemon=group)
+    process.start()
+    return process
+
+
+def _run(how, what, words, directory, files, environment, seconds, group) -> None:
     """In that process."""
+    if group:
+        os.setsid()
     gc.freeze()  # what lies imported is no garbage, and looking through it takes a tenth of a plan
+    sys.dont_write_bytecode = False  # a shell that says otherwise has said it to the process that this one comes from
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
     more = environment.get("PYTHONPATH", "").split(os.pathsep)
-    if what == "snakemake":  # it may run in a clone of the project, which has modules of its own
+    if os.path.exists("Snakefile"):  # of a clone of the project, which has modules of its own
         for name in [name for name in sys.modules if name.startswith("kernel_dvfs")]:
             del sys.modules[name]
     sys.path[:] = [*filter(None, more), *(path for path in sys.path if not path.startswith(TESTS))]

@@ -1,6 +1,7 @@
 """A cluster of one node with two fake GPUs, and clones whose studies run on it; skipped without Slurm."""
 
 import importlib.util
+import multiprocessing
 import shutil
 import subprocess
 import sys
@@ -8,12 +9,13 @@ import time
 from pathlib import Path
 
 import cluster
+import forked
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/workflow"))
 
-from reduced_study import clone, started  # noqa: E402 - of another folder of tests
+from reduced_study import begun, clone, started  # noqa: E402 - of another folder of tests
 
 # a GPU's sweep of two points a target
 CONFIG = {
@@ -104,22 +106,14 @@ class Site:
         assert (done.returncode == 0) == check, (done.stdout + logs)[-6000:]
         return done.stdout
 
-    def begin(self, *targets, **more) -> subprocess.Popen:
-        with open(self.directory / "said", "w") as said:
-            return subprocess.Popen(
-                self.command(*targets, **more), cwd=self.directory, env=self.environment, stdout=said, stderr=said
-            )
+    def begin(self, *targets, **more) -> multiprocessing.Process:
+        """The same while it runs; what it says goes to the file `said`."""
+        return begun(self.directory, self.command(*targets, **more), self.directory / "said", self.environment)
 
     def command_line(self, *words) -> subprocess.CompletedProcess:
         """kernel-dvfs on the login node."""
-        return subprocess.run(
-            [sys.executable, "-m", "kernel_dvfs", *words],
-            cwd=self.directory,
-            env=self.environment | {"PYTHONPATH": str(self.directory / "workflow")},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        environment = self.environment | {"PYTHONPATH": str(self.directory / "workflow")}
+        return forked.run("-m", "kernel_dvfs", words, self.directory, environment, apart=True, seconds=120)
 
     def identify(self, options="--partition=gpu --gpus=1") -> subprocess.CompletedProcess:
         """Let a job look which GPU it gets, as users do before their first study."""

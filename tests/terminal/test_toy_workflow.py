@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import forked
 import pytest
 
 pytestmark = pytest.mark.workflow
@@ -52,7 +53,7 @@ def toy(root, tmp_path):
     """`toy("-n", plugin=False, jobs=3)` is a command line, a folder and an environment for subprocess."""
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    env |= {"PYTHONPATH": str(root / "workflow"), "TERM": "xterm", "PYTHONHASHSEED": "0"}
+    env |= {"PYTHONPATH": str(root / "workflow"), "TERM": "xterm"}
 
     def command(*options, plugin=True, **config):
         words = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy", "--nolock", *options]
@@ -65,7 +66,7 @@ def toy(root, tmp_path):
 
 
 def run(command):
-    return subprocess.run(**command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    return forked.run("-m", "snakemake", command["args"][3:], command["cwd"], command["env"], apart=True, seconds=120)
 
 
 def test_a_log_ends_with_the_count_and_the_answer(toy):
@@ -131,26 +132,26 @@ def read(terminal) -> bytes:
 @pytest.mark.parametrize("by", ["Ctrl-C", "SIGTERM"])
 def test_a_run_that_is_stopped_says_how_to_go_on(toy, tmp_path, by):
     work = "sleep 0.3" if by == "Ctrl-C" else "sleep 3"
-    slow = toy(jobs=400, work=work)
-    with subprocess.Popen(**slow, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        try:
-            deadline = time.monotonic() + 60
-            # two jobs run at a time: of three records one is whole
-            records = 3 if by == "Ctrl-C" else 0
-            while len(list(tmp_path.glob("record/*"))) < records or not (tmp_path / "record").is_dir():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            if by == "Ctrl-C":  # as a terminal does: the signal goes to Snakemake and to the jobs that it runs
-                os.killpg(process.pid, signal.SIGINT)
-            else:
-                # while both jobs sleep: Snakemake 9.27 takes a lock for SIGTERM that it holds itself as a job ends
-                time.sleep(1)
-                process.terminate()
-            _, said = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    *errors, stopped = said.splitlines()
-    assert process.returncode == 1
+    slow, log = toy(jobs=400, work=work), tmp_path / "log.txt"
+    process = forked.start("snakemake", slow["args"][3:], tmp_path, log, slow["env"])
+    try:
+        deadline = time.monotonic() + 60
+        # two jobs run at a time: of three records one is whole
+        records = 3 if by == "Ctrl-C" else 0
+        while len(list(tmp_path.glob("record/*"))) < records or not (tmp_path / "record").is_dir():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if by == "Ctrl-C":  # as a terminal does: the signal goes to Snakemake and to the jobs that it runs
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            # while both jobs sleep: Snakemake 9.27 takes a lock for SIGTERM that it holds itself as a job ends
+            time.sleep(1)
+            process.terminate()
+        process.join(60)
+    finally:
+        process.kill()
+    *errors, stopped = log.read_text().splitlines()
+    assert process.exitcode == 1
     assert re.fullmatch(r"Stopped: \d+ of 403 jobs in .*; the same command goes on.", stopped)
     assert errors == ([] if by == "Ctrl-C" else ["WorkflowError:", "At least one job did not complete successfully."])
     planned = run(toy("--dry-run", "--quiet", "rules", "--rerun-incomplete", jobs=400, work=work)).stdout

@@ -1,6 +1,8 @@
 """Snakemake on a reduced study: run once, then asked what it would do again."""
 
+import compileall
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -33,6 +35,8 @@ def command(*targets, config=(), dry=False, options=()) -> list:
 def clone(directory: Path) -> Path:
     """The files of the repository that a run reads, in a folder of their own."""
     directory.mkdir(parents=True, exist_ok=True)
+    # milliseconds where that is done; what is not, each clone would compile for itself
+    compileall.compile_dir(ROOT / "workflow", quiet=1)
     for name in ("Snakefile", "config.yaml"):
         shutil.copy2(ROOT / name, directory)
     for name in ("workflow", "profiles", "native", "envs", "config"):
@@ -64,4 +68,13 @@ def planned(directory, *targets, **more) -> dict:
 
 def started(directory, words, env=None) -> subprocess.CompletedProcess:
     """A snakemake command line in a process in which Snakemake lies imported. env: of the process, else this one's."""
-    return forked.run("-m", "snakemake", words[words.index("snakemake") + 1 :], directory, dict(env or os.environ))
+    return forked.run("-m", "snakemake", _after(words), directory, dict(env or os.environ))
+
+
+def begun(directory, words, log=os.devnull, env=None) -> multiprocessing.Process:
+    """The same while it runs, in a process group of its own; what it says goes to a file."""
+    return forked.start("snakemake", _after(words), directory, log, env)
+
+
+def _after(words) -> list:
+    return words[words.index("snakemake") + 1 :]

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from reduced_study import FOLDER, RECORDS, ROOT, clone, command, planned, snakemake
+from reduced_study import FOLDER, RECORDS, ROOT, begun, clone, command, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 
@@ -210,20 +210,18 @@ SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 1680, 1890, 2100], mem_mhz: [9251, 
 def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     directory = clone(tmp_path / "clone")
     log = tmp_path / "log"
-    with log.open("w") as output:
-        running = subprocess.Popen(
-            command("profile", config=SWEEP), cwd=directory, stdout=output, stderr=output, start_new_session=True
-        )
+    running = begun(directory, command("profile", config=SWEEP), log)
     folder = directory / FOLDER / "measurements"
     deadline = time.monotonic() + 300  # long enough for a busy machine
     while len(list(folder.glob("*/*/*/r0.json"))) < 40:
-        assert running.poll() is None and time.monotonic() < deadline, f"should be measuring: {log.read_text()}"
+        assert running.exitcode is None and time.monotonic() < deadline, f"should be measuring: {log.read_text()}"
         time.sleep(0.01)
     if how == signal.SIGKILL:
         os.killpg(running.pid, how)
     else:
-        running.send_signal(how)
-    running.wait(timeout=300)
+        os.kill(running.pid, how)
+    running.join(300)
+    assert running.exitcode
     assert not (directory / FOLDER / "profile.parquet").exists(), log.read_text()
     # whole, although some are measured again: those of the batch that was under way
     done = {path: path.read_bytes() for path in folder.glob("*/*/*/r0.json")}
@@ -238,15 +236,14 @@ def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
 def test_ctrl_c_waits_for_no_table_that_has_not_begun(study):
     tables = study / FOLDER / "tables"
     shutil.rmtree(tables)
-    running = subprocess.Popen(
-        command(), cwd=study, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    running = begun(study, command())
     deadline = time.monotonic() + 300
     while not list(tables.glob("*.csv")):
-        assert running.poll() is None and time.monotonic() < deadline
+        assert running.exitcode is None and time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGINT)
-    assert running.wait(timeout=300) == 1
+    running.join(300)
+    assert running.exitcode == 1
     # those under way have ended; all had been given to Snakemake's threads at once
     left = [job for job in planned(study) if job.startswith("tables/")]
     assert len(list(tables.glob("*.csv"))) < 6 <= len(left)

@@ -1,16 +1,16 @@
 """Looking changes nothing: `snakemake -n`, `--lint`, `--list-rules`, `--summary` write no file and start no process."""
 
 import hashlib
+import os
 import re
-import subprocess
-import sys
 
+import forked
 import pytest
 from reduced_study import REDUCED, clone, command, started
 
 pytestmark = pytest.mark.workflow
 
-# runs Snakemake's own entry point in this Python, which tells of every process that is started
+# a module that runs Snakemake's own entry point and tells of every process that is started
 WATCHED = """
 import sys
 started = []
@@ -46,14 +46,11 @@ def contents(directory) -> dict:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode[0].strip("-"))
-def test_looking_at_a_study_that_is_not_there_yet_changes_nothing(untouched, mode):
+def test_looking_at_a_study_that_is_not_there_yet_changes_nothing(untouched, tmp_path, mode):
     before = contents(untouched)
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *mode, "--cores", "1", "--config", *REDUCED, "--", "all"],
-        cwd=untouched,
-        capture_output=True,
-        text=True,
-    )
+    (tmp_path / "watched.py").write_text(WATCHED)
+    words = [*mode, "--cores", "1", "--config", *REDUCED, "--", "all"]
+    done = forked.run("-m", "watched", words, untouched, os.environ | {"PYTHONPATH": str(tmp_path)}, apart=True)
     # that there is advice, which --lint always has here, is exit code 1
     assert done.returncode == (mode == ["--lint"]), done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stderr.splitlines()[-1] == "started: []", done.stderr[-3000:]

@@ -5,13 +5,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 
 import pytest
 from real_study import FOLDER, POINTS, REAL, SLUG, TARGETS, Real
-from reduced_study import command
+from reduced_study import begun, command
 
 pytestmark = pytest.mark.workflow
 
@@ -27,6 +26,7 @@ def finished_model(fake_library, tmp_path_factory):
     real = Real.unmeasured(tmp_path_factory.mktemp("model"), fake_library)
     tables = (f"{MODEL_FOLDER}/tables/{name}.csv" for name in ("claims", "locking", "passes"))
     two_pairs = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1", "limits_percent=[0]")
+    two_pairs += ("sessions=1",)
     real.run(*tables, config=[MODEL, *two_pairs])
     return real
 
@@ -170,6 +170,8 @@ def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
     assert not fresh.records() and fresh.boards.get("sets") == "0"
 
 
+# by day of a step: test_step_study.py; which tables a model has then: tests/report/test_registry.py
+@pytest.mark.nightly
 def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(fresh):
     fresh.boards.set(deny=1)
     done = fresh.run("all", config=[MODEL, "clocks=auto-only", "auto_repeats=1"])
@@ -206,16 +208,15 @@ def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(
 def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(fresh):
     config = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1")
     words = command("profile", config=(*REAL, Real.workload, *config))
-    running = subprocess.Popen(
-        words, cwd=fresh.directory, env=fresh.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    running = begun(fresh.directory, words, env=fresh.environment())
     records = f"{HAND_MADE_FOLDER}/measurements/*/*/*/r*.json"
     end = time.monotonic() + 90
     while len(list(fresh.directory.glob(records))) < 5:
-        assert running.poll() is None and time.monotonic() < end, "the run should be measuring"
+        assert running.exitcode is None and time.monotonic() < end, "the run should be measuring"
         time.sleep(0.05)
     os.kill(running.pid, signal.SIGINT)
-    running.wait(timeout=60)
+    running.join(60)
+    assert running.exitcode
     end = time.monotonic() + 10
     while not fresh.is_restored():
         assert time.monotonic() < end, "the measuring process is told to end with the run"
@@ -230,7 +231,8 @@ def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(fresh):
 def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
     names = [SLUG, SLUG.replace("fa4e0000", "fa4e0001")]
     runs = [
-        subprocess.Popen(
+        begun(
+            fresh.directory,
             command(
                 *(
                     f"results/{name}/step-hand-made/measurements/kernel/{kernel}/1500-2201/r0.json"
@@ -238,17 +240,14 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
                 ),
                 config=(*REAL, Real.workload, f"gpu=nvml:{index}"),
             ),
-            cwd=fresh.directory,
-            env=fresh.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            fresh.directory / f"said-{index}",
+            fresh.environment(),
         )
         for index, name in enumerate(names)
     ]
-    for run in runs:
-        said, _ = run.communicate(timeout=120)
-        assert run.returncode == 0, said[-3000:]
+    for index, run in enumerate(runs):
+        run.join(120)
+        assert run.exitcode == 0, (fresh.directory / f"said-{index}").read_text()[-3000:]
     for index, name in enumerate(names):
         records = fresh.records(name)
         assert len(records) == 3

@@ -173,7 +173,8 @@ def test_one_record_asked_for_by_name_leaves_all_others_to_be_measured_with_the_
 def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(stepped, tmp_path, capsys):
     shutil.rmtree(stepped.directory / "results")
     stepped.boards.set(deny=1)
-    stepped.run("all", config=["clocks=auto-only"])
+    said = stepped.run("all", config=["clocks=auto-only"]).stdout
+    assert "need the right to lock clocks (docs/real-gpus.md)" in said
     folder = stepped.directory / FOLDER
     assert {path.stem for path in (folder / "tables").iterdir()} == {
         *("baseline", "passes", "step_boards", "step_check", "step_kernels", "step_limits", "step_totals")

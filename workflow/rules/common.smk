@@ -67,8 +67,8 @@ def within(log, *words):
 
 # What runs within this process takes no core (`threads: 0`), as all of it shares the interpreter's lock, and keeps none
 # from a process: while something waits for one, Snakemake 9.27 looks at all that waits again each second for each job
-# that has ended since. Sweeps, choices, tables and figures take turns here, since warnings and drawing are a process's;
-# measurements and the map share nothing that changes.
+# that has ended since. Sweeps, choices, tables, figures and pages take turns here, since warnings and drawing are a
+# process's; measurements and the map share nothing that changes.
 TURN = threading.Lock()
 
 
@@ -108,8 +108,8 @@ def start():
         STUDY.facts.write()
     if not workflow.use_threads:
         print(
-            "note: --force-use-threads is missing, which profiles/default has: each choice, table, figure, simulated "
-            "measurement and the map of the headline starts a Snakemake of its own, which takes seconds",
+            "note: --force-use-threads is missing, which profiles/default has: each choice, table, figure, page, "
+            "simulated measurement and the map of the headline starts a Snakemake of its own, which takes seconds",
             file=sys.stderr,
             flush=True,
         )

@@ -121,8 +121,9 @@ rule compare_gpus:
     log:
         "logs/comparison.log",
     localrule: True
-    shell:
-        "{RUN} study compare-gpus results --log {log:q}"
+    threads: 0
+    run:
+        in_turn(log, "study", "compare-gpus", "results")
 
 
 rule report_page:
@@ -135,13 +136,14 @@ rule report_page:
     log:
         "logs/" + FOLDER + "/report.log",
     localrule: True
+    threads: 0
     params:
         without=",".join(sorted({output.name for output in registry.outputs("gpu").left_out_by(STUDY)})),
-        grid=f"--usd-per-kwh {config['serving']['usd_per_kwh']} --co2-g-per-kwh {config['serving']['co2_g_per_kwh']}",
+        grid=[f"--{name.replace('_', '-')}={config['serving'][name]}" for name in ("usd_per_kwh", "co2_g_per_kwh")],
         caption="The whole study as one page that can be mailed: the answer, warnings, clocks, tables, figures, "
         "claims, provenance.",
-    shell:
-        "{RUN} report {FOLDER:q} --without {params.without:q} {params.grid} --log {log:q} -o {output:q}"
+    run:
+        in_turn(log, "report", FOLDER, f"--without={params.without}", *params.grid, f"--output={output}")
 
 
 rule comparison_page:
@@ -153,12 +155,13 @@ rule comparison_page:
     log:
         "logs/comparison-page.log",
     localrule: True
+    threads: 0
     params:
         # no inputs: a page must not start what other targets make
         beside=planning.seen("results/pipeline", "results/serving"),
         caption="Every GPU, specimen and workload in the results folder side by side, as one page.",
-    shell:
-        "{RUN} report results/comparison --log {log:q} -o {output:q}"
+    run:
+        in_turn(log, "report", "results/comparison", f"--output={output}")
 
 
 REPORTED = [

@@ -18,7 +18,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.nvml.lease import folder
-from kernel_dvfs.gpu.setters.broker import left_at
 from kernel_dvfs.lock import passing
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
@@ -165,6 +164,9 @@ def stop(path: str) -> None:
 
         allocation.stop(path)
         return
+    # half of what a measurement job would import
+    from kernel_dvfs.gpu.setters.broker import left_at
+
     setup = read(path)
     uuid = setup.gpu["uuid"]
     answer = ask(uuid, {"do": "stop"})
