@@ -184,7 +184,7 @@ def _energies(
 
 
 def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """What is nearest to `wanted` without a negative factor, columns scaled alike: they differ by orders of magnitude."""
+    """The factors, none negative, that come nearest to `wanted`; columns are scaled alike, they differ widely."""
     from scipy.optimize import nnls  # a third of what importing this package takes, and most need no fit
 
     scale = np.where(terms.max(axis=0) > 0, terms.max(axis=0), 1.0)
