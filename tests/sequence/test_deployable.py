@@ -60,12 +60,8 @@ def test_each_choice_plays_as_its_row_says(found, iteration):
     rows = frame[(frame.way == LAUNCH) & frame.is_default]
     for (latency_s, choice), row in zip(choices.items(), rows.itertuples()):
         played = replay(iteration, Timing("ahead", latency_s, 0.0, STALL_S, STALL_S), choice.changes)
-        assert 100 * (played.energy_j / iteration.baseline_energy_j - 1) == pytest.approx(
-            row.energy_change_percent
-        )
-        assert 100 * (played.time_s / iteration.baseline_time_s - 1) == pytest.approx(
-            row.time_change_percent, abs=1e-7
-        )
+        assert 100 * (played.energy_j / iteration.baseline_energy_j - 1) == pytest.approx(row.energy_change_percent)
+        assert 100 * (played.time_s / iteration.baseline_time_s - 1) == pytest.approx(row.time_change_percent, abs=1e-7)
 
 
 def test_the_command_writes_the_list_and_schedules_that_play_as_promised(iteration_profile, iteration, tmp_path):
