@@ -168,7 +168,8 @@ def study_options() -> dict:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """`once("name", make)`: a folder that `make(folder)` fills once, whichever of several test processes asks first."""
+    """`once("name", make)`: a folder that `make(folder)` fills once, whichever of several test processes asks first.
+    Where that is skipped, so is whatever asks later."""
     base = tmp_path_factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -179,28 +180,40 @@ def once(tmp_path_factory):
             if not done.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                make(folder)
-                done.touch()
+                why = ""
+                try:
+                    make(folder)
+                except pytest.skip.Exception as skipped:
+                    why = str(skipped)
+                done.write_text(why, encoding="utf-8")
+        if why := done.read_text(encoding="utf-8"):
+            pytest.skip(why)
         return folder
 
     return folder_of
 
 
 @pytest.fixture(scope="session")
-def native_results(root, once):
-    """`native_results("cpu")` is a results folder that holds this backend, not to be changed; skips where a tool for it
-    is missing."""
+def build_or_skip():
+    """`build` of the native layer in mode `on`; skips the test where a tool is missing."""
     from kernel_dvfs.native.build import MissingTool, build
 
-    def results(backend: str) -> Path:
+    def built(source_dir, out_dir, backend):
         try:
-            return once(
-                f"native-{backend}", lambda folder: build(root / "native", folder / "native", backend, mode="on")
-            )
+            return build(source_dir, out_dir, backend, mode="on")
         except MissingTool as missing:
             pytest.skip(f"{backend} not testable: {missing}")
 
-    return results
+    return built
+
+
+@pytest.fixture(scope="session")
+def native_results(root, build_or_skip, once):
+    """`native_results("cpu")` is a results folder that holds this backend, not to be changed; skips where a tool for it
+    is missing."""
+    return lambda backend: once(
+        f"native-{backend}", lambda folder: build_or_skip(root / "native", folder / "native", backend)
+    )
 
 
 # a module of nothing, under the name of an extension
@@ -220,8 +233,7 @@ def emptied():
 
     def empty(native: Path, backend: str) -> None:
         (native / "bindings" / f"{backend}.cpp").write_text(_EMPTY.format(backend))
-        lists = f"add_extension(_{backend} ../bindings/{backend}.cpp)\n"
-        (native / backend / "CMakeLists.txt").write_text(lists)
+        (native / backend / "CMakeLists.txt").write_text(f"add_extension(_{backend})\n")
 
     return empty
 

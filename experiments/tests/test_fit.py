@@ -165,14 +165,18 @@ RTX_3080_TI = {
 A100 = {("below", "time"): 2.5, ("below", "power"): 2.5}
 
 
-@pytest.mark.parametrize("constants", [False, True], ids=["shipped", "refitted"])
+RTX_TABLE = ("rtx3080ti_calibration.csv", "rtx_3080_ti", 786, RTX_3080_TI)
+A100_TABLE = ("a100_ttu.csv", "a100_sxm", 1524, A100)
+
+
 @pytest.mark.parametrize(
-    ("table", "gpu", "below", "targets"),
+    ("table", "gpu", "below", "targets", "constants"),
     [
-        ("rtx3080ti_calibration.csv", "rtx_3080_ti", 786, RTX_3080_TI),
-        ("a100_ttu.csv", "a100_sxm", 1524, A100),
+        pytest.param(*RTX_TABLE, False, id="rtx-3080-ti-shipped"),
+        pytest.param(*RTX_TABLE, True, id="rtx-3080-ti-refitted"),
+        pytest.param(*A100_TABLE, False, id="a100-shipped"),
+        pytest.param(*A100_TABLE, True, id="a100-refitted", marks=pytest.mark.nightly),
     ],
-    ids=["rtx-3080-ti", "a100"],
 )
 def test_the_model_fits_a_real_board(measured, table, gpu, below, targets, constants):
     spec = resolve(gpu)

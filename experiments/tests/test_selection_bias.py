@@ -348,12 +348,18 @@ SPOTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def of_energy(setup_of):
+    """{energy: (setup, its truth)}"""
+    setups = {name: setup_of(**changed) for name, changed in ENERGIES.items()}
+    return {name: (setup, sampling.truth(setup, PAIRS)) for name, setup in setups.items()}
+
+
 @pytest.mark.parametrize(("name", "pair"), SPOTS)
 @pytest.mark.parametrize("energy", ENERGIES)
-def test_measurements_scatter_about_the_truth_as_those_drawn_in_bulk_do(setup_of, energy, name, pair):
+def test_measurements_scatter_about_the_truth_as_those_drawn_in_bulk_do(of_energy, energy, name, pair):
     """Mean and scatter over campaigns, of a job's own measurements and of those drawn at once."""
-    setup, count = setup_of(**ENERGIES[energy]), 300
-    known = sampling.truth(setup, PAIRS)
+    (setup, known), count = of_energy[energy], 300
     place = known.names.index(name), PAIRS.index(pair)
     bench = Bench(setup, Target("kernel", name))
     points = [bench.point(pair, f"c-{k}") for k in range(count)]
@@ -370,10 +376,10 @@ def test_measurements_scatter_about_the_truth_as_those_drawn_in_bulk_do(setup_of
     assert one.std(axis=0) == pytest.approx(bulk.std(axis=0), rel=0.2)
 
 
-def test_some_of_these_spots_are_held_down_by_the_cap_and_some_are_not(setup_of):
+def test_some_of_these_spots_are_held_down_by_the_cap_and_some_are_not(of_energy):
     capped = {
-        "power cap" in " ".join(Bench(setup_of(**changed), Target("kernel", name)).point(pair)["reasons"])
-        for changed in ENERGIES.values()
+        "power cap" in " ".join(Bench(setup, Target("kernel", name)).point(pair)["reasons"])
+        for setup, _ in of_energy.values()
         for name, pair in SPOTS
     }
     assert capped == {True, False}

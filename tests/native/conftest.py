@@ -5,23 +5,21 @@ import subprocess
 
 import pytest
 
-from kernel_dvfs.native.build import MissingTool, build
 from kernel_dvfs.native.load import load
 
 PTX_FLAGS = ("-std=c++17", "-O3", "--use_fast_math")
 
-
-@pytest.fixture(scope="session")
-def build_or_skip():
-    """`build` in mode `on`; skips the test where a tool is missing."""
-
-    def built(source_dir, out_dir, backend):
-        try:
-            return build(source_dir, out_dir, backend, mode="on")
-        except MissingTool as missing:
-            pytest.skip(f"{backend} not testable: {missing}")
-
-    return built
+BINDING = """
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <pybind11/pybind11.h>
+void run();
+PYBIND11_MODULE(_cuda, m) {
+  m.def("cublaslt", [] { return cublasLtGetVersion(); });
+  m.def("run", [] { run(); return static_cast<int>(cudaGetLastError()); });
+}
+"""
+KERNEL = "__global__ void empty_kernel() {}\nvoid run() { empty_kernel<<<1, 1>>>(); }\n"
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +48,36 @@ def results(native_results):
 
 
 @pytest.fixture(scope="session")
-def cuda_results(root, build_or_skip, once):
+def project(root, tmp_path_factory):
+    """native/ with one empty kernel in place of ours."""
+    folder = tmp_path_factory.mktemp("project") / "native"
+    (folder / "bindings").mkdir(parents=True)
+    for name in ("CMakeLists.txt", "pyproject.toml"):
+        shutil.copy(root / "native" / name, folder)
+    shutil.copytree(root / "native" / "include", folder / "include")
+    shutil.copytree(root / "native" / "cuda", folder / "cuda", ignore=shutil.ignore_patterns("*.cu", "*.cpp"))
+    (folder / "bindings" / "cuda.cpp").write_text(BINDING, encoding="utf-8")
+    (folder / "cuda" / "empty.cu").write_text(KERNEL, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(project, build_or_skip, once):
+    """A results folder with the project's library. Not to be changed."""
+
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CUDAARCHS", "80-real")
+            build_or_skip(project, folder / "native", "cuda")
+
+    return once("finished-cuda", make)
+
+
+@pytest.fixture(scope="session")
+def cuda_results(root, finished, build_or_skip, once):
     """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
-    `make cuda` or a run has built is taken where the build itself finds that it will do."""
+    `make cuda` or a run has built is taken where the build itself finds that it will do; and one of them alone has
+    shown before that no tool is missing."""
 
     def make(folder):
         earlier = root / "results" / "native"

@@ -20,42 +20,6 @@ from kernel_dvfs.native.load import backends, load
 
 pytestmark = pytest.mark.compiles
 
-BINDING = """
-#include <cublasLt.h>
-#include <cuda_runtime.h>
-#include <pybind11/pybind11.h>
-void run();
-PYBIND11_MODULE(_cuda, m) {
-  m.def("cublaslt", [] { return cublasLtGetVersion(); });
-  m.def("run", [] { run(); return static_cast<int>(cudaGetLastError()); });
-}
-"""
-KERNEL = "__global__ void empty_kernel() {}\nvoid run() { empty_kernel<<<1, 1>>>(); }\n"
-
-
-@pytest.fixture(scope="session")
-def project(root, tmp_path_factory):
-    """native/ with one empty kernel in place of ours."""
-    folder = tmp_path_factory.mktemp("project") / "native"
-    (folder / "bindings").mkdir(parents=True)
-    for name in ("CMakeLists.txt", "pyproject.toml"):
-        shutil.copy(root / "native" / name, folder)
-    shutil.copytree(root / "native" / "include", folder / "include")
-    shutil.copytree(root / "native" / "cuda", folder / "cuda", ignore=shutil.ignore_patterns("*.cu", "*.cpp"))
-    (folder / "bindings" / "cuda.cpp").write_text(BINDING, encoding="utf-8")
-    (folder / "cuda" / "empty.cu").write_text(KERNEL, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def finished(project, build_or_skip, tmp_path_factory):
-    """A results folder with the project's library. Not to be changed: use `built`."""
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDAARCHS", "80-real")
-        build_or_skip(project, folder / "native", "cuda")
-    return folder
-
 
 @pytest.fixture
 def one_architecture(monkeypatch):
@@ -157,7 +121,8 @@ def test_a_compile_error_shows_nvccs_words_and_hurts_neither_the_old_library_nor
     (reference / "build.json").write_text("{}", encoding="utf-8")
     before = contents(built / "native" / "cuda")
     sources = shutil.copytree(project, tmp_path / "broken")
-    (sources / "cuda" / "empty.cu").write_text("__global__ void f() { nowhere; }\n" + KERNEL, encoding="utf-8")
+    source = sources / "cuda" / "empty.cu"
+    source.write_text("__global__ void f() { nowhere; }\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(InputError, match=r"^native layer: cuda: build failed"):
         build(sources, built / "native", "cuda", mode="auto", say=said.append)
     assert 'empty.cu(1): error: identifier "nowhere" is undefined' in said[0].splitlines()[0]

@@ -1,6 +1,8 @@
 """The pipeline commands: what they write, and one line for what they refuse."""
 
+import contextlib
 import csv
+import io
 import json
 import re
 import shutil
@@ -239,38 +241,48 @@ def test_every_table_is_written_and_says_whose_numbers_it_holds(solved_study, na
     assert "simulated A100 SXM" in (solved_study / f"tables/{name}.md").read_text()
 
 
+@pytest.fixture(scope="module")
+def without_levels(solved_study, tmp_path_factory):
+    """(folder with all that can be made of the study, lines on stderr) where levels.csv is missing."""
+    folder = shutil.copytree(
+        solved_study,
+        tmp_path_factory.mktemp("without-levels") / "study",
+        ignore=shutil.ignore_patterns("tables", "figures", "levels.csv"),
+    )
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert run("output", folder) == 0
+    return folder, said.getvalue().splitlines()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", outputs("pipeline").of("figure"))
-def test_every_figure_is_drawn(solved_study, name):
-    assert run("output", solved_study, f"figures/{name}") == 0
-    assert (solved_study / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
-    with Image.open(solved_study / f"figures/{name}.png") as image:
+def test_every_figure_is_drawn(solved_study, without_levels, name):
+    folder, _ = without_levels
+    if name == "levels":
+        folder = solved_study
+        assert run("output", folder, "figures/levels") == 0
+    assert (folder / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
+    with Image.open(folder / f"figures/{name}.png") as image:
         assert image.text["Title"] == f"{name} (simulated A100 SXM, emulated pipeline)"
         darkest, lightest = image.convert("L").getextrema()
         assert darkest < 64 and lightest == 255, "an empty page"
 
 
 @pytest.mark.slow
-def test_without_names_all_is_made_and_what_cannot_be_is_told(solved_study, tmp_path, capsys):
-    folder = shutil.copytree(
-        solved_study, tmp_path / "study", ignore=shutil.ignore_patterns("tables", "figures", "levels.csv")
-    )
-    capsys.readouterr()
-    assert run("output", folder) == 0
+def test_without_names_all_is_made_and_what_cannot_be_is_told(without_levels):
+    folder, said = without_levels
     without = {"levels"}
     assert {path.stem for path in (folder / "tables").glob("*.tex")} == set(outputs("pipeline").of("table")) - without
     assert {path.stem for path in (folder / "figures").glob("*.pdf")} == set(outputs("pipeline").of("figure")) - without
-    said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and all(line.startswith("note: left out: ") and "levels.csv" in line for line in said)
 
 
 @pytest.mark.slow
-def test_a_figure_is_the_same_each_time(solved_study):
-    made = []
-    for _ in range(2):
-        assert run("output", solved_study, "figures/timeline") == 0
-        made.append([(solved_study / f"figures/timeline.{form}").read_bytes() for form in ("pdf", "png")])
-    assert made[0] == made[1]
+def test_a_figure_is_the_same_each_time(solved_study, without_levels):
+    assert run("output", solved_study, "figures/timeline") == 0
+    for form in ("pdf", "png"):
+        first, second = (folder / f"figures/timeline.{form}" for folder in (without_levels[0], solved_study))
+        assert first.read_bytes() == second.read_bytes()
 
 
 def test_levels_without_kernels_are_refused(refused, stage_study):

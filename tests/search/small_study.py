@@ -20,7 +20,7 @@ OPTIONS = {
     "auto_repeats": 3,
     "limits_percent": [0, 2],
     "ties": "tied",
-    "refine": {"windows": 600, "hours": None, "over_percent": 10},
+    "refine": {"windows": 400, "hours": None, "over_percent": 10},
 }
 
 

@@ -23,9 +23,9 @@ LATENCIES_S, STALL_S = (0.001, 0.01), 1e-4
 
 
 @pytest.fixture(scope="module")
-def found(whole_iteration):
+def found(iteration):
     """(rows as a frame, choices)."""
-    rows, choices = deployables(whole_iteration, LATENCIES_S, (STALL_S, STALL_S), (0.0, STALL_S), 0.002)
+    rows, choices = deployables(iteration, LATENCIES_S, (STALL_S, STALL_S), (0.0, STALL_S), 0.002)
     return pd.DataFrame(rows), choices
 
 
@@ -55,17 +55,13 @@ def test_none_saves_more_than_a_freer_one_could(found):
     assert frame.gap_points.max() < 0.1
 
 
-def test_each_choice_plays_as_its_row_says(found, whole_iteration):
+def test_each_choice_plays_as_its_row_says(found, iteration):
     frame, choices = found
     rows = frame[(frame.way == LAUNCH) & frame.is_default]
     for (latency_s, choice), row in zip(choices.items(), rows.itertuples()):
-        played = replay(whole_iteration, Timing("ahead", latency_s, 0.0, STALL_S, STALL_S), choice.changes)
-        assert 100 * (played.energy_j / whole_iteration.baseline_energy_j - 1) == pytest.approx(
-            row.energy_change_percent
-        )
-        assert 100 * (played.time_s / whole_iteration.baseline_time_s - 1) == pytest.approx(
-            row.time_change_percent, abs=1e-7
-        )
+        played = replay(iteration, Timing("ahead", latency_s, 0.0, STALL_S, STALL_S), choice.changes)
+        assert 100 * (played.energy_j / iteration.baseline_energy_j - 1) == pytest.approx(row.energy_change_percent)
+        assert 100 * (played.time_s / iteration.baseline_time_s - 1) == pytest.approx(row.time_change_percent, abs=1e-7)
 
 
 def test_the_command_writes_the_list_and_schedules_that_play_as_promised(iteration_profile, iteration, tmp_path):

@@ -15,12 +15,13 @@ from kernel_dvfs_serving.measured import Fit, MeasuredEngine
 from kernel_dvfs_serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
 from kernel_dvfs_serving.replay import Replayer, outcome
 from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.trace import hours
 
 LIMITS = {"max_batch": 256, "chunk_tokens": 512}
 KV = {"kv_tokens": {2: 40_000, 4: 300_000, 8: 900_000}, "kv_byte_per_token": 327_680.0}
 
 
-def of_power(profile, power=1.0, latency=1.0):
+def of_power(profile, power=1.0, latency=1.0, degrees=(2, 4, 8)):
     curves = {
         key: replace(
             curve,
@@ -28,6 +29,7 @@ def of_power(profile, power=1.0, latency=1.0):
             **{name: latency * getattr(curve, name) for name in LATENCIES},
         )
         for key, curve in profile.curves.items()
+        if key[1] in degrees
     }
     return Profile("mine", "my-gpu", curves, {"measured"}, "mine.csv", **KV)
 
@@ -57,8 +59,11 @@ def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay
 
 
 @pytest.mark.slow
-def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(measured, trace):
-    once, slow = (replayed(*made, trace, "SinglePool") for made in (measured(), measured(latency=1.3)))
+def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(measured):
+    load = hours(4.0, seed=3, span_s=200)
+    # of all that runs at this degree
+    made = [measured(latency=latency, degrees=(8,)) for latency in (1.0, 1.3)]
+    once, slow = (replayed(profile, own, load, "SinglePool") for profile, own in made)
     assert slow["tbt_p50_s"] == pytest.approx(1.3 * once["tbt_p50_s"], rel=0.1)
 
 

