@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 
 import pytest
 
@@ -15,7 +14,10 @@ def session(lab, root):
     def run(made, *words, config=None):
         (made.folder / "config.yaml").write_text(yaml.safe_dump(made.config | (config or {})))
         script = str(root / "experiments/benchmarks/gpu_auto_only.py")
-        return made._run([sys.executable, script, *map(str, words)], {})
+        arguments = [script, *map(str, words)]
+        return made.python(
+            f"import runpy, sys; sys.argv = {arguments}; runpy.run_path({script!r}, run_name='__main__')"
+        )
 
     return run
 

@@ -106,17 +106,14 @@ UNUSED = {
 
 @pytest.fixture(scope="module")
 def unused(fake_library, tmp_path_factory, config):
-    """`unused(name)`: what comes of one of UNUSED, whose certificate does not hold whatever else the machine does. It
-    takes long, and mostly waits: all begin at once."""
+    """{name: what comes of one of UNUSED}, whose certificate does not hold whatever else the machine does. Each takes
+    long, and mostly waits: all run at once, and no other test beside them."""
     running = {}
     for name, (knobs, changed, told) in UNUSED.items():
         folder = tmp_path_factory.mktemp("play")
         made = Lab(Boards(fake_library, folder / "boards.state", **BOARD, **knobs), folder / "work", config())
         running[name] = made, begun(made, lambda schedule, changed=changed: schedule | changed, **told)
-    yield lambda name: come_of(*running[name])
-    for _, process in running.values():
-        process.kill()
-        process.communicate()
+    return {name: come_of(*own) for name, own in running.items()}
 
 
 def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played):
@@ -163,7 +160,7 @@ def test_a_step_in_pieces_launches_every_node_once_and_in_order():
 
 
 def test_hardware_that_may_not_be_set_is_cut_and_left_alone(unused):
-    came, made, done = unused("no right")
+    came, made, done = unused["no right"]
     assert came, done.stderr
     certificate = came["certificate"]
     assert certificate["same_bits"] is True and not certificate["holds"] and not certificate["why"]
@@ -192,7 +189,7 @@ def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):
 
 
 def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(unused):
-    came, made, done = unused("other bits")
+    came, made, done = unused["other bits"]
     assert came, done.stderr
     assert came["certificate"]["same_bits"] is False and not came["certificate"]["holds"]
     assert "leaves other bits" in came["certificate"]["why"] and "auto instead" in came["said"][-1]
@@ -203,7 +200,7 @@ def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(unused):
 
 
 def test_a_schedule_that_saves_nothing_is_not_used(unused):
-    came, made, done = unused("nothing saved")
+    came, made, done = unused["nothing saved"]
     assert came, done.stderr
     assert not came["certificate"]["holds"] and "no energy saved" in came["certificate"]["why"]
     assert came["certificate"]["energy"] > 3 and made.restored()
