@@ -20,4 +20,4 @@ def lab(boards, tmp_path, config):
     yield make
     for each in made:
         each.stop()
-        each.end_daemons()
+        each.end()

@@ -22,4 +22,4 @@ def lab(fake_library, tmp_path, config):
 
     yield make
     for each in made:
-        each.end_daemons()
+        each.end()

@@ -109,7 +109,7 @@ def test_signals_reach_the_command_and_the_clocks_come_back(lab, name, code):
     assert "1500-2201: " in said and made.restored()
 
 
-# says of each signal that it has come; ends after the last
+# says of each signal that it has come; goes on for a while after the last
 SAVES = """
 import signal, time
 numbers, seen, end = {numbers}, [], time.monotonic() + 30
@@ -118,6 +118,7 @@ for number in numbers:
 open("ready", "w").close()
 while len(seen) < len(numbers) and time.monotonic() < end:
     time.sleep(0.02)
+time.sleep(0.5)
 """
 
 

@@ -107,7 +107,7 @@ UNUSED = {
 @pytest.fixture(scope="module")
 def unused(fake_library, tmp_path_factory, config):
     """{name: what comes of one of UNUSED}, whose certificate does not hold whatever else the machine does. Each takes
-    long, and mostly waits: all run at once, and no other test beside them."""
+    long, and mostly waits: all run at once, and no other test of this file beside them."""
     running = {}
     for name, (knobs, changed, told) in UNUSED.items():
         folder = tmp_path_factory.mktemp("play")

@@ -66,7 +66,7 @@ def training(made, seconds, tell=PRINTS, code=0, share=1.0):
 
 def started(made, *words):
     """In a group of its own, as a job is."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         words,
         env=made.environment(),
         cwd=made.folder,
@@ -75,6 +75,8 @@ def started(made, *words):
         text=True,
         start_new_session=True,
     )
+    made.begun.append(process)
+    return process
 
 
 def start(made, code, *words):
@@ -82,7 +84,7 @@ def start(made, code, *words):
 
 
 def until_said(process, words):
-    """What it says up to the line that has these words."""
+    """What it says up to the line that has these words. What it prints meanwhile has to fit a pipe: a minute's."""
     said = ""
     while words not in said:
         line = process.stderr.readline()
@@ -110,7 +112,7 @@ def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
     made = lab()
     # a tenth of the step follows the core, so the lowest clock that is tried, half of auto's, is far within 40 %
     words = [*COUNT, "--slack", "40", "--minutes", "0.5", "--report", "r", "--page", "p.html", "--samples", "64"]
-    process = start(made, training(made, 300, ENDS, share=0.1), *words)
+    process = start(made, training(made, 80, ENDS, share=0.1), *words)
     said = until_said(process, "next time: ")
     out, last = ended(made, process)
     said += last
@@ -136,7 +138,7 @@ def test_a_pair_is_kept_and_given_back_and_the_output_is_the_trainings(lab):
 
 def test_a_dry_run_sets_nothing(lab):
     made = lab()
-    process = start(made, training(made, 300, ENDS), *COUNT, "--dry-run")
+    process = start(made, training(made, 80, ENDS), *COUNT, "--dry-run")
     said = until_said(process, "dry run: ")
     ended(made, process)
     assert process.returncode == 0 and "nothing is set" in said, said
@@ -146,7 +148,7 @@ def test_a_dry_run_sets_nothing(lab):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_steps_may_be_marked_and_ranks_that_mark_the_same_ones_are_one_training(lab, ranks):
     made = lab()
-    code = f"import os\n{'os.fork()' * (ranks - 1)}\n{training(made, 300, f'{MARKS}; {ENDS}')}"
+    code = f"import os\n{'os.fork()' * (ranks - 1)}\n{training(made, 80, f'{MARKS}; {ENDS}')}"
     process = start(made, code, "--dry-run", "--report", "r.json")
     said = until_said(process, "dry run: ")
     out, _ = ended(made, process)

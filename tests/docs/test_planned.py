@@ -79,7 +79,9 @@ def test_snakemake_plans_it(folder, said_by, line, request):
     targets, _, values = snakemake_words(shlex.split(line))
     settings = [word for word in shlex.split(line) if "=" in word and not word.startswith("-")]
     if "gpu=" in line or "board.yaml" in line:
-        settings.append("grid={core_mhz: {step: 5000}, mem_mhz: all, auto: false}")  # clocks that each GPU has
+        settings.append(
+            "grid={core_mhz: {step: 5000}, mem_mhz: all, auto: false}"
+        )  # each GPU's highest core clock alone
     environment = None
     if "gpu=nvml" in line:
         environment = request.getfixturevalue("boards")("h200").environment()

@@ -13,13 +13,13 @@ from pathlib import Path
 
 TESTS = str(Path(__file__).resolve().parents[1])
 # of Snakemake with its plugins, parsing a workflow, drawing and reading configurations
-_IMPORTED = ["tests.fakenvml.plugins", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
-_IMPORTED += ["snakemake.report.html_reporter", "pandas", "pandas.io.formats.style", "pyarrow.parquet", "tabulate"]
-_IMPORTED += ["plotnine", "matplotlib.pyplot", "matplotlib.backends.backend_pdf", "mpmath"]
+IMPORTED = ["tests.fakenvml.plugins", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
+IMPORTED += ["snakemake.report.html_reporter", "pandas", "pandas.io.formats.style", "pyarrow.parquet", "tabulate"]
+IMPORTED += ["plotnine", "matplotlib.pyplot", "matplotlib.backends.backend_pdf", "mpmath"]
 # of commands beside fake boards
-_IMPORTED += ["pynvml", *(f"kernel_dvfs.cli.{own}" for own in ("main", "hardware", "measuring", "deploying"))]
-_IMPORTED += [f"kernel_dvfs.measurement.{own}" for own in ("job", "real.client", "real.inventory", "real.latency")]
-_IMPORTED += [f"kernel_dvfs.{own}" for own in ("plan.study", "plan.estimate", "gpu.nvml.facts", "deploy.command")]
+IMPORTED += ["pynvml", *(f"kernel_dvfs.cli.{own}" for own in ("main", "hardware", "measuring", "deploying"))]
+IMPORTED += [f"kernel_dvfs.measurement.{own}" for own in ("job", "real.client", "real.inventory", "real.latency")]
+IMPORTED += [f"kernel_dvfs.{own}" for own in ("plan.study", "plan.estimate", "gpu.nvml.facts", "deploy.command")]
 
 
 def run(how: str, what: str, words, directory, environment, apart=False, seconds=800) -> subprocess.CompletedProcess:
@@ -27,6 +27,12 @@ def run(how: str, what: str, words, directory, environment, apart=False, seconds
     stdout, or with its errors apart. environment: all of it. One that takes longer than `seconds` says where it hangs;
     then TimeoutExpired."""
     own = [str(word) for word in words]
+    if "KERNEL_DVFS_TEST_NIGHTLY" in os.environ:  # a fresh one, as users start it
+        errors = subprocess.PIPE if apart else subprocess.STDOUT
+        command = [sys.executable, how, what, *own]
+        return subprocess.run(
+            command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=seconds
+        )
     with tempfile.NamedTemporaryFile("r") as said, tempfile.NamedTemporaryFile("r") as complained:
         files = said.name, complained.name if apart else said.name
         process = _started(how, what, own, directory, files, environment, seconds)
@@ -44,7 +50,7 @@ def start(what: str, words, directory, log, environment=None) -> multiprocessing
 
 def _started(how, what, words, directory, files, environment, seconds, group=False):
     starter = multiprocessing.get_context("forkserver")
-    starter.set_forkserver_preload(_IMPORTED)
+    starter.set_forkserver_preload(IMPORTED)
     files = [os.fspath(file) for file in files]
     own = (how, what, words, os.fspath(directory), files, environment, seconds, group)
     # begun, one that a failed test leaves behind ends with the tests
@@ -63,7 +69,8 @@ def _run(how, what, words, directory, files, environment, seconds, group) -> Non
     os.environ.update(environment)
     os.chdir(directory)
     more = environment.get("PYTHONPATH", "").split(os.pathsep)
-    if os.path.exists("Snakefile"):  # of a clone of the project, which has modules of its own
+    # Snakemake takes the modules of the clone that it runs. Its plugins stay as it has looked them up, here.
+    if how == "-m" and (what != "kernel_dvfs" or os.path.exists("Snakefile")):
         for name in [name for name in sys.modules if name.startswith("kernel_dvfs")]:
             del sys.modules[name]
     sys.path[:] = [*filter(None, more), *(path for path in sys.path if not path.startswith(TESTS))]

@@ -46,6 +46,7 @@ class Lab:
         self.kernels = fake.build_record(boards.path.parent)
         self.more: dict = {}  # environment of every command
         self.daemons: list = []
+        self.begun: list = []  # what a test has started, each in a group of its own
         self.under: list = []  # what every command is started by
 
     def environment(self, **more) -> dict:
@@ -60,8 +61,7 @@ class Lab:
         return self._run("-m", "kernel_dvfs", words, under, environment)
 
     def _run(self, how, what, words, under, environment):
-        # at night each in a process of its own, as users start it
-        if not (under or self.under or "PYTHONPATH" in environment or "KERNEL_DVFS_TEST_NIGHTLY" in os.environ):
+        if not (under or self.under or "PYTHONPATH" in environment):
             return forked.run(how, what, words, self.folder, self.environment(**environment), True, 120)
         return subprocess.run(
             [*self.under, *under, sys.executable, how, what, *map(str, words)],
@@ -161,6 +161,14 @@ class Lab:
         self.daemons.append(process)
         assert self.comes_to(lambda: _listens(makes)), (self.boards.path.parent / "daemons.log").read_text()
         return process
+
+    def end(self) -> None:
+        """End what a test that failed has left running, then the daemons."""
+        for process in self.begun:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        self.end_daemons()
 
     def end_daemons(self) -> None:
         for process in self.daemons:

@@ -1,10 +1,12 @@
 """The fake NVML behaves as a driver does where the project relies on it, under every binding that users may have."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 VIRTUAL = {"time": "virtual"}
@@ -283,3 +285,9 @@ else:
 
 def test_nothing_here_is_a_real_library():
     assert not list(Path(__file__).parent.glob("*.so*"))
+
+
+@pytest.mark.parametrize("name", forked.IMPORTED)
+def test_what_forked_programs_find_imported_is_there(name):
+    """The process that they come from passes over what it cannot import."""
+    assert importlib.util.find_spec(name)

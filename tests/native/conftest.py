@@ -76,8 +76,8 @@ def finished(project, build_or_skip, once):
 @pytest.fixture(scope="session")
 def cuda_results(root, finished, build_or_skip, once):
     """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
-    `make cuda` or a run has built is taken where the build itself finds that it will do; and one of them alone has
-    shown before that no tool is missing."""
+    `make cuda` or a run has built is taken where the build itself finds that it will do. `finished`, of one empty
+    kernel, comes before: it shows in seconds whether a tool is missing."""
 
     def make(folder):
         earlier = root / "results" / "native"

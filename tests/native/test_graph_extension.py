@@ -1,6 +1,7 @@
 """The extension that reads captured graphs: built where a C++ compiler is, run on a driver without a GPU."""
 
 import ctypes
+import json
 import shutil
 import struct
 import subprocess
@@ -48,8 +49,10 @@ def told(driver):
     return dict(zip(words[::2], map(int, words[1::2])))
 
 
-def test_it_compiles_without_a_warning(graph_results):
+def test_it_compiles_without_a_warning_and_its_record_has_the_flags_of_what_computes(graph_results):
     assert "warning" not in (graph_results / "native" / "graph.log").read_text(encoding="utf-8").lower()
+    flags = json.loads((graph_results / "native/graph/build.json").read_text(encoding="utf-8"))["flags"]["cxx"]
+    assert "-O3" in flags and "-O1" not in flags, "the bindings' come last"
 
 
 def test_without_a_driver_it_imports_and_says_so_in_one_line(graph):

@@ -35,4 +35,4 @@ def lab(boards, tmp_path, config):
     for each in made:
         each.boards.set(fail="", deny=0)
         each.stop()
-        each.end_daemons()
+        each.end()

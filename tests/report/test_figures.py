@@ -25,7 +25,7 @@ SUBJECT = "simulated Toy 1"
 NAMES = tuple(name for name, each in figures.OUTPUTS.of("figure").items() if each.workload != "step")
 DEFINITION = "fig2_desirability"
 PASSES = "fig3_fig4_passes"
-# one command and one function write all; that each can be drawn is seen below
+# one command and one function write all; test_no_text_is_cut_off_or_covered draws each
 WRITTEN = (DEFINITION, PASSES)
 # core, mem, time and energy relative to auto, verdict
 PASS = [

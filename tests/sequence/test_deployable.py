@@ -22,10 +22,15 @@ pytestmark = pytest.mark.slow
 LATENCIES_S, STALL_S = (0.001, 0.01), 1e-4
 
 
+@pytest.fixture(scope="module", params=["iteration", pytest.param("whole_iteration", marks=pytest.mark.nightly)])
+def sequence(request):
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture(scope="module")
-def found(iteration):
+def found(sequence):
     """(rows as a frame, choices)."""
-    rows, choices = deployables(iteration, LATENCIES_S, (STALL_S, STALL_S), (0.0, STALL_S), 0.002)
+    rows, choices = deployables(sequence, LATENCIES_S, (STALL_S, STALL_S), (0.0, STALL_S), 0.002)
     return pd.DataFrame(rows), choices
 
 
@@ -55,13 +60,13 @@ def test_none_saves_more_than_a_freer_one_could(found):
     assert frame.gap_points.max() < 0.1
 
 
-def test_each_choice_plays_as_its_row_says(found, iteration):
+def test_each_choice_plays_as_its_row_says(found, sequence):
     frame, choices = found
     rows = frame[(frame.way == LAUNCH) & frame.is_default]
     for (latency_s, choice), row in zip(choices.items(), rows.itertuples()):
-        played = replay(iteration, Timing("ahead", latency_s, 0.0, STALL_S, STALL_S), choice.changes)
-        assert 100 * (played.energy_j / iteration.baseline_energy_j - 1) == pytest.approx(row.energy_change_percent)
-        assert 100 * (played.time_s / iteration.baseline_time_s - 1) == pytest.approx(row.time_change_percent, abs=1e-7)
+        played = replay(sequence, Timing("ahead", latency_s, 0.0, STALL_S, STALL_S), choice.changes)
+        assert 100 * (played.energy_j / sequence.baseline_energy_j - 1) == pytest.approx(row.energy_change_percent)
+        assert 100 * (played.time_s / sequence.baseline_time_s - 1) == pytest.approx(row.time_change_percent, abs=1e-7)
 
 
 def test_the_command_writes_the_list_and_schedules_that_play_as_promised(iteration_profile, iteration, tmp_path):

@@ -41,7 +41,7 @@ ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
 
 @pytest.fixture(scope="module")
 def trace():
-    """Five minutes of conversation: a plan that is fixed has no epochs to see."""
+    """Five minutes of conversation, which no plan here takes as epochs."""
     return hours(4.0, seed=5, span_s=300)
 
 

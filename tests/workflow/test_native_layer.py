@@ -45,7 +45,7 @@ def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeyp
     snakemake(directory, "native")
     before = record_in(directory, "cpu"), record_in(directory, "cuda")
     monkeypatch.setenv("CUDACXX", "nvcc-0")
-    # again too, when all others have not failed
+    # the second time too: nothing else of the run fails, so this job alone is left
     for _ in range(2):
         asked = ("native={cpu: 'off', cuda: 'on', pipeline: 'off'}",)
         failed = snakemake(directory, "native", config=asked, options=["--keep-going"], check=False)

@@ -170,7 +170,7 @@ def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
     assert not fresh.records() and fresh.boards.get("sets") == "0"
 
 
-# by day of a step: test_step_study.py; which tables a model has then: tests/report/test_registry.py
+# by day test_step_study.py shows this of a step, and tests/report/test_registry.py which tables and figures a model has
 @pytest.mark.nightly
 def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(fresh):
     fresh.boards.set(deny=1)

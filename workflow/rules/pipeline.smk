@@ -110,7 +110,9 @@ rule pipeline_page:
         report(PIPELINE.folder + "/report.html", caption="../report/output.rst", category="Page"),
     log:
         "logs/" + PIPELINE.folder + "/page.log",
+    localrule: True
+    threads: 0
     params:
         caption="The pipeline study as one page: what its plans save, beside the published algorithm, and the proof.",
-    shell:
-        "{RUN} report {PIPELINE.folder:q} --log {log:q} -o {output:q}"
+    run:
+        in_turn(log, "report", PIPELINE.folder, f"--output={output}")

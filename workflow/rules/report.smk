@@ -106,7 +106,7 @@ rule figure:
         digest=lambda wildcards: made("figure", wildcards).output.digest,
     run:
         write_output(f"figures/{wildcards.name}", wildcards.folder, input, log, params.options)
-        # what drawing leaves is all in cycles, a tenth of this process's memory in the end
+        # what drawing leaves is all in cycles: a tenth of this process's memory at the end of a run
         gc.collect()
 
 

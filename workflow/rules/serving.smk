@@ -97,7 +97,9 @@ rule serving_page:
         report(SERVING.page, caption="../report/output.rst", category="Page"),
     log:
         "logs/" + SERVING.replay + "/page.log",
+    localrule: True
+    threads: 0
     params:
         caption="The serving study as one page: who serves the trace for the least energy, what to start, and why.",
-    shell:
-        "{RUN} report {SERVING.replay:q} --log {log:q} -o {output:q}"
+    run:
+        in_turn(log, "report", SERVING.replay, f"--output={output}")

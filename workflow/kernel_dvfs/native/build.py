@@ -253,13 +253,15 @@ def _work_folder(target: Path) -> Iterator[Path]:
 
 
 def _flags(build_dir: Path) -> dict[str, list[str]]:
-    """{language: the flags that it was compiled with, in order, without the ones that name folders}."""
+    """{language: the flags that it was compiled with, in order, without the ones that name folders}. Those of bindings,
+    which come last and compute nothing, only where no other source has their language."""
     commands = json.loads((build_dir / "compile_commands.json").read_text(encoding="utf-8"))
-    found = {}
+    found: dict[str, list[str]] = {}
     for entry in commands:
         language = LANGUAGES[os.path.splitext(entry["file"])[1]]
         words = [word for word in shlex.split(entry["command"])[1:] if word.startswith("-")]
-        found[language] = [word for word in words if "/" not in word and word not in ("-c", "-o", "-x", "-isystem")]
+        flags = [word for word in words if "/" not in word and word not in ("-c", "-o", "-x", "-isystem")]
+        found.setdefault(language, flags)
     return found
 
 
