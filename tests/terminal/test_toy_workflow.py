@@ -53,7 +53,8 @@ def toy(root, tmp_path):
     """`toy("-n", plugin=False, jobs=3)` is a command line, a folder and an environment for subprocess."""
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    env |= {"PYTHONPATH": str(root / "workflow"), "TERM": "xterm"}
+    # Snakemake lists the members of sets
+    env |= {"PYTHONPATH": str(root / "workflow"), "TERM": "xterm", "PYTHONHASHSEED": "0"}
 
     def command(*options, plugin=True, **config):
         words = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy", "--nolock", *options]
