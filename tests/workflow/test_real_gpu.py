@@ -25,9 +25,8 @@ def finished_model(fake_library, tmp_path_factory):
     """(a clone in which a model is measured at two clock pairs, as far as its claims ask for; the boards)."""
     real = Real.unmeasured(tmp_path_factory.mktemp("model"), fake_library)
     tables = (f"{MODEL_FOLDER}/tables/{name}.csv" for name in ("claims", "locking", "passes"))
-    two_pairs = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1", "limits_percent=[0]")
-    two_pairs += ("sessions=1",)
-    real.run(*tables, config=[MODEL, *two_pairs])
+    two_pairs = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1")
+    real.run(*tables, config=[MODEL, *two_pairs, "limits_percent=[0]", "sessions=1"])
     return real
 
 
