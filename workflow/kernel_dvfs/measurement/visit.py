@@ -1,0 +1,171 @@
+"""A visit: one clock pair is put in force and verified once, and all kernels are measured at it.
+
+Times come from passes of the whole iteration with a stamp between kernels, power from short windows of single kernels,
+or of groups of light ones. A session is a row of visits in one measuring process, its tensors in one place in memory;
+what a session does to all its visits, only another session can show.
+
+One visit, one record: visit/s<session>/<place>-<core>-<mem>.json below the folder of records. Raw units: us, mW, MHz.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import CHECKSUM, checksum, inside, sealed_json, write_text
+from kernel_dvfs.gpu.clocks import Pair, label
+from kernel_dvfs.measurement.point import Mhz
+from kernel_dvfs.measurement.verdict import Verdict
+from kernel_dvfs.measurement.window import Device, Ends
+from kernel_dvfs.shape import AtLeastOne, Count, Is, NotNegative, Positive, Text, read
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.setup import Setup
+
+SCHEMA = "kernel-dvfs/visit/1"
+_REMEDY = "delete it and run snakemake again"
+
+
+class Visit(NamedTuple):
+    """What a visit is asked for."""
+
+    session: int  # from 0
+    place: int  # within its session, from 0
+    pair: Pair  # BASELINE: nothing is locked
+    pass_s: float  # passes of the whole iteration, for so long
+    window_s: float  # of each window of power
+    metered: tuple[tuple[str, ...], ...]  # kernels of each window, which run in turn in it; (): times alone
+
+
+class Asked(TypedDict):
+    """The request of a record."""
+
+    session: Count
+    place: Count
+    policy: Literal["auto", "lock", "external"]
+    core_mhz: Mhz
+    mem_mhz: Mhz
+    pass_s: Positive
+    window_s: NotNegative
+    metered: list[list[Text]]
+    switch_s: NotNegative  # until the clocks had settled
+    through: NotRequired[str]  # by what they were set, where not by NVML
+    lock: NotRequired[Literal["range", "exact"]]
+    core_range_mhz: NotRequired[Ends | None]
+    mem_range_mhz: NotRequired[Ends | None]
+
+
+class Passes(TypedDict):
+    """The passes of the whole iteration, all at one pair."""
+
+    n: AtLeastOne  # whole passes that were stamped
+    iteration_us: Positive  # of one pass, mean
+    time_us: dict[str, Positive]  # of one launch of each kernel, mean over its launches and all passes
+
+
+class Power(TypedDict):
+    """A window of power."""
+
+    kernels: Annotated[list[Text], Is("a list of kernels", bool)]
+    duration_s: Positive
+    power_mw: Positive
+    time_us: Positive  # of one round of its kernels
+    core_mhz: Positive
+
+
+class Reached(TypedDict):
+    """The clocks that the passes ran at."""
+
+    core_mhz: Positive
+    mem_mhz: Positive
+
+
+class Visited(TypedDict):
+    """What a visit measured."""
+
+    request: Asked
+    passes: Passes
+    powers: list[Power]  # one for each of request.metered, in its order
+    reached: Reached
+    temp_c: Ends  # before and after
+    spent_s: Positive  # of the board's time
+    verdict: Verdict
+    reasons: list[str]
+
+
+class Run(TypedDict):
+    """Under what a visit was measured."""
+
+    setup: str  # digest
+    seed: Count
+    run_id: NotRequired[str]  # the session of a real GPU
+    started_utc: NotRequired[str]
+    host: NotRequired[str]
+    boot_id: NotRequired[str]
+
+
+class VisitRecord(Visited):
+    """The record of a visit."""
+
+    schema: str
+    run: Run
+    device: Device
+    sha256: str
+
+
+class Visitor(Protocol):
+    """What measures the iteration of a setup: a simulated GPU in this process, or a real one in another.
+
+    device, run: what a record says of these besides the setup; of the last visit.
+    """
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def run(self) -> dict[str, Any]: ...
+
+    def visit(self, visit: Visit) -> Visited:
+        """Measure. Raises InputError where the GPU cannot."""
+        ...
+
+
+def path(visit: Visit) -> str:
+    """The path of a visit's record below the folder `measurements`."""
+    return inside(f"visit/s{visit.session}/{visit.place}-{label(visit.pair)}.json")
+
+
+def write(file: str, setup: Setup, visitor: Visitor, visited: Visited) -> None:
+    """Write the record of a visit, whole or not at all."""
+    run = {"setup": setup.digest, "seed": setup.measurement["seed"]} | visitor.run
+    device = visitor.device
+    content = sealed_json({"schema": SCHEMA, "run": run, "device": device} | visited)
+    write_text(file, content + "\n", durable=device["kind"] == "nvml")
+
+
+def read_visit(file: str, setup: Setup, visit: Visit) -> VisitRecord | None:
+    """The record of a visit; None where it is of another setup or was asked for otherwise, so it is measured again.
+
+    Raises InputError naming a record that is missing or damaged.
+    """
+    found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
+    if found[CHECKSUM] != checksum(found):
+        raise InputError(f"record {file}: was changed since it was written: its {CHECKSUM} is another's; {_REMEDY}")
+    request = found["request"]
+    same = asked(visit)
+    if found["run"]["setup"] != setup.digest or any(request[name] != value for name, value in same.items()):
+        return None
+    return found
+
+
+def asked(visit: Visit) -> dict[str, Any]:
+    """The part of a record's request that a visit says."""
+    return {
+        "session": visit.session,
+        "place": visit.place,
+        "core_mhz": visit.pair[0],
+        "mem_mhz": visit.pair[1],
+        "pass_s": visit.pass_s,
+        "window_s": visit.window_s,
+        "metered": [list(names) for names in visit.metered],
+    }
