@@ -51,9 +51,9 @@ class Folder:
         return f"{self.folder}/published.parquet"
 
     @property
-    def search_file(self) -> str:
-        """What was measured beyond the sweep, and why."""
-        return f"{self.folder}/search.json"
+    def by_clock_file(self) -> str:
+        """What the study by clock visited, chose and showed."""
+        return f"{self.folder}/by_clock.json"
 
     def schedule(self, name: str) -> str:
         return f"{self.folder}/{inside(f'schedules/{name}.json')}"

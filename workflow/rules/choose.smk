@@ -102,8 +102,7 @@ if STUDY.is_mapped:
         log:
             "logs/" + FOLDER + "/headline-map.log",
         localrule: True
-        # within this process beside all else: the search, at whose thousands of inputs Snakemake looks again and again
-        # while it waits, has the core
+        # within this process beside all else: the study by clock has the core
         threads: 0
         params:
             pairs=clocks_argument(STUDY.pairs),

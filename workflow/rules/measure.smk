@@ -1,4 +1,4 @@
-# Every target at every clock pair: one job, one record. Then what a search asks for, and the profile of all of it.
+# Every target at every clock pair: one job, one record. Then the study by clock, and the profiles of both.
 
 RECORD = FOLDER + "/measurements/{kind}/{target}/{core}-{mem}/r{repeat}.json"
 
@@ -8,7 +8,7 @@ def swept_by(known):
     records = [
         RECORD.format(kind=kind, target=target, core=core, mem=mem, repeat=repeat)
         for kind, targets in (("kernel", known.kernels), ("pass", known.passes))
-        for core, mem in known.swept
+        for core, mem in known.pairs
         for target in targets
         for repeat in range(known.repeats_at(core, mem))
     ]
@@ -134,34 +134,33 @@ else:
             )
 
 
-if STUDY.is_searched:
+if STUDY.is_by_clock:
 
-    # Asks what is measured next, measures it, asks again, until nothing is asked for. Its file lists the checksum of
-    # every record that it read, so that it cannot outlive them.
-    rule search:
+    # Visits pair after pair of clocks until it is known which to choose, and shown what they keep. Its file lists the
+    # checksum of every record that it read, so that it cannot outlive them.
+    rule by_clock:
         input:
             kernels,
-            sweep,
             gpu=SETUP,
         output:
-            touch(ended(STUDY.search_file)),
-            # kept where a search fails: what follows from the last one still holds until another has ended
-            found=update(STUDY.search_file),
+            touch(ended(STUDY.by_clock_file)),
+            # kept where a study fails: what follows from the last one still holds until another has ended
+            found=update(STUDY.by_clock_file),
         log:
-            "logs/" + FOLDER + "/search.log",
-        # while it waits, Snakemake looks at the sizes of all its inputs again each time that a job ends
-        priority: 1
+            "logs/" + FOLDER + "/by-clock.log",
+        # the answer comes before the paper's sweep
+        priority: 1_000_000
         localrule: STUDY.is_real
         resources:
             gpu=GPUS,
         params:
-            options=json.dumps(STUDY.search_options()),
-            # another one where a record that it measured is gone or has changed; not from `input`, since Snakemake does not
-            # look at what follows from inputs for a change
-            token=lambda wildcards: STUDY.search_token(swept_by(as_known())),
+            options=json.dumps(STUDY.by_clock_options()),
+            # another one where a visit is gone or has changed; not from `input`, since Snakemake does not look at what
+            # follows from inputs for a change
+            token=lambda wildcards: STUDY.by_clock_token(),
             kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
-            "{RUN} measure search --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
+            "{RUN} measure by-clock --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
             "--token={params.token} {params.kernels} --log {log:q} -o {output.found:q}"
 
 
@@ -173,8 +172,8 @@ if STUDY.is_measured:
             # so that both checkpoints are there from the start. Records come when a step is captured, and rest on the
             # kernels: were these not asked for before, Snakemake would never look whether a record is older
             kernels,
-            # a search has read the whole sweep, and lists its checksums
-            rules.search.output if STUDY.is_searched else sweep,
+            sweep,
+            rules.by_clock.output if STUDY.is_by_clock else [],
             gpu=SETUP,
         output:
             STUDY.profile,
@@ -182,12 +181,12 @@ if STUDY.is_measured:
         log:
             "logs/" + FOLDER + "/profile.log",
         params:
-            pairs=clocks_argument(STUDY.swept),
+            pairs=clocks_argument(STUDY.pairs),
             auto_repeats=STUDY.options["auto_repeats"],
-            search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
+            by_clock=f"--by-clock {STUDY.by_clock_file}" if STUDY.is_by_clock else "",
         shell:
             "{RUN} measure aggregate --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
-            "--auto-repeats {params.auto_repeats} {params.search} --log {log:q} -o {output[0]:q} --published {output[1]:q}"
+            "--auto-repeats {params.auto_repeats} {params.by_clock} --log {log:q} -o {output[0]:q} --published {output[1]:q}"
 
 else:
 
@@ -225,7 +224,7 @@ rule measurements:
     input:
         kernels,
         sweep,
-        rules.search.output if STUDY.is_searched else [],
+        rules.by_clock.output if STUDY.is_by_clock else [],
 
 
 rule profile:

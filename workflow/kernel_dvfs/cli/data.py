@@ -306,13 +306,13 @@ def _run_schedule(options: Namespace, slack: float) -> None:
 
 
 def _walked(path: str, granularity: str, slack: float) -> Walked:
-    """What a search's walk has shown for a limit. Raises InputError."""
-    from kernel_dvfs.search import search_file
+    """Return what the walk of a study by clock has shown for a limit. Raises InputError."""
+    from kernel_dvfs.search import study_file
 
-    walks = search_file.read(path).walks
-    name = search_file.name_of(granularity, slack)
+    walks = study_file.read(path).walks
+    name = study_file.name_of(granularity, slack)
     if name not in walks:
-        raise InputError(f"search {path}: it walked no {name}; it walked {', '.join(walks) or 'nothing'}")
+        raise InputError(f"study by clock {path}: it walked no {name}; it walked {', '.join(walks) or 'nothing'}")
     return walks[name]
 
 

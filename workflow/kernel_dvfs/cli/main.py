@@ -55,8 +55,8 @@ _MEASURE = {
     "sweep": command_of(
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
     ),
-    "search": command_of(
-        "measuring", "search", "after a sweep, race and walk: measure what might be chosen until no more is needed"
+    "by-clock": command_of(
+        "measuring", "by_clock", "visit pairs of clocks until it is known which to choose, and shown what they keep"
     ),
     "aggregate": command_of("measuring", "aggregate", "aggregate records into a profile"),
     "step": command_of("measuring", "add_step", "add what a study measured of a captured step to the step's record"),

@@ -117,7 +117,7 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def run_compare(options: Namespace) -> None:
     from kernel_dvfs.measurement import record
-    from kernel_dvfs.measurement.campaign import compare, new_session
+    from kernel_dvfs.measurement.campaign import compare, compare_iteration, new_session
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target, parse
 
@@ -140,7 +140,10 @@ def run_compare(options: Namespace) -> None:
         new_session(setup, options.gpu)
     # a kernel that the schedule does not know (another bias split) stays at auto
     pairs = {target: every or chosen.get(target.name, BASELINE) for target in targets}
-    device, comparisons = compare(setup, options.gpu, pairs, repeats, options.session)
+    if chosen and not options.target:
+        device, comparisons = compare_iteration(setup, options.gpu, pairs, repeats)
+    else:
+        device, comparisons = compare(setup, options.gpu, pairs, repeats, options.session)
     record.write_comparison(options.output, setup, device, options.schedule or options.clocks, comparisons)
     if every:
         for target in targets:
@@ -195,22 +198,22 @@ def run_sweep(options: Namespace) -> None:
     aggregate.from_bench(read(options.gpu), pairs, options.auto_repeats, options.output, options.studies)
 
 
-# --- search ---------------------------------------------------------------------------------------------------------
+# --- by clock -------------------------------------------------------------------------------------------------------
 
 
-def add_search(parser: ArgumentParser) -> None:
-    """The command's options."""
+def add_by_clock(parser: ArgumentParser) -> None:
+    """Add the command's options."""
     parser.epilog = (
-        "example: kernel-dvfs measure search --gpu SETUP.json --records measurements --options JSON -o search.json"
+        "example: kernel-dvfs measure by-clock --gpu SETUP.json --records measurements --options JSON -o by_clock.json"
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that is measured under")
-    parser.add_argument("--records", required=True, metavar="DIR", help="folder with kernel/ and pass/")
+    parser.add_argument("--records", required=True, metavar="DIR", help="folder with visit/")
     parser.add_argument(
         "--options",
         required=True,
         metavar="JSON",
-        help="search, pairs (CORE-MEM of the grid, separated by commas), auto_repeats, limits_percent, ties, refine "
-        "{windows or hours, over_percent}, and what the search is configured by under its name",
+        help="pairs (CORE-MEM that may be visited, separated by commas, auto-auto first), limits_percent, minutes, "
+        "worth_percent, over_percent, ties, seed",
     )
     parser.add_argument(
         "--kernels",
@@ -218,10 +221,10 @@ def add_search(parser: ArgumentParser) -> None:
         help="what `kernel-dvfs measure kernels` wrote: records of another build are measured again (real GPU)",
     )
     parser.add_argument("--token", default="", metavar="TEXT", help="kept in the file, for the workflow")
-    parser.add_argument("-o", "--output", required=True, metavar="S.json", help="what was asked for, and what was read")
+    parser.add_argument("-o", "--output", required=True, metavar="S.json", help="what was visited, chosen and shown")
 
 
-def run_search(options: Namespace) -> None:
+def run_by_clock(options: Namespace) -> None:
     """Run the command. Raises InputError."""
     from kernel_dvfs.search import loop
 
@@ -250,13 +253,13 @@ def add_aggregate(parser: ArgumentParser) -> None:
         "--auto-repeats", type=COUNT, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
     parser.add_argument(
-        "--search", metavar="S.json", help="pool what this search (kernel-dvfs measure search) asked for as well"
+        "--by-clock", metavar="B.json", help="make the profile of this study by clock, not of the sweep"
     )
     parser.add_argument(
         "--published",
         default="",
         metavar="P.parquet",
-        help="also write the profile of one sweep: the first measurement of each point, before any race and walk",
+        help="also write the profile of one sweep: the first measurement of each point",
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
@@ -265,28 +268,26 @@ def run_aggregate(options: Namespace) -> None:
     from kernel_dvfs.measurement import request
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
-    from kernel_dvfs.search import search_file
+    from kernel_dvfs.search import study_file
 
     setup = read(options.gpu)
     pairs = [parse_pair(text, "-") for text in options.pairs.split(",") if text]
-    requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
-    swept = requests
-    walked: list[request.Request] = []
-    if options.search:
-        found = search_file.read(options.search)
+    requests = request.sweep(setup, pairs, options.auto_repeats)
+    if not requests and not options.by_clock:
+        raise InputError(
+            "measure aggregate: nothing to aggregate: give --pairs of the sweep, or --by-clock B.json, or both"
+        )
+    if options.by_clock:
+        found = study_file.read(options.by_clock)
         if found.setup != setup.digest:
             raise InputError(
-                f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
-                "kernel-dvfs measure search again"
+                f"study by clock {options.by_clock}: its setup is {found.setup}, expected {setup.digest}; run "
+                "kernel-dvfs measure by-clock again"
             )
-        swept, checksums, walked = requests + found.searched, found.records, found.walked
-        requests = requests + found.pooled
-    if not requests:
-        raise InputError(
-            "measure aggregate: nothing to aggregate: give --pairs of the sweep, or --search S.json, or both"
-        )
-    where = options.records, requests, options.auto_repeats, options.output
-    aggregate.from_records(setup, *where, checksums, walked, swept, options.published)
+        aggregate.from_visits(setup, options.records, found, options.output)
+    if requests:
+        output = "" if options.by_clock else options.output
+        aggregate.from_records(setup, options.records, requests, options.auto_repeats, output, options.published)
 
 
 # --- add step -------------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ class Comparison(TypedDict):
     target: str
     repeat: Count
     session: str  # what was measured in one go
-    # auto, chosen, chosen, auto
-    points: Annotated[list[Compared], Is("a list of four points", lambda value: len(value) == 4)]
+    # auto, chosen, chosen, auto; or of the whole iteration auto and chosen (measurement.again)
+    points: Annotated[list[Compared], Is("a list of two or four points", lambda value: len(value) in (2, 4))]
 
 
 # every GPU's clocks and power lie within these, so a number in GHz, kHz, W or uW is found out

@@ -19,15 +19,11 @@ from kernel_dvfs.gpu.clocks import Clock, Pair, clocks_argument
 from kernel_dvfs.measurement import campaign, setup
 from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.profile import records
-from kernel_dvfs.search import search_file
+from kernel_dvfs.search import study_file
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.latency_file import Latency
     from kernel_dvfs.outputs import Output
-
-
-# what race and walk may take, of `refine`: one of them; 0 is off
-BUDGETS = ("windows", "hours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +71,7 @@ class Study(layout.Folder):
     passes: tuple[str, ...] = ()  # names
     chosen_passes: bool = False  # of a captured step: its sections together are the step
     pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
+    visitable: tuple[Pair, ...] = ()  # that a study by clock may ask for, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
     variants: dict[str, Variant] = field(default_factory=dict)
@@ -132,19 +129,9 @@ class Study(layout.Folder):
         return self.clocks != "auto-only"
 
     @property
-    def is_refined(self) -> bool:
-        """What might be chosen is measured again before it is chosen for good: by one job, which sets many clocks."""
-        return self.is_compared and any(self.options["refine"][each] for each in BUDGETS)
-
-    @property
-    def is_exhaustive(self) -> bool:
-        """Every target is measured at every pair of the grid, whatever comes out."""
-        return self.options["search"] == "exhaustive" or not self.is_chosen
-
-    @property
-    def swept(self) -> tuple[Pair, ...]:
-        """Clock pairs that every target is measured at."""
-        return self.pairs if self.is_exhaustive else ()
+    def is_by_clock(self) -> bool:
+        """Clocks that are relied on are chosen by clock: by one job, which sets many clocks."""
+        return self.is_compared and self.is_chosen and self.options["by_clock"]["minutes"] > 0
 
     def repeats_at(self, core: Clock, mem: Clock) -> int:
         """How often the sweep measures a target at a clock pair."""
@@ -153,12 +140,7 @@ class Study(layout.Folder):
     @property
     def is_deployable(self) -> bool:
         """Clocks are also chosen launch by launch, which takes every kernel at every pair and the order of launches."""
-        return self.is_measured and self.is_chosen and self.is_exhaustive
-
-    @property
-    def is_searched(self) -> bool:
-        """Something is asked for beyond the sweep, by a search or by refinement."""
-        return self.is_refined or (self.is_measured and not self.is_exhaustive)
+        return self.is_measured and self.is_chosen
 
     @property
     def repeats(self) -> int:
@@ -276,11 +258,9 @@ class Study(layout.Folder):
         """Whether copies of a launch share data and clocks, as `choose` takes it. procedure: not "", as published.
 
         As configured, but as published not: of the eight groups of copies in the paper's Table 1 three have different
-        marks (rows 10 and 14, 21 and 30, 44 and its two), so each launch chose by itself. A guided search measures
-        copies for one another, which leaves no choice.
+        marks (rows 10 and 14, 21 and 30, 44 and its two), so each launch chose by itself.
         """
-        by_itself = bool(procedure) and self.options["search"] == "exhaustive"
-        return "untied" if by_itself else self.options["ties"]
+        return "untied" if procedure else self.options["ties"]
 
     def validation(self, names: Iterable[str]) -> list[str]:
         """The records of the repeats that validate schedules."""
@@ -335,64 +315,63 @@ class Study(layout.Folder):
         """Where it belongs."""
         return self.folder
 
-    def search_token(self, sweep: Iterable[str]) -> str:
-        """What the search is asked with: another token where a record that it measured is gone or has changed since,
-        or its own file has. sweep: paths of the records that it does not measure.
+    def by_clock_token(self) -> str:
+        """Return what the study by clock is asked with: another token where a visit is gone or has changed since, or
+        its own file has.
 
-        Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
-        another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
-        from then on.
+        Visits are no inputs of a rule, since nobody knows them before the study. A parameter of its rule is another
+        one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one from
+        then on.
         """
         try:
-            found = self._found()
+            found = self._by_clock()
         except (OSError, InputError):
-            damaged = Path(self.search_file)
+            damaged = Path(self.by_clock_file)
             return hashlib.sha256(damaged.read_bytes()).hexdigest()[:12] if damaged.is_file() else ""
-        swept = len(f"{self.folder}/measurements/")
-        own = {path[swept:] for path in sweep}
-        beyond = {path: checksum for path, checksum in found.records.items() if path not in own}
-        gone = records.changed(f"{self.folder}/measurements", beyond)
+        gone = records.changed(f"{self.folder}/measurements", found.records)
         return _again(found, gone) if gone else found.token
 
     def walk_file(self, procedure: str, scope: str, objective: str, weights: str) -> list[str]:
         """What a schedule is chosen from besides the profile: the global ones that are relied on have walked."""
-        is_walked = self.is_refined and (procedure, scope, objective, weights) == ("", "global", "waste", "")
-        return [self.search_file] if is_walked else []
+        is_walked = self.is_by_clock and (procedure, scope, objective, weights) == ("", "global", "waste", "")
+        return [self.by_clock_file] if is_walked else []
 
     def walked(self, procedure: str, level: str, scope: str, objective: str, slack: str, weights: str) -> str:
         """A digest of what a walk has shown for a schedule, named by these parts of its path; "" where none has.
 
-        It follows from that alone; the walk's file also tells what was measured, so each search writes another one.
+        It follows from that alone; the walk's file also tells what was measured, so each study writes another one.
         """
         if not self.walk_file(procedure, scope, objective, weights):
             return ""
         try:
-            walks = self._found().walks
+            walks = self._by_clock().walks
         except (OSError, InputError):
             return ""
-        found = walks.get(search_file.name_of(level, float(slack.removeprefix("-slack"))))
+        found = walks.get(study_file.name_of(level, float(slack.removeprefix("-slack"))))
         return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
 
-    def _found(self) -> search_file.Search:
-        """What the last search found. Raises OSError or InputError where none can be read."""
-        return _search(self.search_file, Path(self.search_file).stat().st_mtime_ns)
+    def _by_clock(self) -> study_file.ByClock:
+        """Return the last study by clock. Raises OSError or InputError where none can be read."""
+        return _read_by_clock(self.by_clock_file, Path(self.by_clock_file).stat().st_mtime_ns)
 
-    def search_options(self) -> dict:
-        """What the search for what is measured next is told, beside the setup and the records."""
+    def by_clock_options(self) -> dict:
+        """Return what the study by clock is told, beside the setup and the records."""
         options = self.options
-        keys = ["search", "auto_repeats", "ties", "refine"]
-        keys += [options["search"]] * (options["search"] in options)
-        known = {"limits_percent": self.limits_percent, "pairs": clocks_argument(self.pairs)}
-        return {key: options[key] for key in keys} | known
+        return options["by_clock"] | {
+            "pairs": clocks_argument(self.visitable),
+            "limits_percent": self.limits_percent,
+            "ties": options["ties"],
+            "seed": options["seed"],
+        }
 
 
 @lru_cache(maxsize=1)
-def _search(path: str, version: int) -> search_file.Search:
-    """A search's file, read once: Snakemake asks for the search and for each schedule, several times a plan."""
-    return search_file.read(path)
+def _read_by_clock(path: str, version: int) -> study_file.ByClock:
+    """Return a study by clock, read once: Snakemake asks for it and for each schedule, several times a plan."""
+    return study_file.read(path)
 
 
-def _again(found: search_file.Search, gone: list[str]) -> str:
+def _again(found: study_file.ByClock, gone: list[str]) -> str:
     return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
 
 

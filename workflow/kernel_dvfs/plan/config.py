@@ -24,10 +24,8 @@ _LONGEST = 200  # characters of a value in a message
 # what null stands for. At auto alone nothing is compared with the baseline, and a first look takes minutes
 _USUALLY = {"auto_repeats": 4, "windows": 1, "max_windows": 1}
 _AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2, "max_windows": 6}
-# what a look of some minutes overrides: short windows (how short, plan.study says), each once, at whatever temperature
-# there is
+# what a look of some minutes overrides: short windows (how short, plan.study says), each once
 _IN_MINUTES: dict[str, Any] = {"auto_repeats": 1, "windows": 1, "max_windows": 1, "window_s": 2, "warmup_s": 0.1}
-_IN_MINUTES |= {"temperature": "cool", "band_c": 60}
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 _WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 

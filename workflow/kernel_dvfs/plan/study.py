@@ -25,7 +25,7 @@ from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.measurement.point import usual_s
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
-from kernel_dvfs.plan.asked import BUDGETS, PlannedFile, Study, Variant, decimals
+from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
@@ -55,8 +55,7 @@ _DEGREES = (1, 2, 4, 8, 16)
 _PROTOCOL = ("window_s", "windows", "seed")
 # beside it on a real GPU
 _REAL_PROTOCOL = (
-    *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
-    *("gemm_algorithm", "skip_capped"),
+    *("clocks", "lock", "after", "share", "max_windows", "energy_ci_percent", "gemm_algorithm"),
 )
 
 
@@ -92,6 +91,7 @@ class _Board:
     title: str
     about: dict[str, Any]  # what its setups say of it, a simulated one's spec aside
     cores: tuple[int, int]  # its SMs, and threads of one: what workloads depend on
+    clocks: dict[str, Any]  # that it has
     pairs: list[Pair]
     omitted: list[tuple[Pair, str]]
     spec: dict[str, Any] = field(default_factory=dict)  # of a simulated one
@@ -161,6 +161,7 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
         schedules=[],
         title=board.title if is_real else layout.subject(about),
         pairs=tuple(board.pairs),
+        visitable=tuple(pairs_of(board.clocks, board.pairs)) if len(board.pairs) > 1 else (),
         omitted=tuple(board.omitted),
         points=tuple(campaign.ordered_points(board.pairs, config["auto_repeats"], config["seed"])),
         variants=variants,
@@ -172,7 +173,6 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
         step_record=record,
         **board.more,
     )
-    _check_repeats(study)
     if record and not Path(record).is_file():
         return study  # not captured yet: which targets there are is not known
     file, workload = planned(config, board.spec)
@@ -200,6 +200,7 @@ def _simulated(config: dict) -> _Board:
         title="",
         about={"kind": "simulated", "slug": slug, "name": spec["name"], "model": SIMULATION},
         cores=(spec["sm_count"], spec["threads_per_sm"]),
+        clocks=spec["clocks"],
         pairs=pairs,
         omitted=omitted,
         spec=spec,
@@ -227,11 +228,6 @@ def _real(config: dict, results: str) -> _Board:
         raise InputError(
             f"config: through: {config['through']} locks both clocks or none, so grid.mem_mhz must not be empty"
         )
-    if mode == "external" and config["search"] != "exhaustive":
-        raise InputError(
-            f"config: clocks: external: the batch system sets the clocks of each job, so a {config['search']} search "
-            "cannot ask for others; configure search: exhaustive"
-        )
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
@@ -249,6 +245,7 @@ def _real(config: dict, results: str) -> _Board:
         title=facts["name"],
         about={"kind": "nvml"} | facts,
         cores=(facts["sm_count"], facts["threads_per_sm"]),
+        clocks=facts["clocks"],
         pairs=pairs,
         omitted=omitted,
         more={
@@ -334,16 +331,6 @@ def planned_s(study: Study, records: int = 0) -> float | None:
     if study.setup is None:
         return CAPTURE_S + 60.0 * minutes
     return OPENING_S + records * (usual_s(json.loads(study.setup.text)["measurement"]) + RECORD_S)
-
-
-def _check_repeats(study: Study) -> None:
-    """Raise InputError where nothing would be measured twice before a race, which goes by scatter."""
-    key, own = ("", study.options) if study.is_exhaustive else ("guided.", study.options["guided"])
-    if study.is_refined and own["auto_repeats"] < 2:
-        raise InputError(
-            f"config: {key}auto_repeats = 1 is not possible with refine, which goes by scatter; allowed: 2 or more, or "
-            "refine with windows: 0"
-        )
 
 
 def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
@@ -449,8 +436,8 @@ def text_of(path: str, files: Iterable[PlannedFile]) -> str:
 
 def notices(study: Study) -> list[str]:
     """What the user should know of a study before it starts."""
-    if study.kind == "table" and any(study.options["refine"][each] for each in BUDGETS):
-        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they are"]
+    if study.kind == "table" and study.options["by_clock"]["minutes"]:
+        return ["by_clock: a table cannot be measured again, so clocks are chosen from its rows as they are"]
     if study.clocks == "auto-only":
         return [
             f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5, tables/baseline and tables/passes. "
@@ -459,8 +446,8 @@ def notices(study: Study) -> list[str]:
     if study.clocks == "external":
         return [
             f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
-            "records them. Race, walk, measuring again and carrying over switch clocks within a job, so they are left "
-            "out"
+            "records them. The study by clock, measuring again and carrying over switch clocks within a job, so they "
+            "are left out"
         ]
     return []
 

@@ -20,7 +20,7 @@ from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.profile.records import Point, Records, point_of
+from kernel_dvfs.profile.records import Point, Records, changed, point_of
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.workload.workload import study_of
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.point import Quantity
     from kernel_dvfs.measurement.request import Request
     from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.search.study_file import ByClock
 
     # (target) -> (pair, repeat) -> its point; None where it was left out
     Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Point | None]]
@@ -45,33 +46,27 @@ def from_records(
     requests: Sequence[Request],
     auto_repeats: int,
     output: str,
-    checksums: Mapping[str, str] | None = None,
-    walked: Sequence[Request] = (),
-    swept: Sequence[Request] = (),
     published: str = "",
 ) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
-    walked: what a walk asked for: read, so that nothing changed goes unnoticed, and not pooled. checksums: {path below
-    the folder: SHA-256} of exactly all these records, as a search read them; None: not checked. swept: those of the
-    requests that precede any race; published: where the profile of their first measurements goes; "": nowhere.
-    Raises InputError naming a bad record.
+    published: where the profile of their first measurements goes; "": nowhere. output: "": nowhere. Raises InputError
+    naming a bad record.
     """
-    records = Records(setup, folder, checksums)
-    rows = columns(setup, requests, auto_repeats, records.points)
-    for each in walked:
-        point = records.points(Target(each.kind, each.target))
-        for repeat in each.repeats:
-            point(Pair(each.core_mhz, each.mem_mhz), repeat)
-    unread = sorted(set(checksums or ()) - set(records.checksums))
-    if unread:
-        raise InputError(
-            f"record {folder}/{unread[0]}: the search read it, but it is not pooled; give the clock pairs and repeats "
-            "that the search was given"
-        )
-    _write(setup, rows, output)
+    records = Records(setup, folder)
+    if output:
+        _write(setup, columns(setup, requests, auto_repeats, records.points), output)
     if published:
-        _write(setup, columns(setup, swept, auto_repeats, records.points, is_first=True), published)
+        _write(setup, columns(setup, requests, auto_repeats, records.points, is_first=True), published)
+
+
+def from_visits(setup: Setup, folder: str, found: ByClock, output: str) -> None:
+    """Write to `output` the profile of what a study by clock visited. folder: of its records. Raises InputError where a
+    visit is gone or has changed since the study read it."""
+    if gone := changed(folder, found.records):
+        raise InputError(f"record {folder}/{gone[0]}: is gone or was changed since the study by clock read it; run "
+                         "snakemake again, which makes both again")  # fmt: skip
+    _write(setup, found.rows, output)
 
 
 def from_bench(

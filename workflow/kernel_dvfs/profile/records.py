@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.point import Judged, Reached, Summary
@@ -41,23 +40,18 @@ class _Read:
 
 
 class Records:
-    """Points of a setup, read from `folder` (kernel/ and pass/) when they are first asked for.
+    """Points of a setup, read from `folder` (kernel/ and pass/) when they are first asked for."""
 
-    expected: {path below the folder: SHA-256} of the only records that may be read, byte for byte; None: any.
-    checksums: the same of all that was read so far.
-    """
-
-    def __init__(self, setup: Setup, folder: str, expected: Mapping[str, str] | None = None):
-        self.checksums: dict[str, str] = {}
-        self._setup, self._folder, self._expected = setup, folder, expected
+    def __init__(self, setup: Setup, folder: str):
+        self._setup, self._folder = setup, folder
         self._read: dict[str, _Read] = {}
         self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
 
     def points(self, target: Target) -> Callable[[Pair, int], Point | None]:
         """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
 
-        Raises InputError naming a record that is missing, damaged, foreign or not as expected, or that ran another
-        kernel than the target's other records or came from another build than all other records.
+        Raises InputError naming a record that is missing, damaged or foreign, or that ran another kernel
+        than the target's other records or came from another build than all other records.
         """
         ran: dict[str | None, str] = {}  # {what a record says that it ran: a file that says so}
 
@@ -85,38 +79,6 @@ class Records:
 
         return point
 
-    def has(self, target: Target, pair: Pair, repeat: int, library: str = "") -> bool:
-        """Whether the record is there, of this setup, and ran kernels of `library` (a SHA-256; "": of any).
-
-        Raises InputError naming a record that is there but damaged or foreign.
-        """
-        name = path(Request(*target, *pair, ()), repeat)
-        try:
-            os.stat(f"{self._folder}/{name}")
-        except FileNotFoundError:
-            return False
-        except OSError:
-            pass  # reading it says why
-        try:
-            found = self._get(name, target, pair)
-        except InputError:
-            if self._is_of_another_setup(name):
-                return False
-            raise
-        if library and found.library and found.library != library:
-            # it will be measured again
-            del self._read[name], self.checksums[name]
-            return False
-        return True
-
-    def _is_of_another_setup(self, name: str) -> bool:
-        """Whether a record was measured under another protocol, or on the GPU as it was: it will be measured again."""
-        try:
-            setup = read_json(f"{self._folder}/{name}")["run"]["setup"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return False  # damaged
-        return isinstance(setup, str) and setup != self._setup.digest
-
     def _get(self, name: str, target: Target, pair: Pair) -> _Read:
         if name not in self._read:
             self._read[name] = self._load(name, target, pair)
@@ -124,20 +86,13 @@ class Records:
 
     def _load(self, name: str, target: Target, pair: Pair) -> _Read:
         file = f"{self._folder}/{name}"
-        held = _bytes(file)
-        checksum = None if held is None else hashlib.sha256(held).hexdigest()
-        if self._expected is not None and checksum is not None and self._expected.get(name) != checksum:
-            what = "was changed since the search read it" if name in self._expected else "the search did not read it"
-            raise InputError(f"record {file}: {what}; run snakemake again: it searches again")
         skipped = self._setup.measurement.get("skip_capped") and record.read_skipped(file, self._setup, target, pair)
         if skipped:
             found = _Read(None, None, None)
         else:
-            content = record.read_point(file, self._setup, target, pair, held=held)
+            content = record.read_point(file, self._setup, target, pair)
             point = point_of(content, content["run"].get("run_id"))
             found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
-        if checksum is not None:
-            self.checksums[name] = checksum
         return found
 
 

@@ -4,7 +4,7 @@ Two more figures are less in doubt, the exponent of the time model (overlap) and
 locked: they vary alone, and together at the corners of the box of the others.
 
 On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes, also
-between the clocks of the grid, as a race finds them. A kernel that does not depend on what varies is computed once.
+between the clocks of the grid, by halving. A kernel that does not depend on what varies is computed once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
@@ -25,9 +26,7 @@ from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.layout import HEADLINE_ENDS as ENDS
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
-from kernel_dvfs.search.candidates import Context
-from kernel_dvfs.search.guided import candidates_of
-from kernel_dvfs.search.race import at_auto, chosen, halfway
+from kernel_dvfs.search.between import at_auto, halfway
 from kernel_dvfs.workload.formulas import gemm
 from kernel_dvfs.workload.rows import Row, kernel_rows
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -135,8 +134,13 @@ class _Loads:
 
 
 def _of_kernels(setup: Setup, pairs: Sequence[Pair], ties: str, loads: _Loads, truth: _Truth) -> tuple[float, float]:
-    members, candidates = candidates_of(Context(setup, pairs, 1, [0.0], ties, None, {}))
-    return _strict([loads.of([(names[0], 1)]) for names in members], candidates.weight, pairs, truth)
+    kernels = setup.targets["kernel"]
+    tied: dict[str, list[str]] = {}
+    for name, about in kernels.items():
+        group = about["replicate_group"] if ties == "tied" else None
+        tied.setdefault(f"group {group}" if group else name, []).append(name)
+    weight = [sum(kernels[name]["launches_per_iteration"] for name in names) for names in tied.values()]
+    return _strict([loads.of([(names[0], 1)]) for names in tied.values()], np.array(weight, float), pairs, truth)
 
 
 def _of_passes(setup: Setup, pairs: Sequence[Pair], loads: _Loads, truth: _Truth) -> tuple[float, float]:
@@ -157,7 +161,9 @@ def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], tr
         time, energy = (weight[:, None] * points[:, :, place] for place in (0, 1))
         keys = [list(map(key_of, pairs))] * len(loads)
         problem = Problem.of(list(time), list(energy), [base] * len(loads), keys)
-        own = problem, chosen(problem, [0.0]), supported
+        strict = least_energy(problem, problem.baseline_time, effort=0)
+        assert strict  # auto itself keeps the limit
+        own = problem, strict.option, supported
         between = halfway(*own, len(loads)) + at_auto(*own, points[:, base, 2])
         new = [Pair(*map(clock_of, key)) for key in dict.fromkeys(between)]
         pairs += new

@@ -1,0 +1,131 @@
+"""A choice measured again: one block, which is a session of visits. Light: measurement jobs import it.
+
+Auto's passes come first and last; between them each chosen pair is visited, with passes and a window of power of each
+kernel that is chosen there. What is compared is the whole iteration: a kernel's time at auto is its time in the
+iteration at auto, and no kernel is measured alone at auto.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs.measurement.visit import (
+    AUTO_PASS_S,
+    AUTO_WINDOW_S,
+    HEAVY_SHARE,
+    PASS_S,
+    WINDOW_S,
+    Visit,
+    Visited,
+    Visitor,
+)
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.consistency import Compared, Comparison
+    from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.measurement.target import Target
+
+# sessions of a choice measured again are numbered from here on, so that they are none of those that chose it
+FRESH = 10_000
+
+
+def compare_iteration(setup: Setup, visitor: Visitor, pairs: Mapping[Target, Pair], repeat: int) -> list[Comparison]:
+    """Return (auto, chosen) of each target in one block, times and energies of a launch within the iteration.
+
+    pairs: of all kernels, or of all passes. A target that stays at auto is not measured twice: its two points are one.
+    """
+    kernels = {target: _kernels_of(setup, target) for target in pairs}
+    session = FRESH + repeat
+    first = visitor.visit(Visit(session, 0, BASELINE, AUTO_PASS_S, 0.0, ()))
+    time_us, chosen = first["passes"]["time_us"], {pair: None for pair in pairs.values() if pair != BASELINE}
+    light = _light(setup, time_us)
+    at: dict[Pair, Visited] = {}
+    wanted: dict[Pair, tuple[tuple[str, ...], ...]] = {}
+    for place, pair in enumerate(chosen, 1):
+        own = dict.fromkeys(name for target, each in pairs.items() if each == pair for name in kernels[target])
+        wanted[pair] = _windows(own, light)
+        at[pair] = visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, wanted[pair]))
+    # the light ones that go to one pair share a window at auto as well
+    metered = tuple(dict.fromkeys(group for groups in wanted.values() for group in groups))
+    stays = dict.fromkeys(name for target, each in pairs.items() if each == BASELINE for name in kernels[target])
+    metered += tuple(group for group in _windows(stays, light) if group not in metered)
+    last = visitor.visit(Visit(session, len(at) + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, metered))
+    name = visitor.run.get("run_id", f"fresh-{repeat}")
+    comparisons: list[Comparison] = []
+    for target, pair in pairs.items():
+        auto = _point(last, kernels[target], [first, last])
+        point = _point(at[pair], kernels[target], [at[pair]]) if pair != BASELINE else auto
+        comparisons.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
+    return comparisons
+
+
+def _kernels_of(setup: Setup, target: Target) -> dict[str, int]:
+    """Return {kernel: launches} of one run of a target."""
+    if target.study == "kernel":
+        return {target.name: 1}
+    counts: dict[str, int] = {}
+    for name, count in setup.targets["pass"][target.name]:
+        counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _light(setup: Setup, time_us: Mapping[str, float]) -> set[str]:
+    """Return the kernels whose launches make up the last few percent of an iteration, the shortest."""
+    kernels = setup.targets["kernel"]
+    whole = {name: kernels[name]["launches_per_iteration"] * each for name, each in time_us.items()}
+    left_us = (1 - HEAVY_SHARE) * math.fsum(whole.values())
+    light = set()
+    for name in sorted(whole, key=lambda each: (whole[each], each)):
+        left_us -= whole[name]
+        if left_us < 0:
+            break
+        light.add(name)
+    return light
+
+
+def _windows(names: Mapping[str, Any], light: set[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the windows of some kernels: one each, and one for all light ones."""
+    together = tuple(name for name in names if name in light)
+    return tuple((name,) for name in names if name not in light) + ((together,) if together else ())
+
+
+def _point(metered: Visited, kernels: Mapping[str, int], timed: Sequence[Visited]) -> Compared:
+    """Return a target's point: times of all these visits, power of the one that metered its kernels."""
+    power_mw = {name: each["power_mw"] for each in metered["powers"] for name in each["kernels"]}
+    times_us = [
+        math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed
+    ]
+    time_us = math.fsum(times_us) / len(times_us)
+    by_kernel_us = {
+        name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels
+    }
+    energy_mj = 1e-6 * math.fsum(count * by_kernel_us[name] * power_mw[name] for name, count in kernels.items())
+    odd = [each for each in timed if each["verdict"] != "ok"]
+    worst = next((each for each in odd if each["verdict"] in UNUSABLE), odd[0] if odd else metered)
+    asked = {name: metered["request"][name] for name in ("policy", "core_mhz", "mem_mhz", "switch_s")}
+    more = {
+        name: value
+        for name, value in metered["request"].items()
+        if name in ("through", "lock", "core_range_mhz", "mem_range_mhz") and asked["policy"] != AUTO
+    }
+    return cast(
+        "Compared",
+        {
+            "request": asked | more,
+            "reached": {**metered["reached"], "alias_of": None},
+            "summary": {
+                "n": len(timed),
+                "time_us": time_us,
+                "time_sd_us": None,
+                "energy_mj": energy_mj,
+                "energy_sd_mj": None,
+                "power_mw": 1e6 * energy_mj / time_us,
+            },
+            "verdict": worst["verdict"],
+            "reasons": worst["reasons"],
+        },
+    )

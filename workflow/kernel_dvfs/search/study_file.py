@@ -1,0 +1,71 @@
+"""What a study by clock visited, chose and showed, as a file. Light: the workflow reads it while it is parsed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+from kernel_dvfs.choice.schedule_file import Walked
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import CHECKSUM, checksum, write_text
+from kernel_dvfs.layout import shortest
+from kernel_dvfs.shape import FILLED
+from kernel_dvfs.shape import read as read_file
+
+SCHEMA = "kernel-dvfs/by-clock/1"
+_REMEDY = "run snakemake again, which makes it again"
+
+
+@dataclass(frozen=True, slots=True)
+class ByClock:
+    """A study by clock that has ended."""
+
+    setup: str  # digest of the setup that the visits were measured under
+    options: dict[str, Any]  # what it followed from besides records
+    records: dict[str, str]  # {path below the records folder: SHA-256} of every visit, in their order
+    walks: dict[str, Walked]  # by name_of a level and a limit
+    rows: dict[str, list[Any]]  # {column of a profile: values} of all that was visited, sessions pooled
+    minutes: dict[str, float]  # {search, refine, walk: minutes of the board}
+    token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed
+
+
+class _File(TypedDict):
+    schema: str
+    setup: str
+    options: dict[str, Any]
+    records: Annotated[dict[str, str], FILLED]
+    walks: dict[str, Walked]
+    rows: dict[str, list[Any]]
+    minutes: dict[str, float]
+    token: str
+    sha256: str  # of all of this without it, see files.checksum
+
+
+def name_of(level: str, limit_percent: float) -> str:
+    """Return what a choice is called here: `kernel-slack0`."""
+    return f"{level}-slack{shortest(limit_percent)}"
+
+
+def write(path: str, found: ByClock) -> None:
+    """Write a study by clock, whole or not at all; the same study gives the same bytes."""
+    content = {
+        "schema": SCHEMA,
+        "setup": found.setup,
+        "options": found.options,
+        "records": found.records,
+        "walks": found.walks,
+        "rows": found.rows,
+        "minutes": found.minutes,
+        "token": found.token,
+    }
+    write_text(path, json.dumps(content | {CHECKSUM: checksum(content)}, allow_nan=False) + "\n")
+
+
+def read(path: str) -> ByClock:
+    """Return the study by clock in a file. Raises InputError naming it."""
+    found = read_file(path, _File, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
+    if found["sha256"] != checksum(found):
+        raise InputError(f"study by clock {path}: was changed: its checksum is not that of its content; {_REMEDY}")
+    kept = {name: found[name] for name in ("setup", "options", "records", "walks", "rows", "minutes", "token")}
+    return ByClock(**kept)
