@@ -1,7 +1,7 @@
 """The library for notebooks and programs, by a few names: `import kernel_dvfs as kd`.
 
     sweep = kd.simulate("h200_sxm", folder="sweep")           # or: profile = kd.import_table("mine.csv", "p.parquet")
-    schedule = kd.refine(sweep)[0]                            # least energy that is shown to be no slower than auto
+    schedule = kd.by_clock(sweep)[0]                          # least energy that is shown to be no slower than auto
     print(kd.summary(schedule))                               # kd.choose(sweep.profile, ...): any other objective
     checked = kd.validate(sweep, schedule, repeats=5)         # measured again, with fresh noise
     kd.write_page("page.html", sweep.profile, schedule, checked)
@@ -41,6 +41,8 @@ frontier = relaxed_frontier
 summary = answer_line
 # of a simulated sweep that is to be quick: every fourth core clock or so
 CORE_MHZ, MEM_MHZ = {"step": 210}, "all"
+# the profile of a study by clock, and where one ends: another minute is worth less than so many points of energy
+BY_CLOCK, WORTH_PERCENT = "by_clock.parquet", 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,51 +119,48 @@ def simulate(
     return Sweep(profile, Path(path), len(setup.targets["kernel"]), study.pairs, auto_repeats)
 
 
-def refine(
+def by_clock(
     sweep: Sweep,
     limits_percent: Sequence[float] = (0,),
-    windows: int = 6000,
+    minutes: float = 30,
     over_percent: float = 10,
     say: Callable[[str], None] | None = None,
 ) -> dict[float, Schedule]:
-    """{limit: the schedule of kernels that is shown to keep it}: race and walk of a sweep, as a study makes them.
+    """Return {limit: the schedule of kernels that is shown to keep it}: a study by clock, as the workflow makes it.
 
-    limits_percent: tolerated slowdowns. windows: the most that are measured for it, beside the sweep's own records.
-    over_percent: the chance, at most, that a schedule is over its limit. say: told a line a block (None: stderr).
-    Records and search.json go beside the sweep's profile, which then holds what the race has measured, too. Raises
-    InputError.
+    sweep: whose GPU and workload are studied. limits_percent: tolerated slowdowns. minutes: of the board, the most that
+    it may take. over_percent: the chance, at most, that a schedule is over its limit. say: told a line a visit (None:
+    stderr). Records, by_clock.json and its profile, by_clock.parquet, go beside the sweep's profile. Raises InputError.
     """
     from kernel_dvfs.gpu.clocks import clocks_argument
-    from kernel_dvfs.measurement import request
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
     from kernel_dvfs.search import loop
-    from kernel_dvfs.search.search_file import name_of
+    from kernel_dvfs.search.by_clock import pairs_of
+    from kernel_dvfs.search.study_file import name_of
 
-    if windows < 1:
-        raise InputError(f"refine: windows = {windows}: expected a whole number >= 1; choose() needs none")
+    if not minutes > 0:
+        raise InputError(f"by_clock: minutes = {minutes}: expected a number > 0; choose() needs none")
     if not 0.001 <= over_percent <= 50:
-        raise InputError(f"refine: over_percent = {over_percent}: expected a number from 0.001 to 50")
+        raise InputError(f"by_clock: over_percent = {over_percent}: expected a number from 0.001 to 50")
     if not limits_percent or min(limits_percent) < 0:
-        raise InputError(f"refine: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more")
-    limits = sorted(set(limits_percent))
+        raise InputError(f"by_clock: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more")
     setup, folder = read(str(sweep.setup)), sweep.profile.parent
-    records = str(folder / "measurements")
     options = {
-        "search": "exhaustive",
-        "pairs": clocks_argument(sweep.clocks),
-        "auto_repeats": sweep.auto_repeats,
-        "limits_percent": limits,
+        "pairs": clocks_argument(pairs_of(setup.gpu["spec"]["clocks"], sweep.clocks)),
+        "limits_percent": sorted(set(limits_percent)),
+        "minutes": minutes,
+        "worth_percent": WORTH_PERCENT,
+        "over_percent": over_percent,
         "ties": "tied",
-        "refine": {"windows": windows, "hours": None, "over_percent": over_percent},
+        "seed": setup.measurement["seed"],
     }
-    found = loop.run(str(sweep.setup), records, options, str(folder / "search.json"), say=say or loop.to_stderr)
-    requests = request.sweep(setup, sweep.clocks, sweep.auto_repeats) + found.pooled
-    pooled = records, requests, sweep.auto_repeats, str(sweep.profile)
-    aggregate.from_records(setup, *pooled, found.records, found.walked)
+    records, profile = str(folder / "measurements"), str(folder / BY_CLOCK)
+    found = loop.run(str(sweep.setup), records, options, str(folder / "by_clock.json"), say=say or loop.to_stderr)
+    aggregate.from_visits(setup, records, found, profile)
     return {
-        limit: choose(str(sweep.profile), slack_percent=limit, walked=found.walks[name_of("kernel", limit)])
-        for limit in limits
+        limit: choose(profile, slack_percent=limit, walked=found.walks[name_of("kernel", limit)])
+        for limit in options["limits_percent"]
     }
 
 
@@ -183,16 +182,17 @@ def load_profile(path: str | Path) -> dict[str, list]:
 
 
 def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Checked:
-    """Measure auto and the chosen clocks in turn on the simulated GPU, every target of the schedule.
+    """Measure the whole iteration at auto and at the chosen clocks on the simulated GPU.
 
-    repeats: passes over all of them, each with noise of its own. Raises InputError. (A real GPU is validated by the
+    repeats: blocks, each a session with noise of its own. Raises InputError. (A real GPU is validated by the
     workflow, which sees to its clocks.)
     """
     from kernel_dvfs.gpu.clocks import Pair
-    from kernel_dvfs.measurement.campaign import compare
+    from kernel_dvfs.measurement.campaign import compare_iteration
     from kernel_dvfs.measurement.point import QUANTITIES
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.report.remeasured import means
     from kernel_dvfs.report.words import checked
 
     if type(repeats) is not int or not 1 <= repeats <= 1000:
@@ -212,15 +212,11 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
         for name in about
         for own in [schedule["targets"][name]]
     }
-    for comparison in compare(setup, str(sweep.setup), pairs, range(repeats))[1]:
-        auto, chosen, chosen_again, auto_again = (each["summary"] for each in comparison["points"])
-        for place, (field, both) in enumerate(
-            (what, group)
-            for what in reversed(QUANTITIES)  # energy first
-            for group in ((auto, auto_again), (chosen, chosen_again))
-        ):
-            mean = sum(each[field] for each in both) / 2
-            sums[comparison["repeat"]][place] += launches[comparison["target"]] * mean
+    for repeat in range(repeats):
+        for comparison in compare_iteration(setup, str(sweep.setup), [pairs], repeat)[1][0]:
+            for place, field in enumerate(reversed(QUANTITIES)):  # energy first
+                for clocks, mean in enumerate(means(comparison["points"], field)):
+                    sums[repeat][2 * place + clocks] += launches[comparison["target"]] * mean
     changes = [(100 * (own[1] / own[0] - 1), 100 * (own[3] / own[2] - 1)) for own in sums]
     return Checked([energy for energy, _ in changes], [time for _, time in changes])
 

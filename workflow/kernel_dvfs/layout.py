@@ -110,8 +110,13 @@ def carried(variant: str, target: str, repeats: int, sessions: int) -> list[str]
 
 def fresh_repeats(schedule: str, repeats: int) -> list:
     """The records of a schedule's fresh repeats, in a results folder."""
+    return [f"{again(schedule)}/repeat-{repeat}.json" for repeat in range(repeats)]
+
+
+def again(schedule: str) -> str:
+    """The folder of the records that measure a schedule again, in a results folder."""
     name = "validation" if schedule == STRICT else f"validation-{schedule.replace('/', '-')}"
-    return [inside(f"measurements/{name}/repeat-{repeat}.json") for repeat in range(repeats)]
+    return inside(f"measurements/{name}")
 
 
 def subject(gpu: dict) -> str:

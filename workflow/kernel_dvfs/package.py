@@ -20,6 +20,7 @@ _EXTRAS = (
 # what kernel_dvfs.api offers, and `import kernel_dvfs` too
 NAMES = (
     "InputError",
+    "by_clock",
     "capture",
     "choose",
     "frontier",
@@ -27,7 +28,6 @@ NAMES = (
     "load_profile",
     "play",
     "plot",
-    "refine",
     "simulate",
     "summary",
     "tune",

@@ -1,10 +1,11 @@
-# The schedules of the headline measured again, and the strict one as published, that one also at other batches and
-# degrees. A variant is the same workload at another batch, degree or tensor-core energy, chosen again by one sweep.
+# The schedules of the headline measured again, the whole iteration at once; and the strict one as published, kernel by
+# kernel as the paper does it, also at other batches and degrees. A variant is the same workload at another batch, degree
+# or tensor-core energy, chosen again by one sweep.
 
 
 def validated(wildcards):
-    """The schedule that is measured again; a folder that names none is the strict one's."""
-    return STUDY.schedule(wildcards.schedule.removeprefix("-").replace("published-", "published/") or layout.STRICT)
+    """The schedule as published that is measured again."""
+    return STUDY.schedule(layout.published(wildcards.schedule))
 
 
 def compare(input, output, log, **options):
@@ -13,15 +14,36 @@ def compare(input, output, log, **options):
     within(log, "measure", "compare", *own, *(f"--{name}={value}" for name, value in options.items()))
 
 
-VALIDATION = FOLDER + "/measurements/validation{schedule}/repeat-{repeat}.json"
-VALIDATED = r"|-(published-)?(kernel|pass)-global-.+"
+VALIDATION = FOLDER + "/measurements/validation-published-{schedule}/repeat-{repeat}.json"
+VALIDATED = r"(kernel|pass)-global-.+"
+RELIED_ON = after_profile([STUDY.schedule(name) for name in STUDY.headline])
+AGAIN = [f"{FOLDER}/{layout.again(name)}/repeat-{{repeat}}.json" for name in STUDY.headline]
 CARRIED_OVER = STUDY.schedule(layout.published(layout.STRICT))
 CARRIED = r"(batch|tp)-\d+"
 
 
 if STUDY.is_real:
 
-    # each repeat in a session of its own: what a session does to all its repeats, none of them can show
+    # each repeat in a session of its own: what a session does to all its visits, none of them can show. One session
+    # serves all schedules, since they share most of their pairs
+    if STUDY.headline:
+
+        rule measure_again:
+            input:
+                kernels,
+                gpu=SETUP,
+                schedules=RELIED_ON,
+            output:
+                AGAIN,
+            log:
+                "logs/" + FOLDER + "/again-{repeat}.log",
+            localrule: True
+            resources:
+                gpu=GPUS,
+            shell:
+                "{RUN_LIGHT} measure again --gpu {input.gpu:q} --repeat {wildcards.repeat} "
+                "--schedules {input.schedules:q} --log {log:q} -o {output:q}"
+
     rule validate:
         input:
             kernels,
@@ -30,7 +52,7 @@ if STUDY.is_real:
         output:
             VALIDATION,
         log:
-            "logs/" + FOLDER + "/validate{schedule}-{repeat}.log",
+            "logs/" + FOLDER + "/validate-published-{schedule}-{repeat}.log",
         wildcard_constraints:
             schedule=VALIDATED,
         localrule: True
@@ -97,6 +119,22 @@ if STUDY.is_real:
 
 else:
 
+    if STUDY.headline:
+
+        rule measure_again:
+            input:
+                gpu=SETUP,
+                schedules=RELIED_ON,
+            output:
+                AGAIN,
+            log:
+                "logs/" + FOLDER + "/again-{repeat}.log",
+            localrule: True
+            threads: 0
+            run:
+                options = [f"--gpu={input.gpu}", f"--repeat={wildcards.repeat}"]
+                within(log, "measure", "again", *options, "--schedules", *input.schedules, "--output", *output)
+
     rule validate:
         input:
             gpu=SETUP,
@@ -104,7 +142,7 @@ else:
         output:
             VALIDATION,
         log:
-            "logs/" + FOLDER + "/validate{schedule}-{repeat}.log",
+            "logs/" + FOLDER + "/validate-published-{schedule}-{repeat}.log",
         wildcard_constraints:
             schedule=VALIDATED,
         localrule: True

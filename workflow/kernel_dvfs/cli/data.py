@@ -92,13 +92,13 @@ def _demo_of_study(options: Namespace, folder: Path) -> Path:
     began = time.monotonic()
     sweep = api.simulate(options.gpu, folder)
     print(f"measured (simulated): {sweep.kernels} kernels at {sweep.pairs} clock pairs -> {sweep.profile}")
-    schedule = api.refine(sweep, say=_in_one_line)[0]
+    schedule = api.by_clock(sweep, say=_in_one_line)[0]
     _in_one_line("")
     print(f"chosen: {api.summary(schedule)}")
     checked = api.validate(sweep, schedule, options.repeats)
     print(f"{checked.words()}: {'slower' if checked.time_mean > 0 else 'no slower'} than auto on average")
     write_json(folder / "schedule.json", schedule)
-    page = api.write_page(folder / "report.html", sweep.profile, schedule, checked)
+    page = api.write_page(folder / "report.html", folder / api.BY_CLOCK, schedule, checked)
     print(f"written: {folder / 'schedule.json'} and the page {page} ({time.monotonic() - began:.0f} s in all)")
     print("next: `kernel-dvfs devices` says what your own GPU could do")
     return page

@@ -49,9 +49,10 @@ COMMANDS = {
     "measure": command_of("measuring", "measure", "measure one target at one clock pair: one record", talks=True),
 }
 _MEASURE = {
-    "compare": command_of(
-        "measuring", "compare", "measure auto and a schedule's clocks in turn: the choice, measured again", talks=True
+    "again": command_of(
+        "measuring", "again", "measure the whole iteration at auto and at schedules' clocks: choices, measured again"
     ),
+    "compare": command_of("measuring", "compare", "measure kernels alone, at auto and other clocks in turn", talks=True),
     "sweep": command_of(
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
     ),

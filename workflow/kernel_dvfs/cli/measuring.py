@@ -117,7 +117,7 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def run_compare(options: Namespace) -> None:
     from kernel_dvfs.measurement import record
-    from kernel_dvfs.measurement.campaign import compare, compare_iteration, new_session
+    from kernel_dvfs.measurement.campaign import compare, new_session
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target, parse
 
@@ -140,10 +140,7 @@ def run_compare(options: Namespace) -> None:
         new_session(setup, options.gpu)
     # a kernel that the schedule does not know (another bias split) stays at auto
     pairs = {target: every or chosen.get(target.name, BASELINE) for target in targets}
-    if chosen and not options.target:
-        device, comparisons = compare_iteration(setup, options.gpu, pairs, repeats)
-    else:
-        device, comparisons = compare(setup, options.gpu, pairs, repeats, options.session)
+    device, comparisons = compare(setup, options.gpu, pairs, repeats, options.session)
     record.write_comparison(options.output, setup, device, options.schedule or options.clocks, comparisons)
     if every:
         for target in targets:
@@ -172,6 +169,45 @@ def _chosen(path: str, setup: Setup) -> tuple[str, dict[str, Pair]]:
     if not set(chosen) & set(setup.targets[granularity]):
         raise InputError(f"schedule {path}: holds no {granularity} of workload {setup.workload['name']}; {REMEDY}")
     return granularity, chosen
+
+
+# --- again ----------------------------------------------------------------------------------------------------------
+
+
+def add_again(parser: ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = (
+        "example: kernel-dvfs measure again --gpu SETUP.json --repeat 0 "
+        "--schedules kernel-global-waste-slack0.json pass-global-waste-slack0.json -o strict.json pass.json"
+    )
+    parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
+    parser.add_argument("--schedules", required=True, nargs="+", metavar="S.json", help="the chosen clocks")
+    parser.add_argument("--repeat", type=REPEAT, default=0, metavar="N", help="number of the repeat (default: 0)")
+    parser.add_argument(
+        "-o", "--output", required=True, nargs="+", metavar="R.json", help="where the record of each schedule goes"
+    )
+
+
+def run_again(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
+    from kernel_dvfs.measurement import record
+    from kernel_dvfs.measurement.campaign import compare_iteration, new_session
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.measurement.target import Target
+
+    if len(options.schedules) != len(options.output):
+        raise InputError(
+            f"again: {len(options.schedules)} schedules and {len(options.output)} outputs; give one for each"
+        )
+    setup = read(options.gpu)
+    choices = []
+    for path in options.schedules:
+        level, chosen = _chosen(path, setup)
+        choices.append({Target(level, name): chosen.get(name, BASELINE) for name in setup.targets[level]})
+    new_session(setup, options.gpu)
+    device, found = compare_iteration(setup, options.gpu, choices, options.repeat)
+    for output, schedule, comparisons in zip(options.output, options.schedules, found):
+        record.write_comparison(output, setup, device, schedule, comparisons)
 
 
 # --- sweep ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ iteration at auto, and no kernel is measured alone at auto.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
@@ -33,34 +33,52 @@ if TYPE_CHECKING:
 FRESH = 10_000
 
 
-def compare_iteration(setup: Setup, visitor: Visitor, pairs: Mapping[Target, Pair], repeat: int) -> list[Comparison]:
-    """Return (auto, chosen) of each target in one block, times and energies of a launch within the iteration.
+def compare_iteration(
+    setup: Setup, visitor: Visitor, choices: Sequence[Mapping[Target, Pair]], repeat: int
+) -> list[list[Comparison]]:
+    """Return (auto, chosen) of each target of each choice in one block: times and energies within the iteration.
 
-    pairs: of all kernels, or of all passes. A target that stays at auto is not measured twice: its two points are one.
+    choices: pairs of all kernels, or of all passes, each. One session serves all of them: a pair that several choose is
+    visited once. A target that stays at auto is not measured twice: its two points are one.
     """
-    kernels = {target: _kernels_of(setup, target) for target in pairs}
     session = FRESH + repeat
     first = visitor.visit(Visit(session, 0, BASELINE, AUTO_PASS_S, 0.0, ()))
-    time_us, chosen = first["passes"]["time_us"], {pair: None for pair in pairs.values() if pair != BASELINE}
-    light = _light(setup, time_us)
-    at: dict[Pair, Visited] = {}
-    wanted: dict[Pair, tuple[tuple[str, ...], ...]] = {}
-    for place, pair in enumerate(chosen, 1):
-        own = dict.fromkeys(name for target, each in pairs.items() if each == pair for name in kernels[target])
-        wanted[pair] = _windows(own, light)
-        at[pair] = visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, wanted[pair]))
+    light = _light(setup, first["passes"]["time_us"])
+    chosen: dict[Pair, dict[str, None]] = {}  # {pair: kernels that some choice has there}
+    for pairs in choices:
+        for target, pair in pairs.items():
+            chosen.setdefault(pair, {}).update(dict.fromkeys(_kernels_of(setup, target)))
     # the light ones that go to one pair share a window at auto as well
-    metered = tuple(dict.fromkeys(group for groups in wanted.values() for group in groups))
-    stays = dict.fromkeys(name for target, each in pairs.items() if each == BASELINE for name in kernels[target])
-    metered += tuple(group for group in _windows(stays, light) if group not in metered)
-    last = visitor.visit(Visit(session, len(at) + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, metered))
+    metered = {pair: _windows(names, light) for pair, names in chosen.items()}
+    at_auto = _apart(group for groups in metered.values() for group in groups)
+    locked = [pair for pair in metered if pair != BASELINE]
+    at = {
+        pair: visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))
+        for place, pair in enumerate(locked, 1)
+    }
+    last = visitor.visit(Visit(session, len(at) + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
     name = visitor.run.get("run_id", f"fresh-{repeat}")
-    comparisons: list[Comparison] = []
-    for target, pair in pairs.items():
-        auto = _point(last, kernels[target], [first, last])
-        point = _point(at[pair], kernels[target], [at[pair]]) if pair != BASELINE else auto
-        comparisons.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
-    return comparisons
+    found: list[list[Comparison]] = []
+    for pairs in choices:
+        own: list[Comparison] = []
+        for target, pair in pairs.items():
+            kernels = _kernels_of(setup, target)
+            auto = _point(last, kernels, [first, last])
+            point = auto if pair == BASELINE else _point(at[pair], kernels, [at[pair]])
+            own.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
+        found.append(own)
+    return found
+
+
+def _apart(groups: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Return the groups with each kernel in the first that has it only."""
+    seen: set[str] = set()
+    kept = []
+    for group in groups:
+        if new := tuple(name for name in group if name not in seen):
+            kept.append(new)
+        seen.update(new)
+    return tuple(kept)
 
 
 def _kernels_of(setup: Setup, target: Target) -> dict[str, int]:

@@ -141,15 +141,14 @@ def open_visitor(setup: Setup, path: str) -> Visitor:
 
 
 def compare_iteration(
-    setup: Setup, path: str, pairs: Mapping[Target, Pair], repeats: Sequence[int]
-) -> tuple[Device, list[Comparison]]:
-    """Measure auto and chosen clocks of the whole iteration, a block a repeat: on which device, and what came of it.
-    path, errors: see open_visitor."""
+    setup: Setup, path: str, choices: Sequence[Mapping[Target, Pair]], repeat: int
+) -> tuple[Device, list[list[Comparison]]]:
+    """Measure auto and choices of clocks for the whole iteration in one block: on which device, and what came of each
+    (again.compare_iteration). path, errors: see open_visitor."""
     from kernel_dvfs.measurement import again
 
-    visitor, comparisons = open_visitor(setup, path), []
-    for repeat in repeats:
-        comparisons += again.compare_iteration(setup, visitor, pairs, repeat)
+    visitor = open_visitor(setup, path)
+    comparisons = again.compare_iteration(setup, visitor, choices, repeat)
     return visitor.device, comparisons
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequir
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import CHECKSUM, checksum, inside, sealed_json, write_text
-from kernel_dvfs.gpu.clocks import Pair, label
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.measurement.point import Mhz
 from kernel_dvfs.measurement.verdict import Verdict
 from kernel_dvfs.measurement.window import Device, Ends
@@ -31,6 +31,8 @@ WINDOW_S, AUTO_WINDOW_S = 0.5, 1.0
 SETTLE_S, AUTO_SETTLE_S, KERNEL_S = 0.5, 2.0, 0.25
 # kernels that make up this share of an iteration's time have windows of their own; the light ones share some
 HEAVY_SHARE = 0.97
+# another measuring process: tensors allocated anew, kernels made ready
+OPENING_S = 20.0
 _REMEDY = "delete it and run snakemake again"
 
 
@@ -136,6 +138,12 @@ class Visitor(Protocol):
     def visit(self, visit: Visit) -> Visited:
         """Measure. Raises InputError where the GPU cannot."""
         ...
+
+
+def least_s(pair: Pair, pass_s: float, windows: int, window_s: float) -> float:
+    """Return what a visit takes at least, s: settling, passes, and windows of power."""
+    settle_s = AUTO_SETTLE_S if pair == BASELINE else SETTLE_S
+    return settle_s + pass_s + windows * (KERNEL_S + window_s)
 
 
 def path(visit: Visit) -> str:

@@ -1,6 +1,6 @@
 """What a study on a real GPU takes at least, before it is begun.
 
-Windows, kernel warm-up and thermal conditioning are the measurement; the rest of a point is overhead.
+Passes and windows are the measurement; the rest is overhead.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.layout import LOCKING_REPEATS
-from kernel_dvfs.measurement.point import HEAT_S, least_s, usual_s
+from kernel_dvfs.measurement import visit
+from kernel_dvfs.measurement.point import least_s, usual_s
 from kernel_dvfs.measurement.real import loads
 from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
@@ -20,8 +22,9 @@ from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan, planned_s
 
-_PLATEAU_S = 75.0  # thermal conditioning until the plateau is found
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
+# of all limits' choices: pairs of clocks, different pairs of a kernel, and the share of kernels with a window each
+_PAIRS, _CELLS, _METERED_SHARE = 8, 2, 0.6
 
 
 def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[list[Estimate], list[str]]:
@@ -43,32 +46,44 @@ def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[l
     return found, ["missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"]
 
 
-def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, can_compare: bool) -> dict[str, float]:
-    """{part of the study: seconds} with the least number of windows.
+def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int) -> dict[str, float]:
+    """Return {part of the study: seconds}.
 
-    The parts are thermal conditioning, the sweep, race and walk and, where clocks can be changed within a job
-    (can_compare), auto against the highest clocks, measuring each schedule again, and the schedule at other sizes.
+    The parts are the study by clock, at its budget; measuring again what it chose; the paper's sweep; and, where clocks
+    can be changed within a job, its choice measured again kernel by kernel, auto against the highest clocks, and the
+    choice at other sizes.
     """
-    sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
-    is_hot = measurement["temperature"] == "plateau"
-    parts = {"conditioning": (_PLATEAU_S + HEAT_S * sweep) * is_hot, "sweep": sweep * least_s(measurement)}
-    if study.is_refined:
-        refine = study.options["refine"]
-        points = (refine["windows"] or 0) // measurement["windows"]
-        parts["race and walk"] = 3600 * (refine["hours"] or 0) + points * usual_s(measurement)
-    if can_compare:
+    targets = len(study.kernels) + len(study.passes)
+    if study.clocks == "auto-only":
+        return {"sweep": targets * len(study.points) * usual_s(measurement)}
+    parts: dict[str, float] = {}
+    if study.is_by_clock:
+        parts["by clock"] = 60 * study.options["by_clock"]["minutes"]
+        parts["measuring again"] = validation_repeats * block_s(len(study.kernels))
+    parts["sweep"] = sum(
+        visit.least_s(Pair(*pair), visit.PASS_S, targets, visit.AUTO_WINDOW_S if pair == BASELINE else visit.WINDOW_S)
+        for pair, _ in study.points
+    )
+    if study.is_compared:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s
         parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
-        targets = sum(len(study.passes if name in study.pass_schedules else study.kernels) for name in study.headline)
-        targets += len(study.kernels) * bool(study.headline)  # as published
-        parts["measuring again"] = targets * repeats_s
+        parts["measuring again, as published"] = len(study.kernels) * bool(study.headline) * repeats_s
         parts[OTHER_SIZES] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
     return parts
 
 
+def block_s(kernels: int) -> float:
+    """Return what measuring choices again takes for each repeat, s. kernels: of the workload."""
+    auto_s = visit.least_s(BASELINE, visit.AUTO_PASS_S, 0, 0.0)
+    locked_s = visit.least_s(Pair(1, 1), visit.PASS_S, 0, 0.0)
+    at_auto_s, window_s = visit.KERNEL_S + visit.AUTO_WINDOW_S, visit.KERNEL_S + visit.WINDOW_S
+    metered = _METERED_SHARE * kernels
+    return visit.OPENING_S + 2 * auto_s + _PAIRS * locked_s + metered * (at_auto_s + _CELLS * window_s)
+
+
 def comparison_s(measurement: dict[str, Any]) -> float:
-    """What one repeat of one kernel's comparison takes at least, s."""
+    """Return what one repeat of one kernel's comparison takes at least, s."""
     return _POINTS_COMPARED * least_s(measurement | COMPARED)
 
 
@@ -86,5 +101,5 @@ def _estimate(uuid: str, config: str, changed: dict[str, str | None]) -> Estimat
     if in_minutes_s := planned_s(study, targets):
         parts = {"sweep": in_minutes_s}
     else:
-        parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
+        parts = study_s(study, measurement, content["validation_repeats"])
     return Estimate(config, content["clocks"], None, targets, len(study.pairs), {k: s for k, s in parts.items() if s})

@@ -21,8 +21,10 @@ def means(points: Sequence[Judged], field: Quantity) -> tuple[float, float]:
     """(auto, chosen) of one comparison, points in the order auto, chosen, chosen, auto, or auto, chosen: means of a
     summary's field."""
     values = [point["summary"][field] for point in points]
-    middle = values[1:-1] or values[1:]
-    return (values[0] + values[-1 if values[1:-1] else 0]) / 2, sum(middle) / len(middle)
+    if len(values) == 2:
+        return values[0], values[1]
+    first, second, third, fourth = values
+    return (first + fourth) / 2, (second + third) / 2
 
 
 def totals(comparisons: Comparisons) -> dict[int, dict[str, list[float]]]:
