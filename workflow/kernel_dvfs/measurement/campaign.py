@@ -22,6 +22,7 @@ from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.consistency import Comparison
+    from kernel_dvfs.measurement.visit import Visitor
     from kernel_dvfs.measurement.window import Device
 
 SWEEP = "sweep"
@@ -125,6 +126,18 @@ def compare(
         bench = _simulated(setup, target)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]
     return bench.device, comparisons
+
+
+def open_visitor(setup: Setup, path: str) -> Visitor:
+    """What measures the whole iteration of a setup, visit by visit. path: of the setup's file. Raises InputError for a
+    kind of GPU that cannot measure."""
+    if _is_real(setup):
+        from kernel_dvfs.measurement.real.client import RemoteVisitor
+
+        return RemoteVisitor(setup, path)
+    from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
+
+    return SimulatedVisitor(setup)
 
 
 def _is_real(setup: Setup) -> bool:

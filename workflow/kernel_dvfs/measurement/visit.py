@@ -9,6 +9,8 @@ One visit, one record: visit/s<session>/<place>-<core>-<mem>.json below the fold
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from kernel_dvfs.errors import InputError
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
 
 SCHEMA = "kernel-dvfs/visit/1"
+# until the clocks have settled, and between two kernels at the same clocks
+SETTLE_S, AUTO_SETTLE_S, KERNEL_S = 0.5, 2.0, 0.25
 _REMEDY = "delete it and run snakemake again"
 
 
@@ -69,8 +73,8 @@ class Power(TypedDict):
     kernels: Annotated[list[Text], Is("a list of kernels", bool)]
     duration_s: Positive
     power_mw: Positive
-    time_us: Positive  # of one round of its kernels
-    core_mhz: Positive
+    time_us: Positive  # of one round (round_of)
+    core_mhz: Positive  # that it ran at: alone, a kernel may be held down by the power cap where the iteration is not
 
 
 class Reached(TypedDict):
@@ -130,6 +134,13 @@ class Visitor(Protocol):
         ...
 
 
+def round_of(names: Sequence[str], launches: Mapping[str, int]) -> dict[str, int]:
+    """Return {kernel: launches} of one round of a window: the fewest that stand to one another as in an iteration, so
+    that a window of one kernel holds any number of its launches."""
+    least = math.gcd(*(launches[name] for name in names))
+    return {name: launches[name] // least for name in names}
+
+
 def path(visit: Visit) -> str:
     """The path of a visit's record below the folder `measurements`."""
     return inside(f"visit/s{visit.session}/{visit.place}-{label(visit.pair)}.json")
@@ -149,9 +160,9 @@ def read_visit(file: str, setup: Setup, visit: Visit) -> VisitRecord | None:
     Raises InputError naming a record that is missing or damaged.
     """
     found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
-    if found[CHECKSUM] != checksum(found):
+    if dict(found)[CHECKSUM] != checksum(found):
         raise InputError(f"record {file}: was changed since it was written: its {CHECKSUM} is another's; {_REMEDY}")
-    request = found["request"]
+    request = dict(found["request"])
     same = asked(visit)
     if found["run"]["setup"] != setup.digest or any(request[name] != value for name, value in same.items()):
         return None
