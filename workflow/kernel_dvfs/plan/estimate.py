@@ -1,6 +1,6 @@
 """What a study on a real GPU takes at least, before it is begun.
 
-Windows, kernel warm-up and thermal conditioning are the measurement; the rest of a point is overhead.
+Windows and kernel warm-up are the measurement; the rest of a point is overhead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.layout import LOCKING_REPEATS
-from kernel_dvfs.measurement.point import HEAT_S, least_s, usual_s
+from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.real import loads
 from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
@@ -20,7 +20,6 @@ from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan, planned_s
 
-_PLATEAU_S = 75.0  # thermal conditioning until the plateau is found
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
 
 
@@ -46,16 +45,15 @@ def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[l
 def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, can_compare: bool) -> dict[str, float]:
     """{part of the study: seconds} with the least number of windows.
 
-    The parts are thermal conditioning, the sweep, race and walk and, where clocks can be changed within a job
+    The parts are the sweep, race and walk and, where clocks can be changed within a job
     (can_compare), auto against the highest clocks, measuring each schedule again, and the schedule at other sizes.
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
-    is_hot = measurement["temperature"] == "plateau"
-    parts = {"conditioning": (_PLATEAU_S + HEAT_S * sweep) * is_hot, "sweep": sweep * least_s(measurement)}
+    parts = {"sweep": sweep * least_s(measurement)}
     if study.is_refined:
         refine = study.options["refine"]
         points = (refine["windows"] or 0) // measurement["windows"]
-        parts["race and walk"] = 3600 * (refine["hours"] or 0) + points * usual_s(measurement)
+        parts["race and walk"] = 3600 * (refine["hours"] or 0) + points * least_s(measurement)
     if can_compare:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s

@@ -24,7 +24,7 @@ from kernel_dvfs.gpu.clocks import Pair, clock_of, key_of, label, parse, support
 from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import new_session, of_repeat, open_bench, ordered_points
-from kernel_dvfs.measurement.point import QUANTITIES, usual_s
+from kernel_dvfs.measurement.point import QUANTITIES, least_s
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns, usable
@@ -185,7 +185,7 @@ class _Study:
 
     @property
     def points_an_hour(self) -> float:
-        return 3600 / usual_s(self.setup.measurement)
+        return 3600 / least_s(self.setup.measurement)
 
     @property
     def budget(self) -> int:
