@@ -18,7 +18,7 @@ import numpy as np
 
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.schedule_file import Left, Over, Walked
+from kernel_dvfs.choice.schedule_file import Over, Walked
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair, clock_of, key_of, label, parse, supported_core_mhz
 from kernel_dvfs.measurement import job, request
@@ -310,16 +310,18 @@ class _Walk:
                 passed = race.passed(time, energy, limit, self._study.over) if self._blocks else 0
                 place = passed - 1
                 option = path[place] if passed else known.problem.baseline
-                still = np.zeros(len(self._blocks))
+                blocks = len(self._blocks)
+                changes = energy[:, place] if passed else np.zeros(max(2, blocks))
                 name = name_of(granularity, limit)
                 found[name] = {
                     "schedules": len(path),
                     "passed": passed,
                     "pairs": _pairs(known.problem, option),
-                    "time_percent": (time[:, place] if passed else still).tolist(),
-                    "energy_percent": (energy[:, place] if passed else still).tolist(),
+                    "time_percent": (time[:, place] if passed else np.zeros(blocks)).tolist(),
+                    "energy_percent": float(changes.mean()),
+                    "energy_se_percent": float(changes.std(ddof=1) / np.sqrt(len(changes))),
                     "over_percent": self._study.options["refine"]["over_percent"],
-                    "left": left[name],
+                    "another_minute": left[name]["another_hour"] / 60,
                 }
         return found
 
@@ -331,7 +333,7 @@ class _Walk:
             requests += _requests(granularity, problem, wanted, race.per_block(problem), self._asked)
         return requests
 
-    def _left(self) -> dict[str, Left]:
+    def _left(self) -> dict[str, race.Left]:
         blocks = len(self._blocks)
         return {name: each.left(blocks, self._more, self._study.over) for name, each in self._outlooks.items()}
 
@@ -429,13 +431,13 @@ def _line(rounds: list[Round], missing: int) -> str:
 
 
 def _shown(name: str, walked: Walked) -> str:
-    """What a walk has shown for a limit, and what another hour would bring, for the user."""
+    """What a walk has shown for a limit, and what another minute would bring, for the user."""
     blocks = len(walked["time_percent"])
-    time, energy = (sum(walked[each]) / max(1, blocks) for each in ("time_percent", "energy_percent"))
-    change = f"energy {energy:+.2f} %, time {time:+.3f} %"
+    time = sum(walked["time_percent"]) / max(1, blocks)
+    change = f"energy {walked['energy_percent']:+.2f} %, time {time:+.3f} %"
     return (
         f"walk: {name}: {change if walked['passed'] else 'no schedule keeps the limit for sure, all stay at auto'}, "
-        f"over {_many(blocks, 'block')}; another hour: at most {walked['left']['another_hour']:.2g} points of energy"
+        f"over {_many(blocks, 'block')}; another minute: at most {walked['another_minute']:.2g} points of energy"
     )
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.integer_grid import integer_grid_of
 from kernel_dvfs.choice.problem import Problem, best_per_target
 from kernel_dvfs.choice.relaxation import price_of_time
-from kernel_dvfs.choice.schedule_file import Left
 from kernel_dvfs.student import t_quantile
 
 SESSIONS = 4  # of a block: a target of a large share is measured in each, others in every second or in one
@@ -316,6 +315,14 @@ def furthest(changes: np.ndarray, limit: float, over: float) -> int:
     return int(late.argmax()) if late.any() else changes.shape[1]
 
 
+class Left(TypedDict):
+    """What may still be saved, points of the baseline's energy, at most."""
+
+    race: float  # by knowing better what to choose
+    walk: float  # by showing it with more blocks
+    another_hour: float  # all of the first, or what an hour brings of the second, whichever is more
+
+
 class Outlook(NamedTuple):
     """What may still be saved at a limit, percent of the baseline's energy."""
 
@@ -329,7 +336,7 @@ class Outlook(NamedTuple):
         return self.step * t_quantile(int(count) - 1, 1 - over) / float(np.sqrt(count))
 
     def left(self, blocks: float, more: float, over: float) -> Left:
-        """The same for a schedule's file. blocks: of the walk; more: blocks of an hour."""
+        """The same as numbers. blocks: of the walk; more: blocks of an hour."""
         now = self.walk(blocks, over)
         gained = now - self.walk(blocks + more, over)
         return {"race": self.race, "walk": now, "another_hour": max(self.race, gained)}
