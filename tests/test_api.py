@@ -59,7 +59,9 @@ def test_a_choice_is_measured_again_with_noise_of_its_own_and_near_its_claim(swe
     assert schedule["energy_change_percent"] < checked.energy_mean < schedule["energy_change_percent"] + 1.5
     assert checked.time_mean == pytest.approx(schedule["time_change_percent"], abs=0.6)
     assert kd.validate(sweep, schedule, repeats=3) == checked  # the same numbers for everyone
-    assert re.fullmatch(r"measured again 3 times: energy .* %, time .* %", checked.words())
+    assert checked.verdict in ("breaks its limit", "keeps its limit", "not shown to keep its limit")
+    assert re.fullmatch(r"measured again 3 times: energy .* %, time .* %; measured again, it .*", checked.words())
+    assert checked.words().endswith(checked.verdict) and kd.validate(sweep, schedule, repeats=1).verdict is None
     at_auto = schedule | {"targets": {key: {"core_mhz": "auto", "mem_mhz": "auto"} for key in schedule["targets"]}}
     assert kd.validate(sweep, at_auto, repeats=2).energy_mean == pytest.approx(0, abs=0.5)
 
@@ -69,6 +71,7 @@ def test_the_page_has_the_answer_every_kernel_and_says_that_it_is_simulated(swee
     page = kd.write_page(tmp_path / "page.html", sweep.profile, schedule, checked).read_text()
     claimed = f"claimed {schedule['energy_change_percent']:+.2f} %".replace("-", "\N{MINUS SIGN}")
     assert claimed in page and "simulated" in page and "Measured again 2 times" in page
+    assert f"Of the time limit: {checked.limit}." in page
     for mean in (checked.energy_mean, checked.time_mean):  # the big cards show what was measured again
         assert f'">{mean:+.2f} %</p>'.replace("-", "\N{MINUS SIGN}") in page
     assert all(name in page for name in schedule["targets"])
@@ -131,7 +134,8 @@ def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown
     for limit, schedule in found.items():
         assert schedule["slack_percent"] == limit and schedule["walk"]["time_bound_percent"] <= limit
         checked = kd.validate(sweep, schedule, repeats=3)
-        assert checked.time_mean < limit + 0.3 and "did not propose" in kd.summary(schedule)
+        assert checked.time_mean < limit + 0.3 and "by data that did not choose it)" in kd.summary(schedule)
+        assert checked.verdict == "does not contradict" and checked.limit.endswith("does not contradict this")
         assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=0.5)
     # the race has asked for clocks between those of the sweep, and the page holds
     assert len(kd.load_profile(sweep.profile)["target"]) > swept

@@ -189,9 +189,9 @@ def load_profile(path: str | Path) -> dict[str, list]:
 def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Checked:
     """Measure auto and the chosen clocks in turn on the simulated GPU, every target of the schedule.
 
-    The verdict is whether that contradicts the bound that a walk has shown; for other schedules, whether it keeps its
-    limit. repeats: passes over all of them, each with noise of its own. Raises InputError. (A real GPU is validated by the
-    workflow, which sees to its clocks.)
+    The verdict says whether this contradicts the bound that a walk has shown; of other schedules, whether they keep
+    their limit. repeats: passes over all of them, each with noise of its own. Raises InputError. (A real GPU is
+    validated by the workflow, which sees to its clocks.)
     """
     from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.campaign import compare

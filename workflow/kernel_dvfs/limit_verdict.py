@@ -51,11 +51,10 @@ def limit_in_words(schedule: Mapping[str, Any], found: str | None = None) -> str
     walk = schedule.get("walk")
     # a forecast measures nothing, not even again
     again = " in simulation" if schedule.get("gpu", {}).get("forecast") else ""
+    if walk and not walk["passed"]:
+        return "all stay at auto, since no other choice was shown to keep the limit"
     if walk:
-        told = f"it is {_bound(walk)}"
-        if not walk["passed"]:
-            told = "all stay at auto, since no other choice was shown to keep the limit"
-        return told + (f"; measuring again{again} {found} this" if found else "")
+        return f"it is {_bound(walk)}" + (f"; measuring again{again} {found} this" if found else "")
     if not found:
         return ""
     return f"measured again{again}, it {'is ' if found == NOT_SHOWN else ''}{found}"
