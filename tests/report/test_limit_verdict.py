@@ -49,17 +49,18 @@ def test_without_a_limit_or_with_one_repeat_there_is_no_verdict():
 @pytest.mark.parametrize(
     ("walk", "found", "said"),
     [
-        ({}, None, "it is at most -0.02 % slower (90 %, by data that did not choose it)"),
+        ({}, None, "it is at most -0.02 % slower, shown with 90 % confidence by data that did not choose it"),
         (
             {"time_bound_percent": 0.5949, "over_percent": 2.5},
             limit_verdict.AGREES,
-            "it is at most 0.59 % slower (97.5 %, by data that did not choose it); "
+            "it is at most 0.59 % slower, shown with 97.5 % confidence by data that did not choose it; "
             "measuring again does not contradict this",
         ),
         (
             {"time_bound_percent": -0.001},
             limit_verdict.CONTRADICTS,
-            "it is at most 0.00 % slower (90 %, by data that did not choose it); measuring again contradicts this",
+            "it is at most 0.00 % slower, shown with 90 % confidence by data that did not choose it; "
+            "measuring again contradicts this",
         ),
         ({"passed": 0}, limit_verdict.AGREES, "all stay at auto, since no other choice was shown to keep the limit"),
         (None, limit_verdict.BREAKS, "measured again, it breaks its limit"),

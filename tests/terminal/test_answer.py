@@ -60,16 +60,15 @@ def test_without_a_walk_the_answer_says_what_measuring_again_found_of_the_limit(
 def test_the_answer_has_the_bound_that_was_shown_and_whether_it_is_contradicted(study, verdict):
     folder = study(f"a,0,0.5,-6.7,{verdict}\n", whole_schedule(walk=whole_walk()))
     assert line_of_study(folder, "H200") == (
-        "H200: -6.7 % energy, +0.5 % time (measured again). It is at most -0.02 % slower (90 %, by data that did not "
-        f"choose it); measuring again {verdict} this. See {folder}"
+        "H200: -6.7 % energy, +0.5 % time (measured again). It is at most -0.02 % slower, shown with 90 % "
+        f"confidence by data that did not choose it; measuring again {verdict} this. See {folder}"
     )
 
 
 def test_a_choice_that_is_not_measured_again_has_its_bound(study):
     line = line_of_study(study(schedule=claimed("nvml") | {"walk": whole_walk()}), "H200")
-    assert (
-        "(claimed, not measured again). It is at most -0.02 % slower (90 %, by data that did not choose it). S" in line
-    )
+    bound = "It is at most -0.02 % slower, shown with 90 % confidence by data that did not choose it"
+    assert f"(claimed, not measured again). {bound}. See" in line
 
 
 def test_what_rounds_to_zero_has_no_sign_and_a_cost_has_a_plus(study):

@@ -63,4 +63,4 @@ def limit_in_words(schedule: Mapping[str, Any], found: str | None = None) -> str
 def _bound(walk: Mapping[str, Any]) -> str:
     # plus zero: what rounds to nothing has no sign
     percent, confidence = round(walk["time_bound_percent"], 2) + 0.0, 100 - walk["over_percent"]
-    return f"at most {percent:.2f} % slower ({confidence:g} %, by data that did not choose it)"
+    return f"at most {percent:.2f} % slower, shown with {confidence:g} % confidence by data that did not choose it"

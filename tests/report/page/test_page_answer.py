@@ -78,7 +78,10 @@ def test_a_point_without_room_for_its_label_has_none_and_is_still_told():
 
 
 NOTHING_ODD = Tally([], [], Counter(), {}, None, [])
-SHOWN = "it is at most −0.01 % slower (90 %, by data that did not choose it); measuring again does not contradict this"
+SHOWN = (
+    "it is at most −0.01 % slower, shown with 90 % confidence by data that did not choose it; measuring again does not "
+    "contradict this"
+)
 CONTRADICTED = SHOWN.replace("does not contradict", "contradicts")
 
 

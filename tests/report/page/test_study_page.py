@@ -199,7 +199,7 @@ def test_a_walk_s_bound_and_whether_it_is_contradicted_are_said_once_on_the_firs
     path.write_text(path.read_text().replace("breaks its limit", verdict))
     page = page_of(own)
     first = page.text[: page.text.index("The numbers behind it")]
-    assert first.count("it is at most −0.02 % slower (90 %, by data that did not choose it)") == 1
+    assert first.count("it is at most −0.02 % slower, shown with 90 % confidence by data that did not choose it") == 1
     assert f"; measuring again {verdict} this" in first and "proven" not in first
     assert ("time limit missed" in first) is ("Time limit missed." in page.text) is (verdict == "contradicts")
     assert "Another minute of measuring would save at most 0.002 points of energy more." in page.text
