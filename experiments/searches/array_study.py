@@ -20,7 +20,6 @@ from experiments.searches.strategies import guided
 from experiments.searches.testbed import Testbed
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.schedule_file import Left
 from kernel_dvfs.gpu.clocks import key_of
 from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.search import race
@@ -196,7 +195,7 @@ class Raced:
     known: race.Estimate
     blocks: int
     windows: int  # of the race so far
-    left: list[Left]  # of each limit
+    left: list[race.Left]  # of each limit
 
     def score(self, slack: float, price: float) -> float:
         """What would be chosen now, in truth: change of energy + price x change of time, percent of auto's energy."""
