@@ -16,7 +16,6 @@ from kernel_dvfs.gpu.clocks import AUTO, BASELINE, POWER_CAP
 from kernel_dvfs.gpu.governor import State, is_governed
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.noise import Key, Reading, mean_offsets, offsets, read_window, scatter, short_sds
-from kernel_dvfs.measurement.point import condition
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, judge
 from kernel_dvfs.measurement.visit import (
@@ -62,7 +61,8 @@ class SimulatedVisitor:
         self._kernels = iteration_of(setup)
         self._iteration = list(self._kernels.values())
         self._hot = SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
-        condition(self._hot, self._iteration, ("condition",))
+        with self._hot.locked(BASELINE, ("condition",)):
+            self._hot.condition(self._iteration)
 
     @property
     def device(self) -> Device:
