@@ -114,13 +114,9 @@ def _windows(names: Mapping[str, Any], light: set[str]) -> tuple[tuple[str, ...]
 def _point(metered: Visited, kernels: Mapping[str, int], timed: Sequence[Visited]) -> Compared:
     """Return a target's point: times of all these visits, power of the one that metered its kernels."""
     power_mw = {name: each["power_mw"] for each in metered["powers"] for name in each["kernels"]}
-    times_us = [
-        math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed
-    ]
+    times_us = [math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed]
     time_us = math.fsum(times_us) / len(times_us)
-    by_kernel_us = {
-        name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels
-    }
+    by_kernel_us = {name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels}
     energy_mj = 1e-6 * math.fsum(count * by_kernel_us[name] * power_mw[name] for name, count in kernels.items())
     odd = [each for each in timed if each["verdict"] != "ok"]
     worst = next((each for each in odd if each["verdict"] in UNUSABLE), odd[0] if odd else metered)

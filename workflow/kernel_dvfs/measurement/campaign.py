@@ -137,18 +137,6 @@ def compare(
     return bench.device, comparisons
 
 
-def open_visitor(setup: Setup, path: str) -> Visitor:
-    """What measures the whole iteration of a setup, visit by visit. path: of the setup's file. Raises InputError for a
-    kind of GPU that cannot measure."""
-    if _is_real(setup):
-        from kernel_dvfs.measurement.real.client import RemoteVisitor
-
-        return RemoteVisitor(setup, path)
-    from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
-
-    return SimulatedVisitor(setup)
-
-
 def compare_iteration(
     setup: Setup, path: str, choices: Sequence[Mapping[Target, Pair]], repeat: int
 ) -> tuple[Device, list[list[Comparison]]]:
