@@ -113,12 +113,14 @@ def _simulated(setup: Setup, target: Target) -> Bench:
 
 
 def open_visitor(setup: Setup, path: str, session: str = "") -> Visitor:
-    """What measures visits on the GPU of a setup. path, session, errors: see open_bench."""
+    """Return what measures visits on the GPU of a setup. path, session, errors: see open_bench."""
     if _is_real(setup):
         from kernel_dvfs.measurement.real.client import RemoteVisitor
 
         return RemoteVisitor(setup, path, session)
-    raise InputError("visits of a simulated GPU are not there yet")
+    from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
+
+    return SimulatedVisitor(setup)
 
 
 def compare(
