@@ -86,8 +86,9 @@ def conditioned(
     # what all parts together say of the board's part at these pairs
     spread = np.linalg.inv(precision.sum(0))
     value = spread @ np.einsum("uij,uj->i", precision, y)
-    weight = np.linalg.solve(field.boards[here] + spread, field.boards[at]).T
-    covariance = field.boards - weight @ field.boards[at]
+    boards = field.boards + level_sd**2
+    weight = np.linalg.solve(boards[here] + spread, boards[at]).T
+    covariance = boards - weight @ boards[at]
     return Conditioned(weight @ value, covariance, own, own[:, at] @ precision)
 
 
