@@ -111,7 +111,7 @@ class Running:
         """The state in which the load runs at a board temperature."""
         cap_w, asked = self.spec["governor"]["cap_w"], self.asked_mhz
         # a board at its cap reaches what that power leaves
-        highest = core_mhz = self.reached_mhz(cap_w)
+        highest = core_mhz = ran_mhz = self.reached_mhz(cap_w)
         time_s, power_w = self.at(asked, core_mhz, temperature_c)
         if power_w > cap_w:
             return _at_the_cap(self, asked, highest, temperature_c)
@@ -120,8 +120,9 @@ class Running:
             # a clock higher by 1 MHz takes about 0.1 W more, which lowers the top clock by far less than 1 MHz
             if abs(core_mhz - before) < _CLOSE_MHZ:
                 break
-            time_s, power_w = self.at(asked, core_mhz, temperature_c)
-        return State(core_mhz, self.mem_mhz, self.reached_mhz(0.0), time_s, power_w, False, ((core_mhz, 1.0),))
+            ran_mhz = core_mhz
+            time_s, power_w = self.at(asked, ran_mhz, temperature_c)
+        return State(core_mhz, self.mem_mhz, self.reached_mhz(0.0), time_s, power_w, False, ((ran_mhz, 1.0),))
 
 
 def settle(
