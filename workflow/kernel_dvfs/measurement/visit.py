@@ -72,6 +72,7 @@ class Passes(TypedDict):
 
     n: AtLeastOne  # whole passes that were stamped
     iteration_us: Positive  # of one pass, mean
+    power_mw: Positive  # of the board, mean over the passes
     time_us: dict[str, Positive]  # of one launch of each kernel, mean over its launches and all passes
 
 

@@ -58,6 +58,7 @@ class Answer(NamedTuple):
     power_w: np.ndarray  # (M,) of each of visit.metered
     spent_s: float  # of the board's time, without what a session takes to open
     is_usable: bool
+    iteration_w: float | None = None  # mean over the passes; None: what its kernels draw one by one
 
 
 class Shown(NamedTuple):
@@ -200,7 +201,7 @@ class _Study:
                 worth = worths.get((level.name, limit), 0.0)
                 shown[level.name, limit] = self._shown(level, path, limit, worth)
         looks = self._known.looks
-        table = pooled(self._space, self._known.parts, looks)
+        table = pooled(self._space, self._known.parts, looks, self._known.auto_factor())
         return Result(shown, table, len(looks), self._session + 1, self._spent_s)
 
     def _shown(self, level: Level, path: np.ndarray, limit: float, worth: float) -> Shown:
@@ -245,7 +246,8 @@ class _Study:
                 if pair:
                     self._guessed_s += _guess_s(len(names))
                     self._visited_s += answer.spent_s
-                known.add(Look(self._session, pair, answer.time_s, dict(zip(chosen, answer.power_w.tolist()))))
+                powers = dict(zip(chosen, answer.power_w.tolist()))
+                known.add(Look(self._session, pair, answer.time_s, powers, answer.iteration_w))
                 return answer.time_s
         if not pair:
             raise InputError(f"study: auto could not be measured in {TRIES} tries; see the records of its visits")

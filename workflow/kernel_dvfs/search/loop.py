@@ -146,6 +146,7 @@ def answer_of(space: Space, visit: Visit, visited: Visited) -> Answer:
         power_w=np.array([each["power_mw"] for each in visited["powers"]]) * 1e-3,
         spent_s=visited["spent_s"],
         is_usable=visited["verdict"] not in UNUSABLE,
+        iteration_w=visited["passes"]["power_mw"] * 1e-3,
     )
 
 
