@@ -35,7 +35,7 @@ def point_of(found: Judged, session: str | None = None) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    point: Point | None  # None: the point was skipped
+    point: Point
     instance: str | None  # the kernel that ran, as the record names it
     library: str | None  # SHA-256 of the library that it came from; of a real GPU only
 
@@ -53,7 +53,7 @@ class Records:
         self._read: dict[str, _Read] = {}
         self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
 
-    def points(self, target: Target) -> Callable[[Pair, int], Point | None]:
+    def points(self, target: Target) -> Callable[[Pair, int], Point]:
         """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
 
         Raises InputError naming a record that is missing, damaged, foreign or not as expected, or that ran another
@@ -61,11 +61,9 @@ class Records:
         """
         ran: dict[str | None, str] = {}  # {what a record says that it ran: a file that says so}
 
-        def point(pair: Pair, repeat: int) -> Point | None:
+        def point(pair: Pair, repeat: int) -> Point:
             name = path(Request(*target, *pair, ()), repeat)
             found, file = self._get(name, target, pair), f"{self._folder}/{name}"
-            if found.point is None:
-                return None
             ran.setdefault(found.instance, file)
             if len(ran) > 1:
                 (one, its), (other, others) = list(ran.items())[:2]
@@ -129,13 +127,9 @@ class Records:
         if self._expected is not None and checksum is not None and self._expected.get(name) != checksum:
             what = "was changed since the search read it" if name in self._expected else "the search did not read it"
             raise InputError(f"record {file}: {what}; run snakemake again: it searches again")
-        skipped = self._setup.measurement.get("skip_capped") and record.read_skipped(file, self._setup, target, pair)
-        if skipped:
-            found = _Read(None, None, None)
-        else:
-            content = record.read_point(file, self._setup, target, pair, held=held)
-            point = point_of(content, content["run"].get("run_id"))
-            found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
+        content = record.read_point(file, self._setup, target, pair, held=held)
+        point = point_of(content, content["run"].get("run_id"))
+        found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
         if checksum is not None:
             self.checksums[name] = checksum
         return found
