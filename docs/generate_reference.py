@@ -225,7 +225,6 @@ def records() -> str:
     kinds = (
         (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
         ("A point of a real GPU holds besides", record.OfRealGpu),
-        (f"`{record.SKIPPED}`, in place of a point that `skip_capped` left out", record.SkippedRecord),
         (
             f"`{record.COMPARISON}`: auto, chosen, chosen, auto of targets, each with what a point has",
             record.ComparisonRecord,

@@ -398,8 +398,7 @@ def _check_point(path: Path, setup: Setup) -> None:
 
     study, name, pair = path.parts[-4:-1]
     what = str(path), setup, Target(study, name), parse_pair(pair, "-")
-    if not record.read_skipped(*what):
-        record.read_point(*what)
+    record.read_point(*what)
 
 
 def _check_comparison(path: Path, setup: Setup, folder: Path) -> None:
