@@ -136,7 +136,7 @@ def by_clock(
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
     from kernel_dvfs.search import loop
-    from kernel_dvfs.search.by_clock import pairs_of
+    from kernel_dvfs.search.board_pairs import pairs_of
     from kernel_dvfs.search.study_file import name_of
 
     if not minutes > 0:

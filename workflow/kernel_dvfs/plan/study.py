@@ -29,6 +29,7 @@ from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
+from kernel_dvfs.search.board_pairs import pairs_of
 from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import Step
 from kernel_dvfs.workload.step import read as read_step
