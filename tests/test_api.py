@@ -64,11 +64,29 @@ def test_a_choice_is_measured_again_with_noise_of_its_own_and_near_its_claim(swe
     assert kd.validate(sweep, at_auto, repeats=2).energy_mean == pytest.approx(0, abs=0.5)
 
 
+@pytest.mark.parametrize(
+    ("slack_percent", "verdict"),
+    [(0.9, "breaks its limit"), (1.15, "not shown to keep its limit"), (2, "keeps its limit")],
+)
+def test_a_choice_with_a_limit_has_one_verdict_in_words_and_on_its_page(
+    sweep, schedule, slack_percent, verdict, tmp_path
+):
+    """Twelve repeats say +0.98 to +1.17 % of time; the same clocks, promised at other limits."""
+    assert kd.validate(sweep, schedule, repeats=2).verdict is None, "of no limit"
+    promised = schedule | {"objective": "waste", "slack_percent": slack_percent}
+    checked = kd.validate(sweep, promised, repeats=12)
+    assert checked.verdict == verdict and checked.words().endswith(f" %; {checked.limit}")
+    assert checked.limit.endswith(verdict) and kd.validate(sweep, promised, repeats=1).verdict is None
+    page = kd.write_page(tmp_path / "page.html", sweep.profile, promised, checked).read_text()
+    assert f"Of the time limit: {checked.limit}." in page
+
+
 def test_the_page_has_the_answer_every_kernel_and_says_that_it_is_simulated(sweep, schedule, tmp_path):
     checked = kd.validate(sweep, schedule, repeats=2)
     page = kd.write_page(tmp_path / "page.html", sweep.profile, schedule, checked).read_text()
     claimed = f"claimed {schedule['energy_change_percent']:+.2f} %".replace("-", "\N{MINUS SIGN}")
     assert claimed in page and "simulated" in page and "Measured again 2 times" in page
+    assert "Of the time limit" not in page, "it has none"
     for mean in (checked.energy_mean, checked.time_mean):  # the big cards show what was measured again
         assert f'">{mean:+.2f} %</p>'.replace("-", "\N{MINUS SIGN}") in page
     assert all(name in page for name in schedule["targets"])
@@ -131,7 +149,8 @@ def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown
     for limit, schedule in found.items():
         assert schedule["slack_percent"] == limit and schedule["walk"]["time_bound_percent"] <= limit
         checked = kd.validate(sweep, schedule, repeats=3)
-        assert checked.time_mean < limit + 0.3 and "did not propose" in kd.summary(schedule)
+        assert checked.time_mean < limit + 0.3 and "by data that did not choose it" in kd.summary(schedule)
+        assert checked.verdict == "does not contradict" and checked.limit.endswith("does not contradict this")
         assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=0.5)
     # the race has asked for clocks between those of the sweep, and the page holds
     assert len(kd.load_profile(sweep.profile)["target"]) > swept

@@ -22,7 +22,6 @@ from kernel_dvfs.gpu import power
 from kernel_dvfs.gpu.nvml import facts, lease
 from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms
-from kernel_dvfs.measurement.real.plateau import Plateau
 from kernel_dvfs.native.load import read_build
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.profile import contribution
@@ -63,7 +62,6 @@ READERS = {
     "kernel_dvfs.measurement.latency_file.read": "latency",
     "kernel_dvfs.measurement.latency_file.checked": "contribution",
     "kernel_dvfs.measurement.real.gemm_algorithms.GemmAlgorithms.__init__": "algorithms",
-    "kernel_dvfs.measurement.real.plateau.Plateau.known_c": "plateau",
     "kernel_dvfs.native.load.read_build": "build",
     "kernel_dvfs.plan.config.load": "configuration",
     "kernel_dvfs.plan.config._is_json": "configuration",
@@ -242,11 +240,6 @@ def bases(tmp_path_factory, setup_of, study_options):
     times = {"n": 9, "mean": 0.02, "median": 0.02, "p5": 0.01, "p95": 0.03, "max": 0.04}
     own = {"n": 9, "missed": 1, "settled_s": times, "stall_s": times}
     base("latency", "latency.json", latency | {"domains": {"core": own, "mem": own}}, latency_file.read)
-    plateau = at / "plateau-made"
-    plateau.mkdir()
-    Plateau(str(plateau), "heater").keep(60.0)
-    (file,) = plateau.iterdir()
-    base("plateau", file.name, file.read_bytes(), lambda path: Plateau(str(path.parent), "heater").known_c())
     kept = {"130000": {"m1": {"instance": "i", "chosen_by": "timed", "pinned": "AAAA"}}}
     algorithms = {"schema": "kernel-dvfs/gemm-algorithms/1", "cublaslt": kept}
     base("algorithms", "a.json", algorithms, lambda path: GemmAlgorithms(str(path), 130000))

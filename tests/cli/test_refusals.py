@@ -46,8 +46,7 @@ SCHEDULES = {
     "empty": {},
 }
 WALKED = {"schedules": 9, "passed": 1, "pairs": {"a": [1470, "auto"]}, "over_percent": 10}
-WALKED |= {"time_percent": [9.5, 10.5], "energy_percent": [-21, -19]}
-WALKED |= {"left": {"race": 0.1, "walk": 0.2, "another_hour": 0.15}}
+WALKED |= {"time_percent": [9.5, 10.5], "energy_percent": -20, "energy_se_percent": 1, "another_minute": 0.0025}
 SEARCH = {"schema": "kernel-dvfs/search/2", "setup": "0123456789ab", "options": {}, "records": {}, "token": ""}
 SEARCH |= {"rounds": [{"stage": "walk", "requests": [], "about": {}}]}
 
@@ -62,7 +61,7 @@ SEARCHES = {
     "walked-elsewhere": {"kernel-slack0": WALKED | {"pairs": {"b": [1470, "auto"]}}},
     "walked-by-others": {"kernel-slack0": WALKED | {"pairs": {"a": [1410, "auto"]}}},
     "walked-core": {"kernel-slack0": WALKED | {"pairs": {"a": [1470]}}},
-    "walked-once": {"kernel-slack0": WALKED | {"time_percent": [9.5], "energy_percent": [-21]}},
+    "walked-once": {"kernel-slack0": WALKED | {"time_percent": [9.5]}},
     "over-60": {"kernel-slack0": WALKED | {"over_percent": 60}},
     "never-walked": {},
 }

@@ -19,7 +19,7 @@ from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.real.clock_probe import highest
 from kernel_dvfs.measurement.simulated import works
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import Target, iteration
 
 # by what a board's name holds
 SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
@@ -84,6 +84,9 @@ class SimulatedLoads:
         load.less = _Load(self, [], f"rest of {name}", rest_s)
         load.about["rest_us"] = 1e6 * rest_s
         return load
+
+    def iteration(self, setup):
+        return _Iteration(self, setup)
 
     def _kernels(self, setup, target):
         return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
@@ -227,6 +230,71 @@ class _Steady:
 
     def stop(self):
         self._loads.run(None)
+
+
+class _Iteration:
+    """What measurement.real.loads.Iteration offers: all kernels under one governor, each with its own time."""
+
+    def __init__(self, loads, setup):
+        self._loads, counts = loads, {}
+        for name, count in iteration(setup):
+            counts[name] = counts.get(name, 0) + count
+        self._kernels = {name: loads._kernels(setup, Target("kernel", name))[0][0] for name in counts}
+        self._load = _Load(loads, [(self._kernels[name], count) for name, count in counts.items()], "iteration")
+        self._rounds = {}
+
+    def start(self, settle_s, pass_s):
+        return _Passing(self._load, self._kernels, settle_s, pass_s)
+
+    def round(self, names):
+        if names not in self._rounds:
+            kernels = [(self._kernels[name], 1) for name in names]
+            self._rounds[names] = _Load(self._loads, kernels, "+".join(names))
+        return self._rounds[names]
+
+    def check(self):
+        pass
+
+
+class _Passing:
+    """What native.passing.Passing offers."""
+
+    def __init__(self, load, kernels, settle_s, pass_s):
+        self._load, self._kernels, self._pass_s = load, kernels, pass_s
+        self._steady, self._loads = load.start(), load.loads
+        self._settled_s, self._end_s = self._loads.now_s() + settle_s, None
+
+    def feed(self):
+        self._steady.feed()
+
+    def settles(self):
+        now_s, _, core_mhz, mem_mhz = self._loads.now()
+        if now_s < self._settled_s:
+            return True
+        if self._end_s is None:
+            self._steady.run_for(0)
+            pass_s = self._load.time_s(core_mhz, mem_mhz)
+            self._n = max(1, round(self._pass_s / pass_s))
+            self._begin_s, self._end_s = self._loads.now_s(), self._loads.now_s() + self._n * pass_s
+        return False
+
+    def is_over(self):
+        return not self.settles() and self._loads.now_s() >= self._end_s
+
+    def passes(self):
+        ran = self._steady.between(self._begin_s, self._loads.now_s())
+        bandwidth = relative_bandwidth(self._loads.spec["memory"], int(self._loads.now()[3]))
+        times_us = {
+            name: 1e6
+            * launch_time_s(kernel, ran["sm_mhz"] / 1000, bandwidth)
+            * (1 + _NOISE_SD * normal("pass", name, round(1e9 * self._begin_s)))
+            for name, kernel in self._kernels.items()
+        }
+        whole_us = sum(count * time_us for (_, count), time_us in zip(self._load.kernels, times_us.values()))
+        return {"n": self._n, "iteration_us": whole_us, "time_us": times_us, "sm_mhz": ran["sm_mhz"]}
+
+    def stop(self):
+        self._steady.stop()
 
 
 class _Stamper:

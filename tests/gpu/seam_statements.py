@@ -213,7 +213,7 @@ def of_real(uuid: str) -> dict[str, str]:
     with Guard(uuid) as guard:
         setup = setup_of({"kind": "nvml"} | facts(guard.nvml, guard.board))
         loads = open_loads(guard.nvml, uuid)
-        counter = preflight.check_counter(guard.board, loads.now_s, loads.sleep, WINDOW_S)
+        counter = preflight.check_counter(guard.board, loads.now_s, loads.sleep)
         own_processes = guard.board.compute_processes()
         gpu = RealGpu(guard, setup.gpu, SETTINGS, loads, counter, own_processes, lambda: True, print)
         try:

@@ -129,9 +129,8 @@ def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_
     config, tmp_path
 ):
     study = plan(config(), str(tmp_path))
-    left = {"race": 0.1, "walk": 0.2, "another_hour": 0.15}
-    shown = {"schedules": 9, "passed": 1, "pairs": {"a": (1470, "auto")}, "over_percent": 10, "left": left}
-    shown |= {"time_percent": [-1.0, -2.0], "energy_percent": [-3.0, -4.0]}
+    shown = {"schedules": 9, "passed": 1, "pairs": {"a": (1470, "auto")}, "over_percent": 10, "another_minute": 0.15}
+    shown |= {"time_percent": [-1.0, -2.0], "energy_percent": -3.5, "energy_se_percent": 0.5}
 
     def digest(slack="-slack0.6", scope="global", weights="", token="", **changed):
         walks = {"kernel-slack0.6": shown | changed, "kernel-slack1": shown}
@@ -141,7 +140,7 @@ def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_
 
     assert study.walked("", "kernel", "global", "waste", "-slack0.6", "") == "", "there is none yet"
     known = digest()
-    assert known == digest(token="another search") != digest(energy_percent=[-3.0, -4.5])
+    assert known == digest(token="another search") != digest(energy_percent=-3.75)
     assert digest("-slack1", passed=2) == known, "of equal walks"
     assert digest(scope="local") == digest(weights="-raw") == ""
 

@@ -77,13 +77,14 @@ def test_tables_for_people_have_those_headings_and_the_csv_its_columns(tmp_path)
 
 
 def test_the_headline_says_what_a_walk_has_shown_and_calls_no_such_choice_optimal():
-    from kernel_dvfs.report.tables import status, time_bound_percent
+    from kernel_dvfs.report.tables import status
+    from kernel_dvfs.report.words import time_bound_percent
 
     held = {"status": "optimal", "walk": {"time_bound_percent": -0.09}}
     free, none = {"status": "optimal", "walk": None}, {"status": "infeasible", "walk": None}
     assert [status(each) for each in (held, free, none)] == ["shown by a walk", "optimal", "infeasible"]
     assert [time_bound_percent(each) for each in (held, free, none)] == [-0.09, None, None]
-    assert headings(["time_bound_percent"])["time_bound_percent"] == "time at most, by the walk, %"
+    assert headings(["time_bound_percent"])["time_bound_percent"] == "time at most, as shown, %"
 
 
 def test_no_text_of_a_table_or_figure_calls_the_same_thing_by_two_names():

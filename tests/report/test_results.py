@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.stats
 from whole_schedule import whole_schedule
 
 from kernel_dvfs import student
@@ -76,42 +75,6 @@ def test_repeats_that_share_a_session_in_one_kernel_count_as_one_session():
     points = [("a", 0, []), ("b", 0, []), ("a", 1, []), ("b", 1, []), ("a", 2, []), ("b", 2, [])]
     found = remeasured.sessions_of(SimpleNamespace(points=points, sessions=["p", "q", "q", "q", "r", "r"]))
     assert found[0] == found[1] != found[2]
-
-
-def test_an_ambiguous_time_names_the_repeats_that_would_decide():
-    change = student.interval([0.4, -0.3, 0.2, -0.2, 0.3, 0.1], ["a", "a", "b", "b", "c", "c"])
-    verdict, needed = student.verdict(change, 0.0)
-    assert verdict == "ambiguous" and needed > 6 and needed % 2 == 0
-
-
-@pytest.mark.parametrize(
-    ("values", "sessions"),
-    [
-        ([0.4, -0.3, 0.2, -0.2, 0.3, 0.1], "aabbcc"),
-        ([0.1, 0.4, 0.25], "aaa"),
-        ([0.1, 0.4, 0.25], "abc"),
-        ([0.1, 0.4], "ab"),
-        ([0.3, 0.3, 0.1, 0.3, 1.5], "aabbb"),
-    ],
-)
-def test_the_repeats_named_are_more_than_were_made_would_decide_and_are_the_fewest(values, sessions):
-    change = student.interval(values, list(sessions))
-    verdict, needed = student.verdict(change, 0.0)
-    assert verdict == "ambiguous" and needed > len(values)
-    made = len(set(sessions)) if len(set(sessions)) > 1 else len(values)
-    blocks = needed * made // len(values)
-
-    def decides(count):
-        return scipy.stats.t.ppf(0.975, count - 1) * change.sd / count**0.5 <= abs(change.mean)
-
-    assert decides(blocks)
-    assert blocks == made + 1 or not decides(blocks - 1)
-
-
-def test_a_mean_that_is_the_limit_or_unknown_names_no_number_of_repeats():
-    assert student.verdict(student.interval([0.1, -0.1], ["a", "b"]), 0.0) == ("ambiguous", None)
-    nan = float("nan")
-    assert student.verdict(student.Change(nan, nan, nan, nan, 1, 1, [0.1]), 0.0) == ("ambiguous", None)
 
 
 def comparisons(folder):

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from whole_schedule import whole_schedule
+from whole_schedule import whole_schedule, whole_walk
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import PUBLISHED
 from kernel_dvfs.report import measured_tables, step_costs
 from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables import clocks_by_kernel, relaxed, strategies, tensor_energy
+from kernel_dvfs.report.tables import clocks_by_kernel, headline, relaxed, strategies, tensor_energy, validation
 
 NAN = float("nan")
 
@@ -189,6 +189,44 @@ def test_each_energy_shows_the_schedules_that_were_chosen_there():
     assert (default["pass_energy_change_percent"], other["pass_energy_change_percent"]) == (-2.0, -1.0)
     assert (default["kernel_claimed_energy_change_percent"], other["kernel_claimed_energy_change_percent"]) == (-9, -7)
     assert other["kernel_fresh_energy_change_percent"] == pytest.approx(-8)
+
+
+# --- headline, validation: one verdict ---
+
+
+def measured_twice(low, high):
+    """Two repeats whose changes of time are these, percent; energy is 8 % less."""
+    repeats = [
+        [point(100, 100, 1980), point(100 + time, 92, 1700), point(100 + time, 92, 1700), point(100, 100, 1980)]
+        for time in (low, high)
+    ]
+    points = [("gemm", k, each) for k, each in enumerate(repeats)]
+    return SimpleNamespace(points=points, launches={"gemm": 24}, sessions=["a", "b"])
+
+
+# (0.9, 1.0): t = 12.706, so that the interval is 0.315 to 1.585
+@pytest.mark.parametrize(
+    ("slack", "walked", "alone"),
+    [
+        (0.3, "contradicts", "breaks its limit"),
+        (0.4, "does not contradict", "not shown to keep its limit"),
+        (1.5, "does not contradict", "not shown to keep its limit"),
+        (1.6, "does not contradict", "keeps its limit"),
+    ],
+)
+def test_a_schedule_has_one_verdict_by_whether_a_walk_has_shown_its_bound(slack, walked, alone):
+    schedules = {
+        "walked": whole_schedule(slack_percent=slack, walk=whole_walk(time_bound_percent=0.25)),
+        "alone": whole_schedule(slack_percent=slack),
+    }
+    made = SimpleNamespace(schedule=schedules.get, measured_again=lambda name, repeats: measured_twice(0.9, 1.0))
+    rows = headline(made, ["walked", "alone"], 2).set_index("schedule")
+    assert [*rows.verdict] == [walked, alone]
+    assert rows.time_bound_percent["walked"] == 0.25 and pd.isna(rows.time_bound_percent["alone"])
+    assert rows.another_minute_pp["walked"] == 0.002 and pd.isna(rows.another_minute_pp["alone"])
+    assert [*rows.status] == ["shown by a walk", "optimal"] and not any("repeats_to" in each for each in rows.columns)
+    made.schedule = lambda name: schedules["alone"]
+    assert [*validation(made, 2).verdict.dropna()] == [alone], "of the time"
 
 
 def test_a_caption_and_a_subject_of_any_letters_are_set_by_latex_as_they_stand(tmp_path):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from whole_schedule import whole_schedule
+from whole_schedule import whole_schedule, whole_walk
 
 from kernel_dvfs.report.words import line_of_study
 
@@ -32,27 +32,47 @@ def claimed(kind):
 
 
 def test_a_study_measured_again_names_its_device_its_savings_and_its_page(study, tmp_path):
-    folder = study("kernel-global-waste-slack0,0,-0.126,-6.741,within\npass-global-waste-slack0,0,9,9,within\n")
+    folder = study(
+        "kernel-global-waste-slack0,0,-0.126,-6.741,keeps its limit\npass-global-waste-slack0,0,9,9,contradicts\n"
+    )
     (tmp_path / "report.html").touch()
     assert line_of_study(folder, "simulated RTX 3080 Ti") == (
-        f"simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). Open {folder}/report.html"
+        f"simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). "
+        f"Measured again, it keeps its limit. Open {folder}/report.html"
     )
 
 
 def test_without_a_page_the_folder_is_named(study):
-    folder = study("a,0,-0.1,-6.7,within\n")
+    folder = study("a,0,-0.1,-6.7,\n")
     assert line_of_study(folder, "H200").endswith(f"(measured again). See {folder}")
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"), [("over", "slower than its limit"), ("ambiguous", "too few repeats to say")]
+    ("verdict", "said"),
+    [("breaks its limit", "it breaks its limit"), ("not shown to keep its limit", "it is not shown to keep its limit")],
 )
-def test_a_limit_that_is_not_kept_for_certain_is_part_of_the_answer(study, verdict, said):
-    assert said in line_of_study(study(f"a,0,0.5,-6.7,{verdict}\n"), "H200")
+def test_without_a_walk_the_answer_says_what_measuring_again_found_of_the_limit(study, verdict, said):
+    folder = study(f"a,0,0.5,-6.7,{verdict}\n", whole_schedule())
+    assert f"(measured again). Measured again, {said}. See" in line_of_study(folder, "H200")
+
+
+@pytest.mark.parametrize("verdict", ["contradicts", "does not contradict"])
+def test_the_answer_has_the_bound_that_was_shown_and_whether_it_is_contradicted(study, verdict):
+    folder = study(f"a,0,0.5,-6.7,{verdict}\n", whole_schedule(walk=whole_walk()))
+    assert line_of_study(folder, "H200") == (
+        "H200: -6.7 % energy, +0.5 % time (measured again). It is at most -0.02 % slower, shown with 90 % "
+        f"confidence by data that did not choose it; measuring again {verdict} this. See {folder}"
+    )
+
+
+def test_a_choice_that_is_not_measured_again_has_its_bound(study):
+    line = line_of_study(study(schedule=claimed("nvml") | {"walk": whole_walk()}), "H200")
+    bound = "It is at most -0.02 % slower, shown with 90 % confidence by data that did not choose it"
+    assert f"(claimed, not measured again). {bound}. See" in line
 
 
 def test_what_rounds_to_zero_has_no_sign_and_a_cost_has_a_plus(study):
-    assert "H200: +1.2 % energy, 0.0 % time" in line_of_study(study("a,0,-0.04,1.23,within\n"), "H200")
+    assert "H200: +1.2 % energy, 0.0 % time" in line_of_study(study("a,0,-0.04,1.23,keeps its limit\n"), "H200")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +86,8 @@ def test_without_a_validation_the_schedule_claims(study, kind, how):
 def test_a_forecast_is_called_so_measured_again_or_not(study, tmp_path):
     schedule = claimed("simulated")
     schedule["gpu"]["forecast"] = True
-    folder = study("a,0,-0.1,-6.7,ambiguous\n", schedule)
-    assert "(forecast, too few repeats to say" in line_of_study(folder, "mine")
+    folder = study("a,0,-0.1,-6.7,keeps its limit\n", schedule)
+    assert "(forecast). Measured again in simulation, it keeps its limit." in line_of_study(folder, "mine")
     (tmp_path / "tables/headline.csv").unlink()
     assert "-0.1 % time (forecast)." in line_of_study(folder, "mine")
 

@@ -25,6 +25,7 @@ from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
 from kernel_dvfs.deploy.tune import tune as tune
 from kernel_dvfs.errors import InputError as InputError
+from kernel_dvfs.limit_verdict import limit_in_words, of_repeats
 from kernel_dvfs.package import NAMES, remedy
 from kernel_dvfs.report.words import answer_line
 from kernel_dvfs.step.api import capture as capture
@@ -67,6 +68,8 @@ class Checked:
 
     energy_percent: list[float]
     time_percent: list[float]
+    verdict: str | None  # on the time limit, as limit_verdict says it; None of one repeat, or where there is no limit
+    limit: str  # what is known of the time limit, in words; "": nothing
 
     @property
     def energy_mean(self) -> float:
@@ -77,12 +80,13 @@ class Checked:
         return sum(self.time_percent) / len(self.time_percent)
 
     def words(self) -> str:
-        """`measured again 5 times: energy -1.61 to -1.48 %, time -0.09 to -0.07 %`."""
+        """`measured again 5 times: energy -1.61 to -1.48 %, time -0.09 to -0.07 %; ` and what is known of the limit."""
         ranges = (
             f"{what} {min(own):+.2f} to {max(own):+.2f} %"
             for what, own in (("energy", self.energy_percent), ("time", self.time_percent))
         )
-        return f"measured again {len(self.energy_percent)} times: {', '.join(ranges)}"
+        told = f"measured again {len(self.energy_percent)} times: {', '.join(ranges)}"
+        return f"{told}; {self.limit}" if self.limit else told
 
 
 def simulate(
@@ -184,8 +188,9 @@ def load_profile(path: str | Path) -> dict[str, list]:
 def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Checked:
     """Measure the whole iteration at auto and at the chosen clocks on the simulated GPU.
 
-    repeats: blocks, each a session with noise of its own. Raises InputError. (A real GPU is validated by the
-    workflow, which sees to its clocks.)
+    The verdict says whether this contradicts the bound that a walk has shown; of other schedules, whether they keep
+    their limit. repeats: blocks, each a session with noise of its own. Raises InputError. (A real GPU is validated by
+    the workflow, which sees to its clocks.)
     """
     from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.campaign import compare_iteration
@@ -217,8 +222,9 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
             for place, field in enumerate(reversed(QUANTITIES)):  # energy first
                 for clocks, mean in enumerate(means(comparison["points"], field)):
                     sums[repeat][2 * place + clocks] += launches[comparison["target"]] * mean
-    changes = [(100 * (own[1] / own[0] - 1), 100 * (own[3] / own[2] - 1)) for own in sums]
-    return Checked([energy for energy, _ in changes], [time for _, time in changes])
+    energy, time = ([100 * (own[at + 1] / own[at] - 1) for own in sums] for at in (0, 2))
+    verdict = of_repeats(schedule, time)
+    return Checked(energy, time, verdict, limit_in_words(schedule, verdict))
 
 
 def write_page(

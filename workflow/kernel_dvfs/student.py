@@ -1,4 +1,4 @@
-"""Student's t: its quantiles, changes of few repeats with their 95 % interval, and whether a change keeps a limit.
+"""Student's t: its quantiles, and changes of few repeats with their 95 % interval.
 
 What a session does to all repeats made in it (the day, the board's state, where tensors lie in memory) no repeat of
 that session can show. So an interval is over sessions: Student's t of the sessions' means, few and independent. Where
@@ -18,7 +18,6 @@ from statistics import NormalDist
 
 from kernel_dvfs.errors import InputError
 
-WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
 CONFIDENCE = 0.95
 WITHIN_SESSION = "within one session"
 
@@ -60,29 +59,8 @@ def interval(values: list[float], sessions: Sequence[str]) -> Change:
     n = len(blocks)
     mean = math.fsum(blocks) / n
     sd = math.sqrt(math.fsum((block - mean) ** 2 for block in blocks) / (n - 1))
-    half = _half(sd, n)
+    half = t_quantile(n - 1, (1 + CONFIDENCE) / 2) * sd / math.sqrt(n)
     return Change(mean, mean - half, mean + half, sd, len(values), len(by_session), values)
-
-
-def verdict(change: Change, limit_percent: float) -> tuple[str, int | None]:
-    """(within | over | ambiguous, repeats that would decide or None) of a time change against its limit.
-
-    Those would decide, if mean and scatter stayed as they are; always more than were made. None also where the mean is
-    the limit itself.
-    """
-    if change.high <= limit_percent:
-        return WITHIN, None
-    if change.low > limit_percent:
-        return OVER, None
-    distance = abs(change.mean - limit_percent)
-    if not distance > 0:  # also where it is unknown
-        return AMBIGUOUS, None
-    made = change.sessions if change.sessions > 1 else change.repeats
-    # 1.96: what Student's t falls to with many
-    blocks = max(made + 1, math.ceil((1.96 * change.sd / distance) ** 2))
-    while _half(change.sd, blocks) > distance:
-        blocks += 1
-    return AMBIGUOUS, math.ceil(blocks * change.repeats / made)
 
 
 @cache
@@ -108,8 +86,3 @@ def t_quantile(freedom: float, probability: float) -> float:
         while beyond(high) > 0:
             low, high = high, 2 * high
         return float(mpmath.findroot(beyond, (low, high), solver="anderson", tol=1e-25))
-
-
-def _half(sd: float, blocks: int) -> float:
-    """Half width of the 95 % Student interval of the mean of so many independent values."""
-    return t_quantile(blocks - 1, (1 + CONFIDENCE) / 2) * sd / math.sqrt(blocks)

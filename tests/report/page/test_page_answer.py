@@ -4,11 +4,13 @@ import base64
 import hashlib
 import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from kernel_dvfs.report.page.answer import Answer, Change, Plane, Tolerated, marks, plane, sentence
+from kernel_dvfs.report.page.answer import Answer, Change, Plane, Tolerated, cautions, marks, plane, sentence, tolerated
+from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.render import render
 
 
@@ -75,17 +77,25 @@ def test_a_point_without_room_for_its_label_has_none_and_is_still_told():
         assert all(lower - upper >= 14.9 for upper, lower in itertools.pairwise(rows))
 
 
+NOTHING_ODD = Tally([], [], Counter(), {}, None, [])
+SHOWN = (
+    "it is at most −0.01 % slower, shown with 90 % confidence by data that did not choose it; measuring again does not "
+    "contradict this"
+)
+CONTRADICTED = SHOWN.replace("does not contradict", "contradicts")
+
+
 def an_answer(**other):
     made = Answer(
         Change(-17.5, -17.3, -17.4, -17.2),
         Change(0.0, -0.02, -0.07, 0.03),
-        "within",
+        "does not contradict",
+        SHOWN,
         "10",
         "over 10 sessions",
-        None,
         0.0,
         None,
-        "shown by a walk",
+        False,
         "measured again",
     )
     return replace(made, **other)
@@ -95,9 +105,42 @@ def test_nothing_speaks_for_an_answer_that_missed_its_limit():
     kept = marks(an_answer(), [], None)
     assert [mark.text for mark in kept if not mark.where] == [
         "10 repeats over 10 sessions: time −0.07 to +0.03 %",
-        "limit shown to be kept, by data of its own",
+        SHOWN,
     ]
-    assert not [mark for mark in marks(an_answer(verdict="over"), [], None) if not mark.where]
+    late = an_answer(verdict="contradicts", limit=CONTRADICTED)
+    warned = cautions({"kind": "nvml"}, late, NOTHING_ODD, None)
+    assert [(each.grave, each.title) for each in warned] == [(True, "Time limit missed")]
+    assert warned[0].text == (
+        f"I{CONTRADICTED[1:]}. The time is −0.02 %, and its whole 95 % interval lies above the limit of 0.00 %."
+    )
+    told = marks(late, warned, None)
+    assert not [mark for mark in told if not mark.where]
+    assert [mark.text for mark in told if mark.where == "cautions"] == [CONTRADICTED], "once"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "where", "title"),
+    [
+        ("keeps its limit", "", None),
+        ("not shown to keep its limit", "cautions", "Time limit not shown to be kept"),
+        ("breaks its limit", "cautions", "Time limit missed"),
+    ],
+)
+def test_without_a_walk_the_limit_rests_on_measuring_again(verdict, where, title):
+    made = an_answer(verdict=verdict, limit=f"measured again, it {verdict}", is_proven=True)
+    warned = cautions({"kind": "nvml"}, made, NOTHING_ODD, None)
+    assert [each.title for each in warned] == ([title] if title else [])
+    told = {mark.text: mark.where for mark in marks(made, warned, None)}
+    assert told[f"measured again, it {verdict}"] == where
+    assert ("no other choice is better (proven)" in told) is (title != "Time limit missed")
+
+
+@pytest.mark.parametrize("verdict", ["contradicts", "does not contradict", "breaks its limit", "keeps its limit"])
+def test_a_row_whose_limit_is_missed_says_so(verdict):
+    row = {"schedule": "kernel-global-waste-slack2", "slack_percent": "2", "verdict": verdict}
+    row |= {"fresh_energy_change_percent": "-20", "fresh_time_change_percent": "2.5"}
+    notes = [each.note for each in tolerated(an_answer(verdict=verdict), [row], None)]
+    assert notes == [MISSED if verdict in ("contradicts", "breaks its limit") else ""] * 2
 
 
 def test_repeats_of_a_simulation_are_called_simulated():

@@ -181,8 +181,29 @@ def test_provenance_names_device_seed_settings_and_records(page, study):
 
 
 def test_warnings_name_what_a_reader_must_know(page):
-    for words in ("Simulated GPU.", "Over its time limit.", "Throttled. 3 of 18", "2 of 3 kernels", "−7.64 to −7.20 %"):
+    for words in (
+        "Simulated GPU.",
+        "Time limit missed. Measured again, it breaks its limit.",
+        "Throttled. 3 of 18",
+        "2 of 3 kernels",
+        "−7.64 to −7.20 %",
+    ):
         assert words in page.text, words
+
+
+@pytest.mark.parametrize("verdict", ["contradicts", "does not contradict"])
+def test_a_walk_s_bound_and_whether_it_is_contradicted_are_said_once_on_the_first_screen(own, verdict):
+    path = own / f"schedules/{STRICT}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"walk": whole_walk()}))
+    path = own / "tables/headline.csv"
+    path.write_text(path.read_text().replace("breaks its limit", verdict))
+    page = page_of(own)
+    first = page.text[: page.text.index("The numbers behind it")]
+    assert first.count("it is at most −0.02 % slower, shown with 90 % confidence by data that did not choose it") == 1
+    assert f"; measuring again {verdict} this" in first and "proven" not in first
+    assert ("time limit missed" in first) is ("Time limit missed." in page.text) is (verdict == "contradicts")
+    assert "Another minute of measuring would save at most 0.002 points of energy more." in page.text
+    assert f'<span class="badge {verdict.replace(" ", "_")}">{verdict}</span>' in page.html
 
 
 def test_the_headline_stands_with_its_band(page, tmp_path):

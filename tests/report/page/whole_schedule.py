@@ -46,5 +46,5 @@ def whole_walk(**changed):
         "energy_se_percent": 0.05,
         "reserve_percent": 0.05,
         "proposed_energy_percent": -5.2,
-        "left": {"race": 0.1, "walk": 0.2, "another_hour": 0.12},
+        "another_minute": 0.002,
     } | changed

@@ -108,8 +108,8 @@ def choose(
     granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of waste, in
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
     ties: "tied" = replicates share data and choice, or "untied". walked: only for global waste: the schedule that a
-    walk has shown to keep this limit (search.race), with the changes that the walk measured; None: the optimum of the
-    profile as it is. Warns of a slack that looks like a fraction. Raises InputError on bad input.
+    walk has shown to keep this limit, with the time that the walk measured and the energy that it estimates; None: the
+    optimum of the profile as it is. Warns of a slack that looks like a fraction. Raises InputError on bad input.
     """
     _check_slack(slack_percent)
     problem, metadata = _problem(profile, granularity, weights, ties)
@@ -140,16 +140,17 @@ def choose(
 
 
 def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[Answer, Walk]:
-    """(the schedule of a walk with the changes that it measured, what the schedule says of that walk)."""
+    """(the schedule of a walk with its changes of time and energy, what the schedule says of that walk)."""
     option = _option_of(problem, walked["pairs"])
     passed, blocks = walked["passed"], len(walked["time_percent"])
-    if passed and (blocks < 2 or len(walked["energy_percent"]) != blocks):
-        raise InputError("choice: a walk has at least two blocks, each with time and energy; run snakemake again")
+    if passed and blocks < 2:
+        raise InputError("choice: a walk has at least two blocks; run snakemake again")
     # all at the baseline change nothing, and need no block to show it
-    changes = [walked["time_percent"], walked["energy_percent"]] if passed else [[0.0], [0.0]]
-    time, energy = map(fmean, changes)
-    time_se, energy_se = (stdev(each) / math.sqrt(blocks) if passed else 0.0 for each in changes)
-    bound = time + t_quantile(blocks - 1, 1 - walked["over_percent"] / 100) * time_se if passed else 0.0
+    time = time_se = bound = energy = energy_se = 0.0
+    if passed:
+        time, time_se = fmean(walked["time_percent"]), stdev(walked["time_percent"]) / math.sqrt(blocks)
+        bound = time + t_quantile(blocks - 1, 1 - walked["over_percent"] / 100) * time_se
+        energy, energy_se = walked["energy_percent"], walked["energy_se_percent"]
     limit = (1 + slack_percent / 100) * problem.baseline_time
     by_profile, energy_by_profile = _by_profile(problem, option)
     about: Walk = {
@@ -162,7 +163,7 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
         "energy_se_percent": energy_se,
         "reserve_percent": 100 * max(0.0, limit - by_profile) / problem.baseline_time,
         "proposed_energy_percent": 100 * (energy_by_profile / problem.baseline_energy - 1),
-        "left": walked["left"],
+        "another_minute": walked["another_minute"],
     }
     confidence = f"with a confidence of {100 - walked['over_percent']:g} %, over {blocks} blocks of sessions"
     proof = f"{passed} of {walked['schedules']} schedules, from the fastest on, keep the limit {confidence}"

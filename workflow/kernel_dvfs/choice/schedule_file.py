@@ -48,14 +48,6 @@ class Workload(TypedDict):
 Over: TypeAlias = Annotated[float, Is("a number from 0.001 to 50", lambda value: 0.001 <= value <= 50)]
 
 
-class Left(TypedDict):
-    """What may still be saved, points of the baseline's energy, at most."""
-
-    race: NotNegative  # by knowing better what to choose
-    walk: NotNegative  # by showing it with more blocks
-    another_hour: NotNegative  # all of the first, or what an hour brings of the second, whichever is more
-
-
 class Walked(TypedDict):
     """What a walk has shown for one limit: the schedule that it passed last."""
 
@@ -63,9 +55,10 @@ class Walked(TypedDict):
     passed: Count  # of them, from the fastest on; 0: all targets stay at the baseline
     pairs: dict[str, tuple[int | Literal["auto"], int | Literal["auto"]]]  # {target: (core, mem)}
     time_percent: list[float]  # change against the baseline in each block; none where nothing but it was on the path
-    energy_percent: list[float]
+    energy_percent: float  # change against the baseline; an estimate, not from the blocks alone
+    energy_se_percent: NotNegative  # its standard error
     over_percent: Over  # chance, at most, that a schedule which passes is truly over its limit
-    left: Left
+    another_minute: NotNegative  # what another minute of measuring is worth, points of energy, at most
 
 
 class Walk(TypedDict):
@@ -77,10 +70,10 @@ class Walk(TypedDict):
     passed: int  # of them
     time_bound_percent: float  # its change of time is at most this, with that chance
     time_se_percent: float  # standard error over blocks
-    energy_se_percent: float
+    energy_se_percent: float  # standard error of the estimate that the schedule claims
     reserve_percent: float  # how far it stays below its limit by the data that proposed it, the profile
     proposed_energy_percent: float  # its change of energy by the profile
-    left: Left
+    another_minute: NotNegative  # what another minute of measuring is worth, points of energy, at most
 
 
 class Totals(TypedDict):

@@ -96,7 +96,7 @@ def _demo_of_study(options: Namespace, folder: Path) -> Path:
     _in_one_line("")
     print(f"chosen: {api.summary(schedule)}")
     checked = api.validate(sweep, schedule, options.repeats)
-    print(f"{checked.words()}: {'slower' if checked.time_mean > 0 else 'no slower'} than auto on average")
+    print(checked.words())
     write_json(folder / "schedule.json", schedule)
     page = api.write_page(folder / "report.html", folder / api.BY_CLOCK, schedule, checked)
     print(f"written: {folder / 'schedule.json'} and the page {page} ({time.monotonic() - began:.0f} s in all)")

@@ -35,10 +35,11 @@ from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, parse_after
 from kernel_dvfs.gpu.setters import choice
 from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE
+from kernel_dvfs.limit_verdict import BREAKS, verdict
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import Iteration, read_iteration
-from kernel_dvfs.student import OVER, Change, interval, verdict
+from kernel_dvfs.student import Change, interval
 from kernel_dvfs.workload.step import read as read_step
 
 if TYPE_CHECKING:
@@ -348,8 +349,8 @@ class Playing:
             why = "the step cut into pieces leaves other bits"
         elif self._dry_run:
             pass  # nothing was promised
-        elif verdict(time, limit)[0] == OVER:
-            why = f"slower than its limit of {limit:+g} %"
+        elif verdict(time, limit) == BREAKS:
+            why = f"{BREAKS} of {limit:+g} %"
         elif not energy.high < 0:
             why = "no energy saved that the repeats can show"
         return Certificate(

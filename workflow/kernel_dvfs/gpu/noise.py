@@ -19,9 +19,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel_dvfs.gpu.clocks import Clock
 
 _HALF = 1 << 53
+_SHORT_S = 0.5  # the window that `short` of a spec's noise says
 _Z99 = 2.3263  # standard normal quantile of 0.99
 # standard deviation of the logarithm of a factor
 STATIC = 0.05
@@ -88,23 +91,66 @@ def factors(
     and clock pair) makes selection bias real, as it is on hardware; it is larger where the governor chooses the clock
     than where a lock does (is_governed). noise: the spec's group.
     """
-    time_sd, energy_sd = window_sd(noise["window"], launch_s)
-    # energy = power x time: the rest of the energy's scatter is the power's
-    power_sd = math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))
-    campaign = (seed, key.campaign, key.workload, key.target, *pair)
-    draw = (*campaign, key.repeat, window)
-    time, power = normals(*draw, "noise")
-    time_offset, power_offset = normals(*campaign, "offset")
-    offset_sd = noise["offset_sd"]["governed" if is_governed else "locked"]
-    return (
-        _log_normal(time_sd, time) * _log_normal(offset_sd, time_offset),
-        _log_normal(power_sd, power) * _log_normal(offset_sd, power_offset),
+    time, power = scatter(window_sds(noise, launch_s), seed, key, pair, window)
+    time_offset, power_offset = offsets(noise, seed, key, pair, is_governed)
+    return time * time_offset, power * power_offset
+
+
+def scatter(
+    sds: tuple[float, float], seed: int, key: Key, pair: tuple[Clock, Clock], window: object
+) -> tuple[float, float]:
+    """(time factor, power factor) of one window alone. sds: relative standard deviations of both."""
+    time, power = normals(seed, key.campaign, key.workload, key.target, *pair, key.repeat, window, "noise")
+    return _log_normal(sds[0], time), _log_normal(sds[1], power)
+
+
+def offsets(
+    noise: dict[str, Any], seed: int, key: Key, pair: tuple[Clock, Clock], is_governed: bool
+) -> tuple[float, float]:
+    """(time factor, power factor) that all windows of a campaign share, of a target at a pair."""
+    time, power = normals(seed, key.campaign, key.workload, key.target, *pair, "offset")
+    sd = noise["offset_sd"]["governed" if is_governed else "locked"]
+    return _log_normal(sd, time), _log_normal(sd, power)
+
+
+def mean_offsets(
+    noise: dict[str, Any],
+    seed: int,
+    key: Key,
+    pair: tuple[Clock, Clock],
+    seconds: Mapping[str, float],
+    is_governed: bool,
+) -> tuple[float, float]:
+    """As `offsets`, of kernels that run one after the other: the mean of theirs by the time that each takes, so that
+    a pass differs from its kernels by no offset of its own. seconds: {kernel: of all its launches}."""
+    own = [offsets(noise, seed, key._replace(target=f"kernel/{name}"), pair, is_governed) for name in seconds]
+    whole = math.fsum(seconds.values())
+    time, power = (
+        math.fsum(part * each for part, each in zip(seconds.values(), factors)) / whole for factors in zip(*own)
     )
+    return time, power
 
 
 def _log_normal(sd: float, z: float) -> float:
     """A factor whose mean is 1, so that the truth is what measurements average to."""
     return math.exp(sd * (z - sd / 2))
+
+
+def window_sds(noise: dict[str, Any], launch_s: float) -> tuple[float, float]:
+    """Relative standard deviations (of time, of power) of one window of 5 s, by the seconds of one launch."""
+    time_sd, energy_sd = window_sd(noise["window"], launch_s)
+    # energy = power x time: the rest of the energy's scatter is the power's
+    return time_sd, math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))
+
+
+def short_sds(noise: dict[str, Any], launch_s: float, window_s: float, is_capped: bool) -> tuple[float, float]:
+    """The same of a window of any length: short ones scatter more, most of all where the power cap holds the clock,
+    whose controller has not come to rest after another kernel."""
+    time_sd, power_sd = window_sds(noise, launch_s)
+    more = noise["short"]["capped" if is_capped else "free"]
+    # nobody has looked at shorter ones than a quarter of a second
+    times = (_SHORT_S / max(window_s, _SHORT_S / 2)) ** more["falls"]
+    return math.hypot(time_sd, more["time_sd"] * times), math.hypot(power_sd, more["power_sd"] * times)
 
 
 def window_sd(table: list[dict[str, Any]], time_s: float) -> tuple[float, float]:

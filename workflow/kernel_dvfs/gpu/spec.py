@@ -79,6 +79,7 @@ _SERVED = _group(
         "tile_rows": {"type": "integer", "minimum": 1},
     },
 )
+_SHORT = _group({"time_sd": _SHARE, "power_sd": _SHARE, "falls": {"type": "number", "minimum": 0, "maximum": 4}})
 _LATENCY = _group({"median_s": _POSITIVE, "p99_s": _POSITIVE})
 
 SCHEMA = _group(
@@ -177,6 +178,10 @@ SCHEMA = _group(
                 },
                 # of a session at a pair: where the governor chooses the core clock, and where a lock does
                 "offset_sd": _group({"governed": _SHARE, "locked": _SHARE}),
+                # what a window of half a second scatters beyond one of 5 s, falling with this power of its length
+                "short": _group({"free": _SHORT, "capped": _SHORT}),
+                # of the whole iteration's time in passes under the power cap: of one clock for all of its kernels
+                "capped_pass_sd": _SHARE,
             }
         ),
         "switching": _group({"core": _LATENCY, "mem": _LATENCY}),

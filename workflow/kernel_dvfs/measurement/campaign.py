@@ -16,7 +16,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
 from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
-from kernel_dvfs.measurement.point import Point, condition, measure
+from kernel_dvfs.measurement.point import Point, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
@@ -112,6 +112,15 @@ def _simulated(setup: Setup, target: Target) -> Bench:
     return Bench(setup, target)
 
 
+def open_visitor(setup: Setup, path: str, session: str = "") -> Visitor:
+    """What measures visits on the GPU of a setup. path, session, errors: see open_bench."""
+    if _is_real(setup):
+        from kernel_dvfs.measurement.real.client import RemoteVisitor
+
+        return RemoteVisitor(setup, path, session)
+    raise InputError("visits of a simulated GPU are not there yet")
+
+
 def compare(
     setup: Setup, path: str, pairs: Mapping[Target, Pair], repeats: Sequence[int], session: str = ""
 ) -> tuple[Device, list[Comparison]]:
@@ -187,7 +196,8 @@ class Bench:
         self.target = target
         self._hot = SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
         self._load = self._hot.prepare(setup, target)
-        condition(self._hot, self._load, ("condition",))
+        with self._hot.locked(BASELINE, ("condition",)):
+            self._hot.condition(self._load)
 
     @property
     def device(self) -> Device:

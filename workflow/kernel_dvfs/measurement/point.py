@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _SETTLE_S = 0.5  # until the clocks have settled
 _PERIOD_S = 0.1  # up to which a window waits for its first edge
-# what heating to the plateau takes a point where loads differ (an H200: 158 s of a first look at 48 targets)
-HEAT_S = 1.7
 Mhz: TypeAlias = Literal["auto"] | Annotated[float, Is("a number of MHz", lambda value: value >= 30)]
 
 
@@ -84,17 +82,6 @@ def least_s(settings: Mapping[str, Any]) -> float:
     return settings["warmup_s"] + _SETTLE_S + settings["windows"] * (settings["window_s"] + _PERIOD_S)
 
 
-def usual_s(settings: Mapping[str, Any]) -> float:
-    """What a point takes where loads differ from point to point, s: heating after cooler ones as well."""
-    return least_s(settings) + HEAT_S * (settings.get("temperature") == "plateau")
-
-
-def condition(gpu: Gpu[Load], load: Load, key: tuple) -> None:
-    """Bring the board to the temperature plateau of `load` with nothing locked."""
-    with gpu.locked(BASELINE, key):
-        gpu.condition(load)
-
-
 def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], key: tuple) -> Point:
     """Measure `load` at `pair`; in raw units.
 
@@ -114,12 +101,29 @@ def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], ke
                 raise
             counter = str(fault)
         disturbances = gpu.disturbances(windows)
-    reached = reached_of(windows)
-    verdict, reasons, alias = judge(pair, reached, windows, counter, disturbances, enough.unstable)
+    asked = requested(pair, settings, switch_s) | gpu.request(pair)
+    return of_windows(pair, asked, windows, counter, disturbances, enough.unstable)
+
+
+def requested(pair: Pair, settings: Mapping[str, Any], switch_s: float) -> dict[str, Any]:
+    """The part of a record's `request` that is the same of every GPU."""
     policy = AUTO if pair == BASELINE else settings.get("clocks", "lock")
-    asked = {"policy": policy, "core_mhz": pair[0], "mem_mhz": pair[1], "switch_s": round(switch_s, 6)}
+    return {"policy": policy, "core_mhz": pair[0], "mem_mhz": pair[1], "switch_s": round(switch_s, 6)}
+
+
+def of_windows(
+    pair: Pair,
+    asked: Mapping[str, Any],
+    windows: list[Window],
+    counter: str = "",
+    disturbances: Sequence[str] = (),
+    unstable: str = "",
+) -> Point:
+    """The point that windows make. asked: its `request`; the others as of verdict.judge."""
+    reached = reached_of(windows)
+    verdict, reasons, alias = judge(pair, reached, windows, counter, disturbances, unstable)
     return {
-        "request": cast("Asked", asked | gpu.request(pair)),
+        "request": cast("Asked", asked),
         "windows": windows,
         "reached": {"core_mhz": reached["core_mhz"], "mem_mhz": reached["mem_mhz"], "alias_of": alias},
         "summary": summary(windows),

@@ -84,7 +84,7 @@ class _RealRun(TypedDict):
 class _SpentS(TypedDict):
     windows: NotNegative
     warm_up: NotNegative
-    conditioning: NotNegative
+    passes: NotRequired[NotNegative]
     choosing: NotNegative
     preparing: NotNegative
     other: NotNegative

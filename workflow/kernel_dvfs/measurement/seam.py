@@ -53,11 +53,6 @@ class Gpu(Protocol[Load]):
         """
         ...
 
-    def condition(self, load: Load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
-        """Run `load` at the clocks in force until the temperature moves at most `band_c` (C) within `step_s`, at most
-        for `limit_s`."""
-        ...
-
     def warm_up(self, load: Load, seconds: float) -> None:
         """Run `load` for at least `seconds` at the clocks in force; a real GPU goes on until they have settled."""
         ...

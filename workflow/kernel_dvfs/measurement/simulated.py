@@ -1,7 +1,7 @@
 """The simulated GPU: the methods of the seam (measurement.seam.Gpu) on virtual time.
 
 What is above the seam can tell it from a real GPU by its name only. A load is the model parameters of its kernels;
-which row of the workload they come from makes no difference.
+which row of the workload they come from makes no difference, but to what a pass draws: its kernels' offsets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP
 from kernel_dvfs.gpu.governor import Running, State, is_governed
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import advance_c, static_w
-from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
+from kernel_dvfs.gpu.noise import (
+    Key,
+    Reading,
+    latency_s,
+    mean_offsets,
+    offsets,
+    read_window,
+    scatter,
+    window_sds,
+)
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
 Load = list[tuple[Kernel, int]]
 
 # raise this when the model changes: it is part of every setup, so that old records are measured again
-MODEL = "kernel-dvfs simulated GPU 3"
+MODEL = "kernel-dvfs simulated GPU 4"
 
 
 class SimulatedGpu:
@@ -44,6 +53,7 @@ class SimulatedGpu:
         self.temperature_c = spec["thermal"]["ambient_c"]
         self.pair = BASELINE
         self._running: Running | None = None  # what ran last
+        self._kernels: dict[str, list[str]] = {}  # of each pass that was prepared, in order; not by its name alone
 
     def device(self) -> Device:
         """The record's `device` group."""
@@ -61,6 +71,8 @@ class SimulatedGpu:
 
     def prepare(self, setup: Setup, target: Target) -> Load:
         """The load of a setup's target: whatever a setup holds can run here."""
+        if target.study == "pass":
+            self._kernels[_text(target)] = [name for name, _ in setup.targets["pass"][target.name]]
         return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
 
     def locked(self, pair: Pair, key: tuple) -> _Locked:
@@ -91,15 +103,24 @@ class SimulatedGpu:
         other = self.copy()
         other.pair = pair
         other.warm_up(load, seconds)
-        return other._state(load)
+        return other.state(load)
 
-    def _state(self, load: Load) -> State:
+    def state(self, load: Load) -> State:
+        """What `load` settles at now, at the clocks in force: the truth, with nothing drawn."""
+        return self._of(load).settled(self.temperature_c)
+
+    def launch_s(self, load: Load, state: State) -> list[float]:
+        """Seconds of one launch of each kernel of `load` in a state, at the clocks in force."""
+        return self._of(load).launch_s(state)
+
+    def _of(self, load: Load) -> Running:
         running = self._running
         if running is None or running.load is not load or running.pair != self.pair:
             running = self._running = Running(self.spec, load, self.pair)
-        return running.settled(self.temperature_c)
+        return running
 
-    def _run(self, state: State, seconds: float) -> None:
+    def run(self, state: State, seconds: float) -> None:
+        """Let seconds pass in a state: the board's temperature follows."""
         leakage = static_w(self.spec, state.mem_mhz, 1.0) - static_w(self.spec, state.mem_mhz, 0.0)
         thermal = self.spec["thermal"]
         self.temperature_c = advance_c(thermal, self.temperature_c, state.power_w, leakage, seconds)
@@ -107,7 +128,7 @@ class SimulatedGpu:
 
     def warm_up(self, load: Load, seconds: float) -> None:
         """Run `load` for a while at the clocks in force."""
-        self._run(self._state(load), seconds)
+        self.run(self.state(load), seconds)
 
     def condition(self, load: Load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
         """Run `load` at the clocks in force until the temperature moves at most `band_c` in `step_s`."""
@@ -124,15 +145,14 @@ class SimulatedGpu:
         key: a gpu.noise.Key; any tuple where the GPU is exact and draws nothing.
         """
         before_c = self.temperature_c
-        state = self._state(load)
+        state = self.state(load)
         launches_per_run = sum(count for _, count in load)
         time_factor, power_factor = (1.0, 1.0)
         if not self.exact:
             launch_s = state.time_s / launches_per_run
             point = Key(*key)
-            governed = is_governed(self.pair, state.core_mhz)
-            noise = self.spec["noise"]
-            time_factor, power_factor = factors(noise, self.seed, point, self.pair, number, launch_s, governed)
+            own = scatter(window_sds(self.spec["noise"], launch_s), self.seed, point, self.pair, number)
+            time_factor, power_factor = (each * shared for each, shared in zip(own, self._offsets(load, state, point)))
         time_s = state.time_s * time_factor
         power_w = state.power_w * power_factor
         if self.exact:
@@ -140,7 +160,7 @@ class SimulatedGpu:
         else:
             draw = (self.seed, *key, *self.pair, number)
             reading = read_window(self.spec["sensor"], power_w, max(seconds, time_s), draw)
-        self._run(state, reading.duration_s)
+        self.run(state, reading.duration_s)
         dither = self.spec["governor"]["dither_mhz"] if state.capped else 0
         return {
             "duration_s": reading.duration_s,
@@ -161,6 +181,21 @@ class SimulatedGpu:
             "reasons": {hex(POWER_CAP): 1.0} if state.capped else {},
             "processes": 0,
         }
+
+    def _offsets(self, load: Load, state: State, key: Key) -> tuple[float, float]:
+        """(time factor, power factor) of a target in a campaign; of a pass those of its kernels."""
+        noise, governed = self.spec["noise"], is_governed(self.pair, state.core_mhz)
+        names = self._kernels.get(key.target)
+        if names is None:
+            return offsets(noise, self.seed, key, self.pair, governed)
+        seconds: dict[str, float] = {}
+        for name, (_, count), launch_s in zip(names, load, self.launch_s(load, state), strict=True):
+            seconds[name] = seconds.get(name, 0.0) + count * launch_s
+        return mean_offsets(noise, self.seed, key, self.pair, seconds, governed)
+
+
+def _text(target: Target) -> str:
+    return f"{target.study}/{target.name}"
 
 
 def works(setup: Setup, target: Target) -> list[tuple[Work, int]]:

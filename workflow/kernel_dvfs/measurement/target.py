@@ -31,6 +31,17 @@ def parse(setup: Setup, text: str) -> Target:
     return Target(study, name)
 
 
+def iteration(setup: Setup) -> list[tuple[str, int]]:
+    """[(kernel, repeat)] of a whole iteration, in order; neighbours with the same repeat are one layer, which is run
+    through as often."""
+    kernels = setup.targets["kernel"]
+    if "launches" in setup.workload:
+        names = list(kernels)
+        return [(names[number], 1) for number in setup.workload["launches"]]
+    steps = [(name, count) for each in setup.targets["pass"].values() for name, count in each]
+    return steps or [(name, about["launches_per_iteration"]) for name, about in kernels.items()]
+
+
 def hottest(setup: Setup) -> Target:
     """The kernel that heats the board: the one with the most tensor FLOP, among equals the one with the most bytes."""
     return Target("kernel", _hottest(setup.targets["kernel"]))

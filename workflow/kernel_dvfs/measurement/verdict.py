@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.window import Window
+    from kernel_dvfs.measurement.window import Watched
 
 Verdict = Literal["ok", "throttled", "not_reached", "disturbed", "unstable", "counter", "not_free"]
 # verdicts of points that say nothing about their clocks: kept and shown, but left out of every calculation
@@ -28,7 +28,7 @@ def is_reached(request: float | str, got: float) -> bool:
 def judge(
     pair: Pair,
     reached: Mapping[str, float],
-    windows: Sequence[Window],
+    windows: Sequence[Watched],
     counter: str = "",
     disturbances: Sequence[str] = (),
     unstable: str = "",
@@ -51,7 +51,7 @@ def judge(
 
 
 def _clocks(
-    pair: Pair, reached: Mapping[str, float], windows: Sequence[Window]
+    pair: Pair, reached: Mapping[str, float], windows: Sequence[Watched]
 ) -> tuple[Verdict, list[str], str | None]:
     """As `judge`, by the clocks alone."""
     held = held_by(windows)
@@ -74,7 +74,7 @@ def _clocks(
     return "not_reached", reasons, alias
 
 
-def held_by(windows: Sequence[Window]) -> list[str]:
+def held_by(windows: Sequence[Watched]) -> list[str]:
     """What held the clocks down in any of the windows, in words."""
     bits = {bit for window in windows for bit in window["reasons"]}
     if any(window["cap_ns"] for window in windows):

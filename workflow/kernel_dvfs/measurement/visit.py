@@ -9,6 +9,8 @@ One visit, one record: visit/s<session>/<place>-<core>-<mem>.json below the fold
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from kernel_dvfs.errors import InputError
@@ -79,8 +81,8 @@ class Power(TypedDict):
     kernels: Annotated[list[Text], Is("a list of kernels", bool)]
     duration_s: Positive
     power_mw: Positive
-    time_us: Positive  # of one round of its kernels
-    core_mhz: Positive
+    time_us: Positive  # of one round (round_of)
+    core_mhz: Positive  # that it ran at: alone, a kernel may be held down by the power cap where the iteration is not
 
 
 class Reached(TypedDict):
@@ -146,6 +148,13 @@ def least_s(pair: Pair, pass_s: float, windows: int, window_s: float) -> float:
     return settle_s + pass_s + windows * (KERNEL_S + window_s)
 
 
+def round_of(names: Sequence[str], launches: Mapping[str, int]) -> dict[str, int]:
+    """Return {kernel: launches} of one round of a window: the fewest that stand to one another as in an iteration, so
+    that a window of one kernel holds any number of its launches."""
+    least = math.gcd(*(launches[name] for name in names))
+    return {name: launches[name] // least for name in names}
+
+
 def path(visit: Visit) -> str:
     """The path of a visit's record below the folder `measurements`."""
     return inside(f"visit/s{visit.session}/{visit.place}-{label(visit.pair)}.json")
@@ -165,9 +174,9 @@ def read_visit(file: str, setup: Setup, visit: Visit) -> VisitRecord | None:
     Raises InputError naming a record that is missing or damaged.
     """
     found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
-    if found[CHECKSUM] != checksum(found):
+    if dict(found)[CHECKSUM] != checksum(found):
         raise InputError(f"record {file}: was changed since it was written: its {CHECKSUM} is another's; {_REMEDY}")
-    request = found["request"]
+    request = dict(found["request"])
     same = asked(visit)
     if found["run"]["setup"] != setup.digest or any(request[name] != value for name, value in same.items()):
         return None

@@ -21,7 +21,20 @@ class Raw(TypedDict):
     time_us: Positive
 
 
-class Window(TypedDict):
+class Watched(TypedDict):
+    """What was seen of the board while something ran on it."""
+
+    core_mhz: Spread  # core clock that was seen
+    mem_mhz: Spread  # the same of the memory clock
+    temp_c: Ends  # [before, after] the window
+    cap_ns: Count  # time in which the power cap held the clocks down
+    thermal_delta: Count  # by how much the driver's thermal counter rose
+    # {NVML event bit: share of the samples that showed it}
+    reasons: dict[str, Annotated[float, Is("a share above 0, at most 1", lambda value: 0 < value <= 1)]]
+    processes: Count | None  # compute processes that are not ours; None where the driver does not tell
+
+
+class Window(Watched):
     """One window of a load, in raw units: the record's `windows[]` entry.
 
     Of the difference of a load and one of what each of its runs begins with: duration_s, energy_mj and time_us of both.
@@ -31,14 +44,6 @@ class Window(TypedDict):
     energy_mj: Positive  # difference of the energy counter between them
     launches: AtLeastOne  # whole runs of the load in the window
     time_us: Positive  # mean time of one run of the load
-    core_mhz: Spread  # core clock that was seen
-    mem_mhz: Spread  # the same of the memory clock
-    temp_c: Ends  # [before, after] the window
-    cap_ns: Count  # time in which the power cap held the clocks down
-    thermal_delta: Count  # by how much the driver's thermal counter rose
-    # {NVML event bit: share of the samples that showed it}
-    reasons: dict[str, Annotated[float, Is("a share above 0, at most 1", lambda value: 0 < value <= 1)]]
-    processes: Count | None  # compute processes that are not ours; None where the driver does not tell
     with_beginning: NotRequired[Raw]
     beginning: NotRequired[Raw]
 

@@ -14,7 +14,7 @@ from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.layout import LOCKING_REPEATS
 from kernel_dvfs.measurement import visit
-from kernel_dvfs.measurement.point import least_s, usual_s
+from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.real import loads
 from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
@@ -55,7 +55,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int) 
     """
     targets = len(study.kernels) + len(study.passes)
     if study.clocks == "auto-only":
-        return {"sweep": targets * len(study.points) * usual_s(measurement)}
+        return {"sweep": targets * len(study.points) * least_s(measurement)}
     parts: dict[str, float] = {}
     if study.is_by_clock:
         parts["by clock"] = 60 * study.options["by_clock"]["minutes"]

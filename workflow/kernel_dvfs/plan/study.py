@@ -23,7 +23,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
-from kernel_dvfs.measurement.point import usual_s
+from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
 from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
@@ -314,7 +314,7 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> tuple[int, float]:
     needed = 1 + sum(each < MINUTES_SHARE * so_far_us[-1] for each in so_far_us)
     most, window_s = 1, MINUTES_WINDOWS_S[-1]
     for window_s in MINUTES_WINDOWS_S:
-        record_s = usual_s(protocol | {"window_s": window_s}) + RECORD_S
+        record_s = least_s(protocol | {"window_s": window_s}) + RECORD_S
         # a difference is measured in two windows
         passes_s = record_s * (len(step.passes) + len(step.by_difference))
         most = max(1, int((60 * minutes - OPENING_S - passes_s) / record_s))
@@ -331,7 +331,7 @@ def planned_s(study: Study, records: int = 0) -> float | None:
         return None
     if study.setup is None:
         return CAPTURE_S + 60.0 * minutes
-    return OPENING_S + records * (usual_s(json.loads(study.setup.text)["measurement"]) + RECORD_S)
+    return OPENING_S + records * (least_s(json.loads(study.setup.text)["measurement"]) + RECORD_S)
 
 
 def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:

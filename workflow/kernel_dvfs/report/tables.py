@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import student
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import (
     HEADLINE_AXES,
@@ -16,9 +15,10 @@ from kernel_dvfs.layout import (
     published,
     shortest,
 )
+from kernel_dvfs.limit_verdict import verdict
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, measured_tables
-from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT, against, another_hour_pp
+from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT, against, another_minute_pp, time_bound_percent
 from kernel_dvfs.workload.models import MODELS
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.report.claims.claim import Claim
     from kernel_dvfs.report.results import Results
+    from kernel_dvfs.student import Change
 
 # all tables of a study
 OUTPUTS = Outputs(measured_tables.OUTPUTS)
@@ -221,11 +222,6 @@ def status(schedule: dict) -> str:
     return "shown by a walk" if found == "optimal" and schedule.get("walk") else found
 
 
-def time_bound_percent(schedule: dict) -> float | None:
-    """What a choice changes the time by at most, percent of the time at auto, as a walk has shown; None without one."""
-    return (schedule.get("walk") or {}).get("time_bound_percent")
-
-
 @OUTPUTS.table(
     "Relaxed waste: least energy at each tolerated slowdown, kernel level",
     title="Energy against tolerated slowdown, as numbers",
@@ -253,7 +249,9 @@ def relaxed(results: Results) -> pd.DataFrame:
     text="Claimed is what the measurements that chose the clocks promised. Measured again is what new ones found: "
     "each repeat runs every kernel at auto, chosen, chosen, auto. An interval over sessions holds what changes from "
     "one measuring session to the next; one within a session does not. Trust it: a choice among "
-    "noisy points prefers the lucky ones, so it claims too much.",
+    "noisy points prefers the lucky ones, so it claims too much. The verdict is on the time limit: it keeps its limit "
+    "where the whole interval does, and breaks it where the whole interval is above. Otherwise it is not shown to keep "
+    "its limit.",
     section="published",
     place=4,
     procedure=PUBLISHED,
@@ -277,7 +275,6 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
     rows = []
     for quantity, change in zip(("time", "energy"), remeasured.changes(comparisons)):
         claimed = schedule[f"{quantity}_change_percent"]
-        verdict, needed = student.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
         rows.append(
             {
                 "quantity": quantity,
@@ -288,19 +285,25 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
                 "optimism_pp": change.mean - claimed,
                 "repeats": change.repeats,
                 "interval": change.basis,
-                "verdict": verdict,
-                "repeats_to_decide": needed,
+                "verdict": _verdict(change, schedule) if quantity == "time" else None,
             }
         )
-    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64"})
+    return pd.DataFrame(rows)
+
+
+def _verdict(time: Change, schedule: dict) -> str:
+    """Return the verdict of measuring a schedule again."""
+    return verdict(time, schedule["slack_percent"], bool(schedule["walk"]))
 
 
 @OUTPUTS.table(
     "Headline schedules, claimed and measured again: changes, 95 % interval, verdict on the time limit",
     title="The schedules of the headline, measured again",
     text="What each schedule claimed, and what measuring it again gave, with 95 % intervals. Over sessions "
-    "they hold what changes from one to the next; within one session they do not. The verdict is on the time limit: "
-    "within, over, or ambiguous where the interval holds the limit.",
+    "they hold what changes from one to the next; within one session they do not. Time at most, as shown: the bound of "
+    "the walk, with its confidence (90 % by default), by data that did not choose the clocks. The verdict is what "
+    "measuring again says of it: it contradicts where the whole interval of the time is above the limit. What no walk "
+    "has shown breaks its limit there; it keeps its limit where the whole interval does.",
     section="choosing",
     place=1,
     procedure=RELIED_ON,
@@ -313,9 +316,8 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
 def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
 
-    time_bound_percent: the change of time is at most this, with the confidence of the walk. another_hour_pp: energy
-    that another hour of measuring may save at most.
-    repeats_to_decide: where the verdict is ambiguous.
+    time_bound_percent: the change of time is at most this, with the confidence of the walk. verdict: of measuring again
+    (limit_verdict). another_minute_pp: energy that another minute of measuring may save at most.
     """
     import pandas as pd
 
@@ -335,15 +337,13 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
                 f"fresh_{quantity}_high_percent": change.high,
                 f"{quantity}_optimism_pp": change.mean - claimed,
             }
-        verdict, needed = student.verdict(changes[0], schedule["slack_percent"])
         rows.append(
             row
-            | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
-            | {"time_bound_percent": time_bound_percent(schedule), "another_hour_pp": another_hour_pp(schedule)}
+            | {"repeats": repeats, "interval": changes[0].basis, "verdict": _verdict(changes[0], schedule)}
+            | {"time_bound_percent": time_bound_percent(schedule), "another_minute_pp": another_minute_pp(schedule)}
             | {"status": status(schedule)}
         )
-    numbers = dict.fromkeys(["time_bound_percent", "another_hour_pp"], float)
-    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", **numbers})
+    return pd.DataFrame(rows).astype(dict.fromkeys(["time_bound_percent", "another_minute_pp"], float))
 
 
 @OUTPUTS.table(

@@ -13,6 +13,7 @@ from typing import Any
 from kernel_dvfs.choice.schedule_file import FrontierPoint, Schedule, read_schedule
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import ANSWER, STRICT, subject
+from kernel_dvfs.limit_verdict import limit_in_words
 from kernel_dvfs.shape import fault
 
 # the paper's headline, by level of choice, percent of energy: its abstract, measured again
@@ -85,10 +86,14 @@ def whose(schedule: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (subject(schedule["gpu"]), name)))
 
 
-def another_hour_pp(schedule: Mapping[str, Any]) -> float | None:
-    """Points of energy that another hour of measuring would save at most; None where no walk has shown the schedule."""
-    walk = schedule.get("walk")
-    return walk["left"]["another_hour"] if walk else None
+def time_bound_percent(schedule: Mapping[str, Any]) -> float | None:
+    """Return the most that a choice changes the time by, percent of that at auto, as a walk has shown; None without."""
+    return (schedule.get("walk") or {}).get("time_bound_percent")
+
+
+def another_minute_pp(schedule: Mapping[str, Any]) -> float | None:
+    """Return the points of energy that another minute of measuring saves at most; None where there was no walk."""
+    return (schedule.get("walk") or {}).get("another_minute")
 
 
 _OF = {"counts": "", "raw": " of all launched once", "equal-time": " of all with equal times at the baseline"}
@@ -125,17 +130,20 @@ def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
         "workload": schedule["workload"].get("name"),
         "simulated": schedule["gpu"]["kind"] == "simulated",
         **{name: schedule[name] for name in kept},
+        "time_bound_percent": time_bound_percent(schedule),
         "targets": len(schedule["targets"]),
     }
 
 
 def answer_line(schedule: Mapping[str, Any]) -> str:
-    """The answer in one line: what is claimed, and that it is a claim."""
+    """The answer in one line: what is claimed, that it is a claim, and what was shown of its time."""
     checked(schedule)
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
     held = how_known(schedule["gpu"], False)
-    if held == CLAIMED:
-        held = "claimed, by measurements that did not propose the clocks" if schedule["walk"] else _OPTIMISTIC
+    if schedule["walk"]:
+        held += f"; {limit_in_words(schedule)}"
+    elif held == CLAIMED:
+        held = _OPTIMISTIC
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     chosen = schedule["granularity"] if len(schedule["targets"]) == 1 else kinds(schedule)
@@ -175,15 +183,13 @@ def iteration_line(schedule: Mapping[str, Any]) -> str:
 
 # --- of a study, when its run ends ------------------------------------------------------------------------------------
 
-_VERDICTS = {"over": ", slower than its limit", "ambiguous": ", too few repeats to say whether it keeps its limit"}
-
 
 def line_of_study(folder: str, device: str) -> str | None:
-    """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). Open <folder>/report.html`.
+    """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). It is at most ... Open <page>`.
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
-    measured again (tables/headline.csv), else as the schedule claims; where nothing was chosen, only the page. None
-    where the folder holds none of these. device: how the GPU is called in text.
+    measured again (tables/headline.csv), else as the schedule claims; then what is known of its time limit. Where
+    nothing was chosen, only the page. None where the folder holds none of these. device: how the GPU is called in text.
     """
     schedule = _strict(folder)
     found = _measured_again(folder, schedule) or _claimed(schedule)
@@ -191,9 +197,11 @@ def line_of_study(folder: str, device: str) -> str | None:
     is_there = os.path.isfile(page)
     if found is None:
         return f"{device}: no clocks chosen. Open {page}" if is_there else None
-    energy_percent, time_percent, how = found
+    energy_percent, time_percent, how, verdict = found
+    limit = limit_in_words(schedule or {}, verdict)
+    told = f" {limit[0].upper()}{limit[1:]}." if limit else ""
     where = f" Open {page}" if is_there else f" See {folder}"
-    return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{where}"
+    return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{told}{where}"
 
 
 def _strict(folder: str) -> Schedule | None:
@@ -204,7 +212,7 @@ def _strict(folder: str) -> Schedule | None:
         return None
 
 
-def _measured_again(folder: str, schedule: Schedule | None) -> tuple[float, float, str] | None:
+def _measured_again(folder: str, schedule: Schedule | None) -> tuple[float, float, str, str] | None:
     try:
         with open(os.path.join(folder, "tables", "headline.csv"), encoding="utf-8", newline="") as file:
             # the strict schedule comes first
@@ -212,11 +220,10 @@ def _measured_again(folder: str, schedule: Schedule | None) -> tuple[float, floa
         energy, time = (float(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
     except (OSError, ValueError, LookupError, StopIteration):
         return None
-    how = how_known(schedule["gpu"] if schedule else {}, True)
-    return energy, time, f"{how}{_VERDICTS.get(row.get('verdict', ''), '')}"
+    return energy, time, how_known(schedule["gpu"] if schedule else {}, True), row.get("verdict", "")
 
 
-def _claimed(schedule: Schedule | None) -> tuple[float, float, str] | None:
+def _claimed(schedule: Schedule | None) -> tuple[float, float, str, str] | None:
     if schedule is None:
         return None
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
@@ -225,7 +232,7 @@ def _claimed(schedule: Schedule | None) -> tuple[float, float, str] | None:
     how = how_known(schedule["gpu"], False)
     if how == "claimed":
         how += ", from the table's own rows" if schedule["gpu"]["kind"] == "table" else ", not measured again"
-    return energy, time, how
+    return energy, time, how, ""
 
 
 def signed(percent: float) -> str:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
+from kernel_dvfs.choice.schedule_file import Walked
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, key_of, label, parse
 from kernel_dvfs.measurement import setup as setups
@@ -22,9 +23,10 @@ from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.campaign import new_session, open_visitor
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.measurement.visit import Visit, Visited, Visitor
+from kernel_dvfs.measurement.visit import OPENING_S, Visit, Visited, Visitor
 from kernel_dvfs.search import by_clock, study_file
-from kernel_dvfs.search.by_clock import Answer, Options, Space
+from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown
+from kernel_dvfs.search.parts import KERNEL, PASS, Space
 from kernel_dvfs.search.study_file import ByClock, name_of
 from kernel_dvfs.shape import FILLED, Count, NotNegative, Positive, Text, checked
 
@@ -76,13 +78,14 @@ def run(
         try:
             visit = procedure.send(answer_of(space, visit, visited))
         except StopIteration as ended:
-            result: by_clock.Result = ended.value
+            result: Result = ended.value
             break
-    walks = {name_of(*key): shown.walked() for key, shown in result.shown.items()}
+    walks = {name_of(*key): _walked(shown) for key, shown in result.shown.items()}
     for name, each in walks.items():
         say(_shown(name, each))
     rows = rows_of(setup, space, result, records.reached)
-    found = ByClock(setup.digest, dict(options), records.checksums, walks, rows, result.minutes, token)
+    about = {"minutes": result.spent_s / 60, "visits": result.visits, "sessions": result.sessions}
+    found = ByClock(setup.digest, dict(options), records.checksums, walks, rows, about, token)
     study_file.write(output, found)
     return found
 
@@ -116,7 +119,22 @@ def _options_of(given: Mapping[str, Any]) -> Options:
         over_percent=given["over_percent"],
         ties=given["ties"],
         seed=given["seed"],
+        opening_s=OPENING_S,
     )
+
+
+def _walked(shown: Shown) -> Walked:
+    """Return what was shown for a limit, as a study's file has it."""
+    return {
+        "schedules": shown.schedules,
+        "passed": shown.passed,
+        "pairs": {name: (pair.core_mhz, pair.mem_mhz) for name, pair in shown.pairs.items()},
+        "time_percent": list(shown.time_percent),
+        "energy_percent": shown.energy_percent,
+        "energy_se_percent": shown.energy_se_percent,
+        "over_percent": shown.over_percent,
+        "another_minute": shown.worth_percent,
+    }
 
 
 def answer_of(space: Space, visit: Visit, visited: Visited) -> Answer:
@@ -171,41 +189,53 @@ class _Records:
 
 
 def rows_of(
-    setup: Setup, space: Space, result: by_clock.Result, reached: Mapping[Pair, list[tuple[float, float]]]
+    setup: Setup, space: Space, result: Result, reached: Mapping[Pair, list[tuple[float, float]]]
 ) -> dict[str, list[Any]]:
-    """Return the columns of a profile (profile.store) of all kernels and passes at all pairs that were visited.
+    """Return the columns of a profile (profile.store) of all kernels and passes at all pairs that they were metered at.
 
-    Times are those in the iteration, of one launch; the baseline is the iteration at auto.
+    Times and energies are those of a launch in the iteration; the baseline is the iteration at auto. A pass is the sum of
+    its kernels.
     """
+    table, kernels = result.table, setup.targets["kernel"]
+    place = {name: row for row, name in enumerate(table.names)}
+    launches: dict[str, dict[str, dict[str, int]]] = {
+        KERNEL: {name: {name: 1} for name in table.names},
+        PASS: {name: {each: int(count) for each, count in own.items()} for name, own in space.passes.items()},
+    }
     rows: dict[str, list[Any]] = {}
-    kernels = setup.targets["kernel"]
-    for level, table in result.tables.items():
-        for target, name in enumerate(table.names):
-            about = kernels[name] if level == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
-            for place, pair in enumerate(table.pairs):
-                core_mhz, mem_mhz = key_of(pair)
-                clocks = np.array(reached[pair]).mean(0)
+    for level, targets in launches.items():
+        for name, counts in targets.items():
+            own = [place[each] for each in counts]
+            weight = np.array(list(counts.values()), dtype=float)
+            time_s, energy_j = weight @ table.time_s[own], weight @ table.energy_j[own]
+            time_se_s, energy_se_j = (
+                np.sqrt(weight**2 @ error[own] ** 2) for error in (table.time_se_s, table.energy_se_j)
+            )
+            about = kernels[name] if level == KERNEL else {"launches_per_iteration": 1, "replicate_group": None}
+            for column in np.flatnonzero(np.isfinite(energy_j)).tolist():
+                pair = space.pairs[table.pairs[column]]
+                sessions = int(table.sessions[own, column].min())
+                core_mhz, mem_mhz = np.array(reached[pair]).mean(0).tolist()
                 row = {
                     "study": level,
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],
                     "replicate_group": about["replicate_group"],
-                    "core_mhz": core_mhz,
-                    "mem_mhz": mem_mhz,
-                    "reached_core_mhz": float(clocks[0]),
-                    "reached_mem_mhz": float(clocks[1]),
-                    "time_s": float(table.time_s[target, place]),
-                    "energy_j": float(table.energy_j[target, place]),
-                    "n": int(table.n[place]),
+                    **dict(zip(("core_mhz", "mem_mhz"), key_of(pair))),
+                    "reached_core_mhz": core_mhz,
+                    "reached_mem_mhz": mem_mhz,
+                    "time_s": float(time_s[column]),
+                    "time_sd_s": float(time_se_s[column] * sessions**0.5),
+                    "time_se_s": float(time_se_s[column]),
+                    "energy_j": float(energy_j[column]),
+                    "energy_sd_j": float(energy_se_j[column] * sessions**0.5),
+                    "energy_se_j": float(energy_se_j[column]),
+                    "n": sessions,
                     "verdict": "ok",
                     "is_baseline": pair == BASELINE,
                 }
-                for quantity in ("time", "energy"):
-                    unit = "s" if quantity == "time" else "j"
-                    se = float(getattr(table, f"{quantity}_se_{unit}")[target, place])
-                    row |= {f"{quantity}_se_{unit}": se, f"{quantity}_sd_{unit}": se * float(table.n[place]) ** 0.5}
-                for column, value in row.items():
-                    rows.setdefault(column, []).append(value)
+                for field, value in row.items():
+                    rows.setdefault(field, []).append(value)
     return rows
 
 

@@ -26,7 +26,7 @@ class ByClock:
     records: dict[str, str]  # {path below the records folder: SHA-256} of every visit, in their order
     walks: dict[str, Walked]  # by name_of a level and a limit
     rows: dict[str, list[Any]]  # {column of a profile: values} of all that was visited, sessions pooled
-    minutes: dict[str, float]  # {search, refine, walk: minutes of the board}
+    about: dict[str, float]  # minutes of the board, visits, sessions
     token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed
 
 
@@ -37,7 +37,7 @@ class _File(TypedDict):
     records: Annotated[dict[str, str], FILLED]
     walks: dict[str, Walked]
     rows: dict[str, list[Any]]
-    minutes: dict[str, float]
+    about: dict[str, float]
     token: str
     sha256: str  # of all of this without it, see files.checksum
 
@@ -56,7 +56,7 @@ def write(path: str, found: ByClock) -> None:
         "records": found.records,
         "walks": found.walks,
         "rows": found.rows,
-        "minutes": found.minutes,
+        "about": found.about,
         "token": found.token,
     }
     write_text(path, json.dumps(content | {CHECKSUM: checksum(content)}, allow_nan=False) + "\n")
@@ -67,5 +67,5 @@ def read(path: str) -> ByClock:
     found = read_file(path, _File, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
     if found["sha256"] != checksum(found):
         raise InputError(f"study by clock {path}: was changed: its checksum is not that of its content; {_REMEDY}")
-    kept = {name: found[name] for name in ("setup", "options", "records", "walks", "rows", "minutes", "token")}
+    kept = {name: found[name] for name in ("setup", "options", "records", "walks", "rows", "about", "token")}
     return ByClock(**kept)

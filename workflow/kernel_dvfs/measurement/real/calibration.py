@@ -40,7 +40,8 @@ def measure(guard: Guard, about: dict[str, Any], say: Callable[[str], None]) -> 
     probing = loads.open_probing(guard.nvml, about["uuid"])
     now = board.compute_processes()
     own = None if before is None or now is None else now - before
-    counter = preflight.check_counter(board, probing.now_s, probing.sleep, _WINDOW_S)
+    counter = preflight.check_counter(board, probing.now_s, probing.sleep)
+    preflight.check_window(board.uuid, counter.period_s, _WINDOW_S)
     settings = {"clocks": "auto-only", "after": {}}
     gpu = RealGpu(guard, about, settings, probing, counter, own, lambda: True, say)
     found = {}

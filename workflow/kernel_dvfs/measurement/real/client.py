@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.point import Point
+    from kernel_dvfs.measurement.visit import Visit, Visited
     from kernel_dvfs.measurement.window import Device
 
 _TRIES = 5
@@ -76,6 +77,34 @@ class RemoteBench:
         (answer,) = _measured(self._setup, self._path, [request], pair)
         self.device, self.run, self.kernel = answer["device"], answer["run"], answer["kernel"]
         return answer["point"]
+
+
+class RemoteVisitor:
+    """A visitor (measurement.visit) whose GPU is in another process. session: as of RemoteBench. device, run: of the
+    last visit."""
+
+    def __init__(self, setup: Setup, path: str, session: str = "") -> None:
+        self._setup, self._path, self._session = setup, os.path.abspath(path), session
+        self.device: Device  # nothing before the first visit
+        self.run: dict[str, Any] = {}
+
+    def visit(self, visit: Visit) -> Visited:
+        """Have a visit made: see visit.Visitor."""
+        request = {
+            "do": "visit",
+            "setup": self._path,
+            "target": f"visit {visit.session}/{visit.place}",
+            "clocks": label(visit.pair).replace("-", ","),
+            "number": [visit.session, visit.place],
+            "pass_s": visit.pass_s,
+            "window_s": visit.window_s,
+            "metered": [list(names) for names in visit.metered],
+            "session": self._session,
+        }
+        (answer,) = _measured(self._setup, self._path, [request], visit.pair)
+        self.device, self.run = answer["device"], answer["run"]
+        found: Visited = answer["visited"]
+        return found
 
 
 def compare(

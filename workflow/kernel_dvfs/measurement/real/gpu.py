@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, EXACT, THROTTLING, Pair, check, label
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, EXACT, POWER_CAP, THROTTLING, Pair, check, label
 from kernel_dvfs.gpu.guard import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
-from kernel_dvfs.measurement.real import clock_probe
+from kernel_dvfs.measurement.real import clock_probe, preflight
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import held_by
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.measurement.real.loads import Load, Loads, Running
+    from kernel_dvfs.measurement.real.loads import Iteration, Load, Loads, Passing, Running
     from kernel_dvfs.measurement.seam import Gpu
-    from kernel_dvfs.measurement.window import Device, Probe, Raw, Window
+    from kernel_dvfs.measurement.visit import Passes
+    from kernel_dvfs.measurement.window import Device, Probe, Raw, Watched, Window
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25
@@ -38,11 +39,16 @@ _SWAY_SHARE = 0.03
 _FREE_SHARE = 0.8
 # what a record tells: what holds clocks down, and besides GPUs that are kept alike and the display's setting
 _EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
-_HEAT_STEP_S = 1.0
 _FEED_EVERY_S = 0.01
-# parts of a point's time; conditioning: heating or cooling; choosing: GEMM algorithms, once in a study; preparing:
-# plans, their tensors, graphs
-PARTS = ("windows", "warm_up", "conditioning", "choosing", "preparing", "other")
+# passes are preceded by so much of the iteration, at auto and where a clock is locked; a short window of power by so
+# much of its load. It holds so many periods of the counter, and is longer where the power cap holds the load, whose
+# power then sways
+SETTLE_AUTO_S, SETTLE_S = 2.0, 0.5
+_LEAD_S = 0.25
+_SHORT_PERIODS, CAPPED_S = 4, 1.0
+# parts of a point's time; passes: of the whole iteration; choosing: GEMM algorithms, once in a study; preparing: plans,
+# their tensors, graphs
+PARTS = ("windows", "warm_up", "passes", "choosing", "preparing", "other")
 # runs of a load that a stretch of time must hold to say how long one takes
 _LEAST_RUNS = 6
 
@@ -74,21 +80,25 @@ class RealGpu:
         self._counter = EnergyCounter(self._board.energy_mj, loads.now_s, loads.sleep, self._feed, self._sample)
         self._counter.period_s, self._counter.read_s = counter.period_s, counter.read_s
         self._device = self._identity(about)
-        self._pair: Pair | None = None  # in force; None: unknown
-        self._steady: Running | None = None  # what runs on it now
+        # in force; None: unknown. At first nothing is locked here, and to measure that nothing is set
+        self._pair: Pair | None = BASELINE
+        self._steady: Running | Passing | None = None  # what runs on it now
         self._samples: dict[str, list[int]] | None = None  # of the window that is being measured
         self.probe: Probe | None = None  # of the core clock at the session's first auto point; None: none taken
         self._about = about
-        self._start_c: float | None = None  # where the point that is being measured started
-        self.hot_c: float | None = None  # the temperature that points start from; None: not known yet
         self.account = TimeAccount(loads.now_s)
         self.settings_made = 0  # how often clocks were changed
+        self._may_set = False  # whether that has been tried
 
     # --- the seam -----------------------------------------------------------------------------------------------------
 
     def device(self) -> Device:
         """The record's `device` group."""
         return self._device
+
+    def now_s(self) -> float:
+        """The time by the clock of its loads."""
+        return self._loads.now_s()
 
     def prepare(self, setup: Setup, target: Target) -> Load:
         """The load of a target. An algorithm that has yet to be chosen is chosen with nothing locked."""
@@ -97,6 +107,15 @@ class RealGpu:
                 return self._loads.prepare(setup, target)
         with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
             return self._loads.prepare(setup, target)
+
+    def iteration(self, setup: Setup) -> Iteration:
+        """The whole iteration of a setup; algorithms are chosen as for `prepare`."""
+        passes = [Target("pass", name) for name in setup.targets["pass"]]
+        if not any(self._loads.chooses(setup, each) for each in passes):
+            with self.account.part("preparing"):
+                return self._loads.iteration(setup)
+        with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
+            return self._loads.iteration(setup)
 
     def move(self) -> bool:
         """Stop what runs, and have what is prepared from now on lie elsewhere in memory (loads.Loads.move)."""
@@ -135,7 +154,7 @@ class RealGpu:
             self._settle(load, seconds)
 
     def _settle(self, load: Load, seconds: float) -> None:
-        assert self._steady
+        steady = cast("Running", self._steady)
         slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
         seen: list[tuple[float, int]] = []
         warm_s = self._loads.now_s() + seconds
@@ -143,23 +162,44 @@ class RealGpu:
         while self._loads.now_s() < limit_s and not (self._loads.now_s() >= warm_s and _has_settled(seen)):
             start_s = self._loads.now_s()
             self._run(slice_s)
-            ran = self._steady.between(start_s, self._loads.now_s())
+            ran = steady.between(start_s, self._loads.now_s())
             seen.append((ran["sm_mhz"], self._board.mem_mhz()))
 
-    def condition(self, load: Load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
-        """Run `load` at the clocks in force until the temperature has moved at most `band_c` in the last `step_s`."""
+    def passes(self, iteration: Iteration, pair: Pair, pass_s: float) -> tuple[Passes, Watched]:
+        """Whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
+        board = self._board
+        with self.account.part("passes"):
+            self._steady = passing = iteration.start(SETTLE_AUTO_S if pair[0] == AUTO else SETTLE_S, pass_s)
+            while passing.settles():
+                self._feed()
+                self._loads.sleep(_FEED_EVERY_S)
+            with self._watching() as seen:
+                before_c, before, begin_s = board.temperature_c(), board.throttled(), self._loads.now_s()
+                self._sample()
+                sampled_s = self._loads.now_s()
+                while not passing.is_over():
+                    self._feed()
+                    if self._loads.now_s() - sampled_s >= self._counter.period_s:
+                        self._sample()
+                        sampled_s = self._loads.now_s()
+                    self._loads.sleep(_FEED_EVERY_S)
+                after, after_c, end_s = board.throttled(), board.temperature_c(), self._loads.now_s()
+            found = passing.passes()
+            self.stop()
+        watched = self._watched(seen, found["sm_mhz"], (before_c, after_c), before, after, end_s - begin_s)
+        return {"n": found["n"], "iteration_us": found["iteration_us"], "time_us": found["time_us"]}, watched
+
+    def power(self, load: Load, seconds: float) -> Window:
+        """A short window of a load, at the clocks in force: longer where the power cap holds it, or the counter is
+        slow. Raises CounterFault."""
         self._start(load)
-        begin_s = self._loads.now_s()
-        seen: list[tuple[float, float]] = [(begin_s, self._board.temperature_c())]
-        while self._loads.now_s() < begin_s + limit_s:
-            self._run(_HEAT_STEP_S)
-            now_s = self._loads.now_s()
-            seen = [each for each in seen if each[0] >= now_s - step_s] + [(now_s, self._board.temperature_c())]
-            celsius = [each[1] for each in seen]
-            if now_s - begin_s >= step_s and max(celsius) - min(celsius) <= band_c:
-                break
-        self.stop()
-        self.hot_c = seen[-1][1]  # under the load: a board cools by degrees as soon as it rests
+        before = self._board.throttled()
+        with self.account.part("warm_up"):
+            self._run(_LEAD_S)
+        if _rise(before[0], self._board.throttled()[0]) or self._board.event_reasons() & POWER_CAP:
+            seconds = max(seconds, CAPPED_S)
+        with self.account.part("windows"):
+            return self._window(load, max(seconds, _SHORT_PERIODS * self._counter.period_s))
 
     def window(self, load: Load, seconds: float, key: tuple, number: int) -> Window:
         """Measure `load`, which runs, between two edges of the energy counter. Raises CounterFault."""
@@ -167,8 +207,7 @@ class RealGpu:
             window = self._window(load, seconds)
             if load.less is None:
                 return window
-            assert self._steady
-            own_mhz = self._steady.own_mhz()
+            own_mhz = cast("Running", self._steady).own_mhz()
             self.stop()
             self._start(load.less)
             before = self._window(load.less, seconds)
@@ -177,32 +216,57 @@ class RealGpu:
             return less(window, before, own_mhz)
 
     def _window(self, load: Load, seconds: float) -> Window:
-        assert self._steady
+        steady = cast("Running", self._steady)
         board = self._board
-        seen: dict[str, list[int]] = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
-        self._samples = seen
-        before_c, before = board.temperature_c(), board.throttled()
-        # forget what ran before, so that there is room for all batches of the window; what a load changes is put back
-        self._steady.run_for(0)
-        self._feed()
-        self._sample()
-        span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))
-        self._sample()
-        after, after_c = board.throttled(), board.temperature_c()
-        ran = self._steady.between(span.start_s, span.end_s)
-        self._samples = None
-        sm_mhz = round(ran["sm_mhz"], 1)
-        return {
-            "duration_s": span.end_s - span.start_s,
+        with self._watching() as seen:
+            before_c, before = board.temperature_c(), board.throttled()
+            # forget what ran before, so that there is room for all batches of the window; what a load changes is put
+            # back
+            steady.run_for(0)
+            self._feed()
+            self._sample()
+            span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))
+            self._sample()
+            after, after_c = board.throttled(), board.temperature_c()
+            ran = steady.between(span.start_s, span.end_s)
+        duration_s = span.end_s - span.start_s
+        of_load = {
+            "duration_s": duration_s,
             "energy_mj": span.energy_mj,
             "launches": ran["launches"],
             "time_us": ran["time_us"],
+        }
+        watched = self._watched(seen, ran["sm_mhz"], (before_c, after_c), before, after, duration_s)
+        return cast("Window", of_load | watched)
+
+    @contextmanager
+    def _watching(self) -> Iterator[dict[str, list[int]]]:
+        """A context in which `_sample` adds to what it gives."""
+        seen: dict[str, list[int]] = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
+        self._samples = seen
+        try:
+            yield seen
+        finally:
+            self._samples = None
+
+    def _watched(
+        self,
+        seen: dict[str, list[int]],
+        sm_mhz: float,
+        temp_c: tuple[float, float],
+        before: tuple[int | None, ...],
+        after: tuple[int | None, ...],
+        duration_s: float,
+    ) -> Watched:
+        """before, after: Board.throttled."""
+        sm_mhz = round(sm_mhz, 1)
+        return {
             # the middle is the device's own count of cycles; NVML's samples say how far it strayed
             "core_mhz": [min(sm_mhz, *seen["sm_mhz"]), sm_mhz, max(sm_mhz, *seen["sm_mhz"])],
             "mem_mhz": _spread(seen["mem_mhz"]),
-            "temp_c": [before_c, after_c],
+            "temp_c": [*temp_c],
             # read before the first edge and after the last one, so it covers a little more than the window
-            "cap_ns": min(_rise(before[0], after[0]), round(1e9 * (span.end_s - span.start_s))),
+            "cap_ns": min(_rise(before[0], after[0]), round(1e9 * duration_s)),
             "thermal_delta": _rise(before[1], after[1]),
             "reasons": _shares(seen["reasons"]),
             "processes": self._foreign_processes(),
@@ -210,9 +274,9 @@ class RealGpu:
 
     def look_for_locks(self) -> str:
         """Why the core clock is not free, in words; "" where it is, or nothing tells. A light load shows it, once in a
-        session, where nothing is locked and so nothing reset here."""
-        if self._settings["clocks"] == "lock" or self._settings["share"]:
-            return ""  # what others run may hold the clock too
+        session. A lock that another tool has left is reset where clocks are ours to set."""
+        if self._settings["share"] or self.settings_made:
+            return ""  # what others run may hold the clock too; what has been locked here has been reset here
         top_mhz = clock_probe.top_mhz(self._clocks, self._settings["after"])
         if not top_mhz:
             return ""
@@ -221,10 +285,14 @@ class RealGpu:
             self.probe = {"core_mhz": self._loads.clock_mhz(top_mhz), "top_mhz": top_mhz}
             if why := clock_probe.held(self.probe, self._about["compute_capability"]):
                 uuid = self._board.uuid
+                if self._settings["clocks"] == "lock":
+                    self._say(f"GPU {uuid}: {why}; reset")
+                    self._set(BASELINE)
+                    return ""
                 self._say(f"GPU {uuid}: {why}; its points are marked not_free; {clock_probe.remedy(uuid)}")
         return clock_probe.held(self.probe, self._about["compute_capability"])
 
-    def check_free(self, windows: Sequence[Window]) -> None:
+    def check_free(self, windows: Sequence[Watched]) -> None:
         """Raise InputError where clocks that nobody here has locked stayed far below what the GPU has, and nothing that
         NVML names held them: another tool, or a run whose lease this one cannot see, has left a lock. Measured as auto,
         such a point would falsify everything that is compared with it."""
@@ -251,13 +319,12 @@ class RealGpu:
                     f"(kernel-dvfs reset --uuid {self._board.uuid}), or name the site's own lock in `after`"
                 )
 
-    def disturbances(self, windows: Sequence[Window]) -> list[str]:
-        """What came from outside while the windows ran, each in words: processes, heat, another power limit."""
+    def disturbances(self, windows: Sequence[Watched]) -> list[str]:
+        """What came from outside while the windows ran, each in words: processes, another power limit."""
         found = []
         foreign = max((window["processes"] or 0 for window in windows), default=0)
         if foreign:
             found.append(f"{foreign} other process(es) computed on the GPU")
-        found += self._heat(windows)
         limit_mw = self._board.power_limit_mw()
         if limit_mw != self._device["power_limit_mw"]:
             found.append(f"the power limit changed from {self._device['power_limit_mw']} to {limit_mw} mW")
@@ -267,65 +334,6 @@ class RealGpu:
         """Compute processes that are not ours; None where the driver does not tell."""
         found = self._board.compute_processes()
         return None if found is None or self._own_processes is None else max(0, found - self._own_processes)
-
-    # --- temperature --------------------------------------------------------------------------------------------------
-
-    def _heat(self, windows: Sequence[Window]) -> list[str]:
-        """Temperatures that the load does not explain, in words.
-
-        A point has to start within the band. From there a light load cools to its own equilibrium, which is no
-        disturbance; but no load gets hotter than the plateau, which is that of the heaviest one at auto.
-        """
-        if self.hot_c is None or self._start_c is None:  # nobody has asked for a band
-            return []
-        found: list[str] = []
-        band_c = self._settings["band_c"]
-        if abs(self._start_c - self.hot_c) > band_c:
-            found.append(f"started at {self._start_c} C, more than {band_c:g} C from {self.hot_c} C")
-        hottest_c = max((celsius for window in windows for celsius in window["temp_c"]), default=self.hot_c)
-        if self._settings["temperature"] == "plateau" and hottest_c > self.hot_c + band_c:
-            found.append(
-                f"rose to {hottest_c} C, more than {band_c:g} C above the plateau of {self.hot_c} C: heat from "
-                "elsewhere, or a fan that has failed"
-            )
-        return found
-
-    def come_into_band(self, heater: Callable[[], Load], limit_s: float = 300.0) -> None:
-        """Bring the board to about the temperature that each point starts from; nothing to do within the band.
-
-        Policy `plateau`: the first call finds the plateau of the load heater() at auto, later ones heat with it. Policy
-        `cool`: the first call takes the temperature as it is, later ones wait until the board has cooled down to it.
-        heater is called only where it is needed, since its load takes memory.
-        """
-        with self.account.part("conditioning"):
-            self._start_c = self._come_into_band(heater, limit_s)
-
-    def _come_into_band(self, heater: Callable[[], Load], limit_s: float) -> float:
-        """The temperature that was reached, C; under the heater's load where that was needed."""
-        band_c, board = self._settings["band_c"], self._board
-        if self.hot_c is None and self._settings["temperature"] == "cool":
-            self.hot_c = board.temperature_c()
-        if self.hot_c is None:
-            self._say(f"GPU {self._board.uuid}: being heated to where its heaviest kernel keeps it, a minute or two")
-            with self.locked(BASELINE, ("condition",)):
-                self.condition(heater())
-            assert self.hot_c is not None
-            self._say(f"GPU {self._board.uuid}: hot at {self.hot_c:g} C; points start from there")
-            return self.hot_c
-        end_s = self._loads.now_s() + limit_s
-        if board.temperature_c() < self.hot_c - band_c:
-            with self.locked(BASELINE, ("condition",)):
-                self._start(heater())
-                # not to the middle: the plateau is only ever approached
-                while board.temperature_c() < self.hot_c - band_c / 2 and self._loads.now_s() < end_s:
-                    self._run(_HEAT_STEP_S)
-                heated_c = board.temperature_c()
-                self.stop()
-            return heated_c
-        while board.temperature_c() > self.hot_c + band_c and self._loads.now_s() < end_s:
-            self._feed()
-            self._loads.sleep(_HEAT_STEP_S)
-        return board.temperature_c()
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
@@ -338,6 +346,15 @@ class RealGpu:
                 raise InputError(f"clocks {label(pair)}: configured clocks: auto-only; configure clocks: lock")
             self._pair = pair  # set from outside, by the batch system; the windows tell whether it did
             return
+        self._set(pair)
+
+    def _set(self, pair: Pair) -> None:
+        if not self._may_set:
+            # the first time that anything is set; a refusal changes nothing
+            self._guard.announce("a probe of all clocks")
+            self._pair = None
+            preflight.check_permission(self._guard, self._clocks)
+            self._may_set = True
         self._guard.announce(label(pair))
         self._pair = None
         self.settings_made += 1

@@ -15,6 +15,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import BuiltLibrary, read_build
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
     import numpy as np
@@ -70,6 +71,47 @@ class Load(Protocol):
 
     def start(self) -> Running:
         """Start to run it over and over."""
+        ...
+
+    def check(self) -> None:
+        """Raise InputError where running it has changed what it computes."""
+        ...
+
+
+class Passing(Protocol):
+    """An iteration that runs over and over, with a stamp between its kernels (native.passing.Passing)."""
+
+    def feed(self) -> None:
+        """Queue enough work that the GPU does not run dry; to be called every few milliseconds."""
+        ...
+
+    def settles(self) -> bool:
+        """Whether what runs is not counted yet."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether all passes that count have ended."""
+        ...
+
+    def passes(self) -> dict[str, Any]:
+        """Of the passes that count: n, iteration_us, time_us {kernel: of one launch}, sm_mhz."""
+        ...
+
+    def stop(self) -> None:
+        """Let what is queued come to its end."""
+        ...
+
+
+class Iteration(Protocol):
+    """The whole iteration of a setup, ready to run (native_loads.NativeIteration)."""
+
+    def start(self, settle_s: float, pass_s: float) -> Passing:
+        """Start to run it: until it has run for settle_s, then as many whole passes as come nearest to pass_s, one at
+        least."""
+        ...
+
+    def round(self, names: Sequence[str]) -> Load:
+        """Some of its kernels as a load: one run is a launch of each in turn."""
         ...
 
     def check(self) -> None:
@@ -140,6 +182,10 @@ class Loads(Protocol):
 
     def prepare(self, setup: Setup, target: Target) -> Load:
         """The load of a target. Raises InputError where it does not fit into memory."""
+        ...
+
+    def iteration(self, setup: Setup) -> Iteration:
+        """The whole iteration of a setup, prepared once. Raises InputError where it does not fit into memory."""
         ...
 
     def move(self) -> bool:

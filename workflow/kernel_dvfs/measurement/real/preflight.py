@@ -48,17 +48,8 @@ def check_board(board: Board, share: bool, say: Callable[[str], None], patience_
         say(f"GPU {board.uuid}: persistence mode is off; it is kept awake by holding NVML open (nvidia-smi -pm 1)")
 
 
-def check_counter(
-    board: Board,
-    now_s: Callable[[], float],
-    sleep: Callable[[float], None],
-    window_s: float,
-    least_periods: int = LEAST_PERIODS,
-) -> EnergyCounter:
-    """The energy counter, with its period and the time of a read measured.
-
-    Raises InputError where there is none, or where it is too slow for windows of `window_s` (check_window).
-    """
+def check_counter(board: Board, now_s: Callable[[], float], sleep: Callable[[float], None]) -> EnergyCounter:
+    """The energy counter, with its period and the time of a read measured. Raises InputError where there is none."""
     try:
         board.energy_mj()
     except Unsupported:
@@ -68,7 +59,6 @@ def check_counter(
         ) from None
     counter = EnergyCounter(board.energy_mj, now_s, sleep, lambda: None)
     counter.calibrate()
-    check_window(board.uuid, counter.period_s, window_s, least_periods)
     return counter
 
 

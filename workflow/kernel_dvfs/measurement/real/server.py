@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
@@ -23,8 +23,9 @@ from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.real.client import address, socket_path
 from kernel_dvfs.measurement.real.gpu import Unwanted
 from kernel_dvfs.measurement.real.session import Session, identity
-from kernel_dvfs.measurement.setup import Setup, gpu_folder, read
-from kernel_dvfs.shape import Count, Text, fault
+from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.measurement.visit import Visit
+from kernel_dvfs.shape import Count, Is, NotNegative, Positive, Text, fault
 
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
@@ -46,7 +47,7 @@ class Server:
         end_after_s: float = END_AFTER_S,
         listener: socket.socket | None = None,
     ) -> None:
-        self._setup, self._folder = read(setup), gpu_folder(setup)
+        self._setup = read(setup)
         self._ready, self._end_after_s = ready, end_after_s
         self._path = socket_path(self._setup.gpu["uuid"])
         self._inherited = listener
@@ -64,7 +65,7 @@ class Server:
         if self._ready is not None:
             threading.Thread(target=self._end_without_client, daemon=True).start()
         try:
-            with Session(self._setup, self._folder, self._say, self._is_wanted) as session:
+            with Session(self._setup, self._say, self._is_wanted) as session:
                 listener = self._listen()
                 self._tell_ready("ok")
                 self._answer_all(session, listener)
@@ -259,10 +260,30 @@ class _Ask(TypedDict):
     campaign: NotRequired[Text]  # of a point
 
 
-_Request: TypeAlias = _End | _Ask
+class _AskVisit(TypedDict):
+    do: Literal["visit"]
+    setup: Text
+    target: Text  # for messages
+    clocks: Text
+    number: Annotated[list[Count], Is("a session and a place in it", lambda value: len(value) == 2)]
+    pass_s: Positive
+    window_s: NotNegative
+    metered: list[list[Text]]
+    session: NotRequired[str]
+
+
+_Request: TypeAlias = _End | _Ask | _AskVisit
 
 
 def _measured(session: Session, setup: Setup, request: dict[str, Any]) -> dict[str, Any]:
+    if request["do"] == "visit":
+        metered = tuple(map(tuple, request["metered"]))
+        for name in (each for names in metered for each in names):
+            target.parse(setup, f"kernel/{name}")
+        pair, (number, place) = parse(request["clocks"]), request["number"]
+        visit = Visit(number, place, pair, request["pass_s"], request["window_s"], metered)
+        visited, run = session.visit(setup, visit)
+        return {"visited": visited, "run": run, "device": session.device}
     what = target.parse(setup, request["target"])
     pair = parse(request["clocks"])
     if request["do"] == "compare":

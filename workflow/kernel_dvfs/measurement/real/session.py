@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
@@ -17,26 +18,30 @@ from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.measurement import consistency
-from kernel_dvfs.measurement.point import Point, measure
+from kernel_dvfs.measurement.point import Point, measure, of_windows, requested
 from kernel_dvfs.measurement.real import loads as kernels
 from kernel_dvfs.measurement.real import preflight
 from kernel_dvfs.measurement.real.gpu import RealGpu
-from kernel_dvfs.measurement.real.plateau import Plateau
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.stopping import COMPARED
-from kernel_dvfs.measurement.target import Target, hottest
+from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.verdict import judge
+from kernel_dvfs.measurement.visit import Visit, Visited, asked
 from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from kernel_dvfs.measurement.consistency import Comparison
-    from kernel_dvfs.measurement.window import Device
+    from kernel_dvfs.measurement.visit import Passes
+    from kernel_dvfs.measurement.window import Device, Watched, Window
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
+# of a sweep's points: passes of the whole iteration, once a pair; a window of each target
+PASS_S, WINDOW_S = 2.5, 0.5
 # settings that hold for a whole session; all others may differ from point to point
-_OF_SESSION = ("clocks", "through", "lock", "after", "share", "temperature", "band_c")
+_OF_SESSION = ("clocks", "through", "lock", "after", "share")
 
 
 def identity(setup: Setup) -> str:
@@ -62,24 +67,20 @@ def _least_periods(settings: dict[str, Any]) -> int:
 
 
 class Session:
-    """with Session(setup, folder, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
+    """with Session(setup, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
 
-    folder: the GPU's results folder (setup.gpu_folder). say: called with a line for the user. is_wanted: whether the
+    say: called with a line for the user. is_wanted: whether the
     point that is being measured is still wanted. Entering raises InputError where the GPU is taken, unfit or not ours
     to set; leaving raises locks.NotRestored.
     """
 
-    def __init__(
-        self, setup: Setup, folder: str, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, setup: Setup, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:
         self._setup, self._say, self._is_wanted = setup, say, is_wanted
         settings = setup.measurement
         self.identity = identity(setup)
         through = settings.get("through", AUTO)
         self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say, through)
-        heater = f"{self.identity} {setup.workload['name']} {hottest(setup).name} {setup.gpu['power_limit_mw']} mW"
-        self._plateau = Plateau(folder, heater)
-        self._hot_by_file = False  # the plateau that points start from is one that an earlier session has found
+        self._passed: tuple[tuple, Passes, Watched, float] | None = None  # of which sweep; the last ones
         self._points = self._moves = 0
         self._gpu: RealGpu | None = None
 
@@ -101,17 +102,8 @@ class Session:
         loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"], setup.workload.get("step"))
         now = board.compute_processes()
         own = None if before is None or now is None else now - before
-        counter = preflight.check_counter(
-            board, loads.now_s, loads.sleep, settings["window_s"], _least_periods(settings)
-        )
-        # last, so that a refusal by any other check has changed nothing
-        if settings["clocks"] == "lock":
-            self._guard.announce("a probe of all clocks")
-            preflight.check_permission(self._guard, setup.gpu["clocks"])
+        counter = preflight.check_counter(board, loads.now_s, loads.sleep)
         self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted, self._say)
-        if settings["temperature"] == "plateau":
-            self._gpu.hot_c = self._plateau.known_c()
-            self._hot_by_file = self._gpu.hot_c is not None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -149,30 +141,37 @@ class Session:
     def point(
         self, setup: Setup, target: Target, pair: Pair, campaign: str, repeat: int
     ) -> tuple[Point, dict[str, Any], dict[str, Any]]:
-        """Measure one point; one that was disturbed is measured once more.
+        """Measure one point of a sweep; one that was disturbed is measured once more.
 
-        Returns (the point, further fields of the record's `run` group, further fields of its `kernel` group).
+        Where clocks differ from pair to pair, its time comes from passes of the whole iteration. Returns (the point,
+        further fields of the record's `run` group, further fields of its `kernel` group).
         """
+        if not _is_of_passes(setup, target):
+            return self._alone(setup, target, pair, campaign, repeat)
+        return self._recorded(setup, lambda: self._in_passes(setup, target, pair, (campaign, repeat)))
+
+    def _alone(
+        self, setup: Setup, target: Target, pair: Pair, campaign: str, repeat: int
+    ) -> tuple[Point, dict[str, Any], dict[str, Any]]:
+        """Measure a target repeated alone, as `point` does."""
         settings = setup.measurement
         period_s = self.device["counter_period_ms"] / 1000
         preflight.check_window(setup.gpu["uuid"], period_s, settings["window_s"], _least_periods(settings))
         key = Key(campaign, setup.workload["name"], f"{target.study}/{target.name}", repeat)
+        return self._recorded(setup, lambda: self._measure(setup, target, pair, key))
+
+    def _recorded(
+        self, setup: Setup, measured: Callable[[], tuple[Point, kernels.Load]]
+    ) -> tuple[Point, dict[str, Any], dict[str, Any]]:
         self.gpu.account.take()  # what passed since the last point is not this point's
-        started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        point, load = self._measure(setup, target, pair, key)
+        started_utc = _now_utc()
+        point, load = measured()
         if point["verdict"] == "disturbed":
-            if self._hot_by_file:
-                # what was found hours ago need not hold any more
-                self._plateau.forget()
-                self.gpu.hot_c, self._hot_by_file = None, False
-            point, load = self._measure(setup, target, pair, key)
+            self._passed = None
+            point, load = measured()
             point["reasons"].append("measured twice: the first time was disturbed as well")
         self._points += 1
-        run = {
-            "run_id": self._name,
-            "started_utc": started_utc,
-            "host": socket.gethostname(),
-            "boot_id": lease.boot_id(),
+        run = self.run(started_utc) | {
             "config_sha256": setup.digest,
             "block": self.gpu.settings_made,
             "order": self._points,
@@ -180,6 +179,95 @@ class Session:
             "probe": self.gpu.probe,
         }
         return point, run, load.about
+
+    def run(self, started_utc: str) -> dict[str, Any]:
+        """What records say of this session, and when what they hold was begun."""
+        about = {"run_id": self._name, "started_utc": started_utc}
+        return about | {"host": socket.gethostname(), "boot_id": lease.boot_id()}
+
+    def visit(self, setup: Setup, visit: Visit) -> tuple[Visited, dict[str, Any]]:
+        """Measure a visit; one that was disturbed is made once more. Returns it and the record's `run` group."""
+        started_utc = _now_utc()
+        visited = self._visit(setup, visit)
+        if visited["verdict"] == "disturbed":
+            visited = self._visit(setup, visit)
+            visited["reasons"].append("measured twice: the first time was disturbed as well")
+        return visited, self.run(started_utc)
+
+    def _visit(self, setup: Setup, visit: Visit) -> Visited:
+        gpu, pair = self.gpu, visit.pair
+        # prepared before anything is timed: most of it is done once in a session
+        iteration = gpu.iteration(setup)
+        loads = [iteration.round(names) for names in visit.metered]
+        held = gpu.look_for_locks() if pair == BASELINE else ""
+        begin_s = gpu.now_s()
+        with gpu.locked(pair, ()) as switch_s:
+            passes, seen = gpu.passes(iteration, pair, visit.pass_s)
+            windows = [gpu.power(load, visit.window_s) for load in loads]
+            watched = [seen, *windows]
+            disturbances = gpu.disturbances(watched)
+        spent_s = gpu.now_s() - begin_s
+        reached = {"core_mhz": seen["core_mhz"][1], "mem_mhz": seen["mem_mhz"][1]}
+        verdict, reasons, _ = judge(pair, reached, watched, "", disturbances)
+        if pair == BASELINE:
+            gpu.check_free(watched)
+        if held:
+            verdict, reasons = "not_free", [held, *reasons]
+        self._guard.check_held()
+        iteration.check()
+        request = asked(visit) | requested(pair, setup.measurement, switch_s) | gpu.request(pair)
+        powers = [
+            {
+                "kernels": list(names),
+                "duration_s": window["duration_s"],
+                "power_mw": window["energy_mj"] / window["duration_s"],
+                "time_us": window["time_us"],
+                "core_mhz": window["core_mhz"][1],
+            }
+            for names, window in zip(visit.metered, windows)
+        ]
+        return cast(
+            "Visited",
+            {
+                "request": request,
+                "passes": passes,
+                "powers": powers,
+                "reached": reached,
+                "temp_c": [seen["temp_c"][0], watched[-1]["temp_c"][1]],
+                "spent_s": spent_s,
+                "verdict": verdict,
+                "reasons": reasons,
+            },
+        )
+
+    def _in_passes(self, setup: Setup, target: Target, pair: Pair, of: tuple) -> tuple[Point, kernels.Load]:
+        """A point whose time is that of passes of the whole iteration, made once while the pair is in force, and whose
+        power is that of one window of the target. of: what else has the same passes."""
+        gpu = self.gpu
+        iteration = gpu.iteration(setup)
+        load = gpu.prepare(setup, target) if target.study == "pass" else iteration.round((target.name,))
+        held = gpu.look_for_locks() if pair == BASELINE else ""
+        with gpu.locked(pair, ()) as switch_s:
+            key = (setup.digest, pair, of, gpu.settings_made, self._moves)
+            if self._passed is None or self._passed[0] != key:
+                passes, seen = gpu.passes(iteration, pair, PASS_S)
+                self._passed = key, passes, seen, switch_s
+            _, passes, seen, switch_s = self._passed
+            window = _with_time(gpu.power(load, WINDOW_S), seen, _time_us(setup, target, passes))
+            disturbances = gpu.disturbances([window])
+        asked_for = requested(pair, setup.measurement, switch_s) | gpu.request(pair)
+        point = of_windows(pair, asked_for, [window], "", disturbances)
+        self._look(pair, point, held)
+        iteration.check()
+        return point, load
+
+    def _look(self, pair: Pair, point: Point, held: str) -> None:
+        if pair == BASELINE:
+            self.gpu.check_free(point["windows"])
+        if held:
+            point["verdict"] = "not_free"
+            point["reasons"].insert(0, held)
+        self._guard.check_held()
 
     def compare(self, setup: Setup, target: Target, pair: Pair, repeat: int) -> Comparison:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from.
@@ -189,26 +277,56 @@ class Session:
         setup = setup._replace(measurement=setup.measurement | COMPARED)
         points = []
         for number, clocks in enumerate((BASELINE, pair, pair, BASELINE)):
-            point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)
+            point, _, _ = self._alone(setup, target, clocks, f"fresh-{repeat}", number)
             points.append(consistency.without_windows(point))
         return {"target": target.name, "repeat": repeat, "session": self._name, "points": points}
 
     def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[Point, kernels.Load]:
-        # prepared before the board is heated, so that it does not cool down between the heat and the warm-up; not kept
-        # meanwhile, since the heater may need its memory
-        self.gpu.prepare(setup, target)
-        was_known = self.gpu.hot_c is not None
-        self.gpu.come_into_band(lambda: self.gpu.prepare(setup, hottest(setup)))
-        if not was_known and self.gpu.hot_c is not None and setup.measurement["temperature"] == "plateau":
-            self._plateau.keep(self.gpu.hot_c)
         held = self.gpu.look_for_locks() if pair == BASELINE else ""
         load = self.gpu.prepare(setup, target)
         point = measure(self.gpu, load, pair, setup.measurement, key)
-        if pair == BASELINE:
-            self.gpu.check_free(point["windows"])
-        if held:
-            point["verdict"] = "not_free"
-            point["reasons"].insert(0, held)
-        self._guard.check_held()
+        self._look(pair, point, held)
         load.check()
         return point, load
+
+
+def _is_of_passes(setup: Setup, target: Target) -> bool:
+    """Whether a point's time comes from passes of the whole iteration: not at auto alone, and not a captured step's
+    sections, whose kernels may run side by side."""
+    is_section = target.study == "pass" and "step" in setup.workload
+    return setup.measurement["clocks"] != "auto-only" and not is_section
+
+
+def _time_us(setup: Setup, target: Target, passes: Passes) -> float:
+    """Of one run of a target, by passes."""
+    times_us = passes["time_us"]
+    if target.study == "kernel":
+        return times_us[target.name]
+    return math.fsum(count * times_us[name] for name, count in setup.targets["pass"][target.name])
+
+
+def _with_time(window: Window, seen: Watched, time_us: float) -> Window:
+    """A window of power with the time of passes, and what was seen during these."""
+    bits = sorted({*window["reasons"], *seen["reasons"]})
+    reasons = {bit: max(window["reasons"].get(bit, 0.0), seen["reasons"].get(bit, 0.0)) for bit in bits}
+    foreign = [count for each in (window, seen) if (count := each["processes"]) is not None]
+
+    def spread(domain: Literal["core_mhz", "mem_mhz"]) -> list[float]:
+        # what passes ran at, and how far both strayed
+        lowest, highest = (pick(window[domain][at], seen[domain][at]) for pick, at in ((min, 0), (max, 2)))
+        return [lowest, seen[domain][1], highest]
+
+    return {
+        **window,
+        "time_us": time_us,
+        "launches": max(1, round(1e6 * window["duration_s"] / time_us)),
+        "core_mhz": spread("core_mhz"),
+        "mem_mhz": spread("mem_mhz"),
+        "thermal_delta": window["thermal_delta"] + seen["thermal_delta"],
+        "reasons": reasons,
+        "processes": max(foreign, default=None),
+    }
+
+
+def _now_utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_dvfs import limit_verdict
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.report.measured_tables import DIFFERS
 from kernel_dvfs.report.page.provenance import Tally
-from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
+from kernel_dvfs.report.page.tables import MINUS, Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import ALL_TOGETHER, MEASURED_AGAIN, another_hour_pp, how_known
+from kernel_dvfs.report.words import ALL_TOGETHER, MEASURED_AGAIN, another_minute_pp, how_known
 from kernel_dvfs.student import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
@@ -28,10 +29,8 @@ _TICKS = 6  # of a plane's axis
 _LETTER_PX, _LINE_PX = 7.1, 15  # of a plane's labels: about the width of a letter, and the height of a line
 _NOTHING = 0.05  # percent of energy that rounds to nothing
 _PER_KERNEL = "kernel-global-waste-slack"
-_KEPT = {"over": "(time limit missed)"}
-_WALKED = "shown by a walk"
-_SHOWN_BY = {"optimal": "no other choice is better (proven)", _WALKED: "limit shown to be kept, by data of its own"}
-_UNDECIDED = "Time limit undecided"
+# titles of cautions whose text a mark has already
+_MISSED, _NOT_SHOWN = "Time limit missed", "Time limit not shown to be kept"
 # of records, what a reader must know
 _VERDICTS = {
     "disturbed": "another process, a temperature out of its band or a changed power limit: not used for choosing",
@@ -69,16 +68,21 @@ class Answer:
 
     energy: Change
     time: Change
-    verdict: str | None  # of the time measured again on its limit
+    verdict: str | None  # of measuring again on the time limit, one of limit_verdict
+    limit: str  # what is known of the time limit, in words; "": nothing
     repeats: str | None  # of measuring it again
     interval: str | None  # what its intervals are over
-    repeats_to_decide: str | None  # where the verdict is ambiguous
     slack_percent: float | None  # the limit
     baseline: str | None  # what the same costs at auto clocks, in words
-    status: str | None  # of the schedule
+    is_proven: bool  # whether no other choice is better by the data that chose; a walk's choice has its limit instead
     how: str  # the changes to believe are known, as words.how_known has it
     band: Band | None = None
-    another_hour_points: float | None = None  # of energy, that another hour of measuring may add at most
+    another_minute_points: float | None = None  # of energy, that another minute of measuring may add at most
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether it takes longer than it may, as measuring again says."""
+        return self.verdict in limit_verdict.MISSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +157,25 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
     found = {row["quantity"]: row for row in validation or ()}
     energy, time = (_change(schedule, quantity, found.get(quantity)) for quantity in ("energy", "time"))
     about: Mapping[str, str] = found.get("time", {})
+    verdict = about.get("verdict") or None
     weights = schedule.get("weights", "")
     totals = _TOTALS.get("step" if weights == "counts" and "step" in results.workload else weights)
     return Answer(
         energy,
         time,
-        about.get("verdict") or None,
+        verdict,
+        limit_verdict.limit_in_words(schedule, verdict).replace("-", MINUS),
         about.get("repeats"),
         about.get("interval") or None,
-        about.get("repeats_to_decide") or None,
         schedule.get("slack_percent"),
         totals
         and totals.format(
             time=duration(schedule["baseline_time"]), energy=energy_in_words(schedule["baseline_energy"])
         ),
-        _WALKED if schedule.get("walk") else schedule.get("status"),
+        schedule.get("status") == "optimal" and not schedule.get("walk"),
         how_known(results.gpu, energy.validated is not None),
         _band(headline_band or ()),
-        another_hour_pp(schedule),
+        another_minute_pp(schedule),
     )
 
 
@@ -180,8 +185,8 @@ def strict_again(headline: Rows | None) -> Rows | None:
     for row in headline or ():
         if row["schedule"] == STRICT:
             own = {"interval": row["interval"], "repeats": row["repeats"]}
-            judged = {"verdict": row["verdict"], "repeats_to_decide": row["repeats_to_decide"]}
-            return [_quantity(row, "time") | own | judged, _quantity(row, "energy") | own | dict.fromkeys(judged, "")]
+            time, energy = (_quantity(row, quantity) | own for quantity in ("time", "energy"))
+            return [time | {"verdict": row["verdict"]}, energy | {"verdict": ""}]
     return None
 
 
@@ -222,8 +227,7 @@ def tolerated(found: Answer, headline: Rows | None, one_pair: tuple[float, float
         if limit and name.startswith(_PER_KERNEL):
             energy, time = (number(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
             if energy is not None and time is not None:
-                said = _KEPT.get(row["verdict"], "")
-                rows.append(Tolerated(f"{limit:g} % longer", said, energy, time, found.how))
+                rows.append(Tolerated(f"{limit:g} % longer", _note(row["verdict"]), energy, time, found.how))
     if one_pair:
         rows.append(Tolerated("no longer, one pair for the run", "", *one_pair, "claimed"))
     return rows
@@ -234,7 +238,11 @@ def _strict_row(found: Answer) -> Tolerated:
     of = "no longer" if not limit else f"{limit:g} % longer"
     if found.energy.validated is None or found.time.validated is None:
         return Tolerated(of, "", found.energy.claimed or 0.0, found.time.claimed or 0.0, found.how)
-    return Tolerated(of, _KEPT.get(found.verdict or "", ""), found.energy.validated, found.time.validated, found.how)
+    return Tolerated(of, _note(found.verdict), found.energy.validated, found.time.validated, found.how)
+
+
+def _note(verdict: str | None) -> str:
+    return "(time limit missed)" if verdict in limit_verdict.MISSED else ""
 
 
 def plane(
@@ -411,20 +419,18 @@ def marks(found: Answer, cautions: Sequence[Caution], deployable_percent: float 
     deployable_percent: claimed change of energy where changes of clocks cost time; None: not known.
     """
     told = []
-    is_over = found.verdict == "over"  # then nothing speaks for the answer
     if found.time.validated is not None and found.time.low is not None and found.time.high is not None:
         repeats = "simulated repeats" if found.how == "forecast" else "repeats"
         over = f" {found.interval}" if found.interval else ""
         ends = f"{signed(found.time.low)} to {signed(found.time.high)} %"
-        told.append(Mark("behind" if is_over else "", f"{found.repeats} {repeats}{over}: time {ends}"))
-    if found.status in _SHOWN_BY and not is_over:
-        told.append(Mark("", _SHOWN_BY[found.status]))
-    told += [Mark("cautions", each.title) for each in cautions if each.grave]
-    told += [
-        Mark("cautions", "undecided: the interval of these repeats contains the limit")
-        for each in cautions
-        if each.title == _UNDECIDED
-    ]
+        # where the limit is missed, nothing speaks for the answer
+        told.append(Mark("behind" if found.is_missed else "", f"{found.repeats} {repeats}{over}: time {ends}"))
+    if found.limit:
+        is_doubtful = found.is_missed or found.verdict == limit_verdict.NOT_SHOWN
+        told.append(Mark("cautions" if is_doubtful else "", found.limit))
+    if found.is_proven and not found.is_missed:
+        told.append(Mark("", "no other choice is better (proven)"))
+    told += [Mark("cautions", each.title) for each in cautions if each.grave and each.title != _MISSED]
     if found.band is not None:
         band = f"{signed(found.band.low, 1)} to {signed(found.band.high, 1)} %"
         told.append(Mark("behind", f"energy {band} over what nobody has measured, without noise"))
@@ -518,17 +524,13 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
             )
         ]
     found = _of_interval(answer)
-    limit = answer.slack_percent or 0
-    if answer.verdict == "over":
-        text = (
-            f"Measured again, the time is {signed(answer.time.validated)} % where {signed(limit)} % was allowed; "
-            "the whole 95 % interval is above the limit."
-        )
-        return [Caution(True, "Over its time limit", text), *found]
-    if answer.verdict == "ambiguous":
-        more = f" About {answer.repeats_to_decide} repeats would decide." if answer.repeats_to_decide else ""
-        text = f"The 95 % interval of the time contains the limit of {signed(limit)} %.{more}"
-        return [Caution(False, _UNDECIDED, text), *found]
+    said = f"{answer.limit[:1].upper()}{answer.limit[1:]}."
+    limit = f"the limit of {signed(answer.slack_percent or 0)} %"
+    if answer.is_missed:
+        text = f"{said} The time is {signed(answer.time.validated)} %, and its whole 95 % interval lies above {limit}."
+        return [Caution(True, _MISSED, text), *found]
+    if answer.verdict == limit_verdict.NOT_SHOWN:
+        return [Caution(False, _NOT_SHOWN, f"{said} The 95 % interval of the time holds {limit}."), *found]
     return found
 
 

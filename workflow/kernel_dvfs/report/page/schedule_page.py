@@ -13,9 +13,10 @@ import numpy as np
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.limit_verdict import limit_in_words, of_repeats
 from kernel_dvfs.report.page.answer import Change
 from kernel_dvfs.report.page.render import render
-from kernel_dvfs.report.page.tables import most, table
+from kernel_dvfs.report.page.tables import MINUS, most, table
 from kernel_dvfs.report.words import against, asked, whose
 from kernel_dvfs.report.words import checked as answered
 from kernel_dvfs.student import interval
@@ -68,6 +69,7 @@ def make(
         against=named,
         cards=[("Energy", energy), ("Time", time)],
         repeats=len(again[0]) if again else 0,
+        limit=limit_in_words(schedule, of_repeats(schedule, again[1]) if again else None).replace("-", MINUS),
         proof=schedule["proof"],
         most=most([(problem.members[k][0], -float(saved[k])) for k in order]),
         largest=replace(

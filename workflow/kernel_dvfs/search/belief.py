@@ -1,0 +1,149 @@
+"""What is believed of every part of an iteration at every pair, from what visits have shown at some.
+
+All parts are seen at the same pairs, so a few small matrices serve all. With y the log time (or log power) of part k at
+pair c, less that measured at auto:
+
+    y_k(c) = mean(c) + board(c) + own_k(c) + level_k + noise
+
+mean and covariances are those of the prior; level is what auto, one more noisy pair, was measured wrong by. First the
+board's part is conditioned on all parts, then each part's own on the board's. How far the prior's physics may be off is
+learnt by leaving pairs out: the misfit is stretched until they lie where they are said to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kernel_dvfs.search.prior import Field
+
+AUTO_SD = 0.006, 0.009  # of log time and log power of a usual part at auto, one visit
+LEVEL_SD = 0.02  # of auto against all locked pairs, beyond the prior
+REPEAT_SD = 0.003, 0.009  # of one visit at a locked pair, before repeats have shown it
+STRETCHES = 1.0, 1.5, 2.2, 3.3, 5.0
+UNKNOWN_STRETCH = 2.0  # while fewer than LEAST_SEEN locked pairs were seen
+LEAST_SEEN = 4
+_FURTHEST = 25.0  # squared standardised distance beyond which a left-out pair counts no further
+_TINY = 1e-9  # variance that keeps matrices regular
+# degrees of freedom that what is known beforehand counts for: of all parts' scatter, of a part's against all parts'
+_BEFOREHAND, _OF_ALL = 30, 8
+
+
+class Cells(NamedTuple):
+    """Logarithms of time, or of power, of U parts as measured at C pairs."""
+
+    mean: np.ndarray  # (U, C), NaN where not measured
+    count: np.ndarray  # (U, C) visits
+    squares: np.ndarray  # (U, C) sums of squared deviations from the mean
+
+
+class Belief(NamedTuple):
+    """What is believed: logarithms against no reference, as measured."""
+
+    mean: np.ndarray  # (U, C)
+    sd: np.ndarray  # (U, C)
+    draws: np.ndarray  # (S, U, C)
+
+
+def cells_of(values: Sequence[np.ndarray], pairs: Sequence[int], count: int) -> Cells:
+    """The cells of visits: values (U,) of each, NaN where a part was not measured, at the pair of each."""
+    table, place = np.array(values), np.array(pairs)
+    known = np.isfinite(table)
+    at = (place[:, None] == np.arange(count)).astype(float)
+    n = known.T.astype(float) @ at
+    with np.errstate(invalid="ignore"):
+        mean = np.where(known, table, 0).T @ at / n
+    apart = np.where(known, table - mean[:, place].T, 0)
+    return Cells(mean, n, (apart**2).T @ at)
+
+
+def repeat_variance(cells: Cells, guess_sd: float) -> np.ndarray:
+    """(U,) variance of one visit at a locked pair: what repeats show, drawn to that of all parts and to the guess."""
+    squares = cells.squares[:, 1:].sum(1)
+    freedom = np.maximum(cells.count[:, 1:] - 1, 0).sum(1)
+    whole = (_BEFOREHAND * guess_sd**2 + squares.sum()) / (_BEFOREHAND + freedom.sum())
+    return (_OF_ALL * whole + squares) / (_OF_ALL + freedom)
+
+
+class Conditioned(NamedTuple):
+    """A field given measurements at n pairs: the board's part, and how each part's own follows."""
+
+    common: np.ndarray  # (C,)
+    covariance: np.ndarray  # (C, C) of the board's part
+    own: np.ndarray  # (C, C) covariance of a part beside the board's
+    gain: np.ndarray  # (U, C, n)
+
+
+def conditioned(
+    field: Field, stretch: float, level_sd: float, at: np.ndarray, y: np.ndarray, noise: np.ndarray
+) -> Conditioned:
+    """Condition a field on y (U, n) at the pairs `at`, less the mean there, with variances `noise` (U, n)."""
+    own = field.kernels + field.misfit * stretch**2 + level_sd**2
+    here = np.ix_(at, at)
+    precision = np.linalg.inv(own[here] + (noise + _TINY)[:, :, None] * np.eye(len(at)))
+    # what all parts together say of the board's part at these pairs
+    spread = np.linalg.inv(precision.sum(0))
+    value = spread @ np.einsum("uij,uj->i", precision, y)
+    weight = np.linalg.solve(field.boards[here] + spread, field.boards[at]).T
+    covariance = field.boards - weight @ field.boards[at]
+    return Conditioned(weight @ value, covariance, own, own[:, at] @ precision)
+
+
+def believed(
+    field: Field, cells: Cells, variance: np.ndarray, auto_sd: float, seed: Sequence[int], draws: int
+) -> Belief:
+    """The belief of a field, from cells whose one visit has a variance (U,); only pairs that every part was seen at
+    count. Draws are of the whole: parts share what is unknown of the board."""
+    at = np.flatnonzero((cells.count > 0).all(0))
+    base = cells.mean[:, :1]
+    y = cells.mean[:, at] - base - field.mean[at]
+    noise = variance[:, None] / cells.count[:, at]
+    noise[:, 0] = auto_sd**2 * variance / np.median(variance) / cells.count[:, 0]
+    stretch = stretch_of(field, at, y, noise)
+    known = conditioned(field, stretch, LEVEL_SD, at, y, noise)
+    rest = y - known.common[at]
+    mean = base + field.mean + known.common + np.einsum("ucn,un->uc", known.gain, rest)
+    draw = np.random.default_rng(seed)
+    shape = draws, len(y), len(field.mean)
+    board = draw.standard_normal((draws, shape[2])) @ _root(known.covariance).T
+    own = draw.standard_normal(shape) @ _root(known.own).T
+    error = draw.standard_normal((draws, *y.shape)) * np.sqrt(noise)
+    seen = board[:, None, at] + own[:, :, at] + error
+    drawn = mean + board[:, None] + own - np.einsum("ucn,sun->suc", known.gain, seen)
+    left = known.gain @ known.covariance[at]
+    sd2 = np.diag(known.own) - np.einsum("ucn,cn->uc", known.gain, known.own[:, at])
+    sd2 = sd2 + np.diag(known.covariance) - 2 * np.einsum("ucc->uc", left)
+    sd2 = sd2 + np.einsum("ucn,ucn->uc", left[..., at], known.gain)
+    return Belief(mean, np.sqrt(np.maximum(sd2, 1e-10)), drawn)
+
+
+def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -> float:
+    """How many times wider the misfit must be for pairs that are left out, one at a time, to lie where they are said.
+
+    at: the pairs seen, auto first; y, noise: as `conditioned` takes them.
+    """
+    if len(at) <= LEAST_SEEN:
+        return UNKNOWN_STRETCH
+    locked, apart, together = at[1:], y[:, 1:], noise[:, 1:] + noise[:, :1]
+    here = np.ix_(locked, locked)
+    best = -np.inf, UNKNOWN_STRETCH
+    for stretch in STRETCHES:
+        known = conditioned(field, stretch, 0.0, locked, apart, together)
+        spread = (known.own + known.covariance)[here] + np.diag(together.mean(0) + _TINY)
+        precision = np.linalg.inv(spread)
+        missed = (apart - known.common[locked]) @ precision / np.diag(precision)
+        variance = 1 / np.diag(precision)
+        likelihood = -(np.minimum(missed**2 / variance, _FURTHEST) + np.log(variance)).sum()
+        best = max(best, (likelihood, stretch))
+    return best[1]
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """A matrix whose square, with its transpose, is this covariance."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    keep = values > 1e-7 * max(values.max(), 1e-12)
+    root = np.zeros_like(vectors)
+    root[:, keep] = vectors[:, keep] * np.sqrt(values[keep])
+    return root

@@ -1,0 +1,110 @@
+"""Parts of an iteration that share a clock pair, and what a choice is made for: kernels, or passes.
+
+A part is a target (a kernel, or copies of it that are tied) or a group of light targets that slow down alike. Every
+kernel is timed in every pass; a part is metered in one window, its kernels in turn, so that many short kernels cost no
+more windows than a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+
+HEAVY = 0.97  # share of the iteration's time whose kernels are metered by themselves
+MOST = 48  # of these
+GROUPS = 3  # of light kernels
+KERNEL, PASS = "kernel", "pass"
+
+
+class Space(NamedTuple):
+    """What a study is about."""
+
+    names: tuple[str, ...]  # (K,) kernels
+    launches: np.ndarray  # (K,) in an iteration
+    groups: tuple[str | None, ...]  # (K,) replicate group: copies share data and choice
+    passes: Mapping[str, Mapping[str, float]]  # {pass: {kernel: launches in it}}; {}: none is chosen for
+    pairs: tuple[Pair, ...]  # BASELINE, then locked core clocks
+
+    def checked(self) -> Space:
+        """Itself; raises InputError where a study cannot be made of it."""
+        count = len(self.names)
+        if not count or len(self.launches) != count or len(self.groups) != count:
+            raise InputError(
+                f"study: {count} kernels with {len(self.launches)} counts of launches and {len(self.groups)} replicate "
+                "groups; give at least one kernel, and one of each for every kernel"
+            )
+        if self.pairs[:1] != (BASELINE,) or len(self.pairs) < 2 or any(core == AUTO for core, _ in self.pairs[1:]):
+            raise InputError("study: needs auto,auto first, then at least one pair with a locked core clock")
+        unknown = {name for own in self.passes.values() for name in own} - set(self.names)
+        if unknown:
+            raise InputError(f"study: the passes launch {sorted(unknown)[0]}, which is no kernel of the step; add it")
+        return self
+
+
+class Part(NamedTuple):
+    """Kernels that share a clock pair and a window of power."""
+
+    kernels: tuple[int, ...]
+    is_light: bool
+
+
+class Level(NamedTuple):
+    """What a choice is made for: J targets of U parts."""
+
+    name: str
+    targets: tuple[tuple[str, ...], ...]  # (J,) the names that a target stands for
+    launches: np.ndarray  # (J, K) of each kernel within each target
+    share: np.ndarray  # (J, U) of each part's time within each target
+
+
+def targets_of(groups: Sequence[str | None]) -> list[tuple[int, ...]]:
+    """The kernels of each target: copies together, in the order of their first."""
+    found: dict[object, list[int]] = {}
+    for kernel, group in enumerate(groups):
+        found.setdefault(group or kernel, []).append(kernel)
+    return [tuple(own) for own in found.values()]
+
+
+def parts_of(space: Space, auto_s: np.ndarray, slow_s: np.ndarray) -> tuple[Part, ...]:
+    """The parts of an iteration, by (K,) times of a launch at auto and at a much lower clock.
+
+    Heavy are the targets of most time that hold HEAVY of the iteration, MOST at most. The others are parted by how far
+    they slow down, into GROUPS of about equal time.
+    """
+    targets = targets_of(space.groups)
+    time = space.launches * auto_s
+    of_target = np.array([time[list(own)].sum() for own in targets])
+    order = np.argsort(-of_target, kind="stable")
+    before = np.cumsum(of_target[order]) - of_target[order]
+    heavy = order[: min(int((before < HEAVY * of_target.sum()).sum()), MOST)]
+    light = np.setdiff1d(np.arange(len(targets)), heavy)
+    parts = [Part(targets[each], False) for each in sorted(heavy.tolist())]
+    if not len(light):
+        return tuple(parts)
+    slowed = space.launches * slow_s
+    slower = np.array([slowed[list(targets[each])].sum() for each in light]) / of_target[light]
+    light = light[np.argsort(slower, kind="stable")]
+    middle = np.cumsum(of_target[light]) - of_target[light] / 2
+    place = np.minimum((middle / of_target[light].sum() * GROUPS).astype(int), GROUPS - 1)
+    for group in np.unique(place):
+        own = [kernel for each in light[place == group] for kernel in targets[each]]
+        parts.append(Part(tuple(sorted(own)), True))
+    return tuple(parts)
+
+
+def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[Level, ...]:
+    """The level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
+    member = np.array([np.bincount(part.kernels, minlength=len(space.names)) for part in parts], dtype=float)
+    whole = member @ (space.launches * auto_s)
+    names = tuple(tuple(space.names[kernel] for kernel in part.kernels) for part in parts)
+    levels = [Level(KERNEL, names, member * space.launches, np.eye(len(parts)))]
+    if space.passes:
+        launches = np.array([[own.get(name, 0.0) for name in space.names] for own in space.passes.values()])
+        share = (launches * auto_s) @ member.T / whole
+        levels.append(Level(PASS, tuple((name,) for name in space.passes), launches, share))
+    return tuple(levels)
