@@ -38,11 +38,10 @@ from kernel_dvfs.workload import step as steps
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
 TABLES = ("step_totals", "step_check", "step_kernels", "passes")
 SOURCE = "experiments/benchmarks/own_steps/steps.py"
-# windows of 2 s are the shortest that a counter which moves every 100 ms allows; the temperature is taken as it is:
-# heating and cooling would take longer than all windows
+# windows of 2 s are the shortest that a counter which moves every 100 ms allows
 PROTOCOL = {
     **{"clocks": "auto-only", "auto_repeats": 1, "warmup_s": 0.1, "window_s": 2, "windows": 1, "max_windows": 1},
-    **{"temperature": "cool", "band_c": 60, "native": {"cpu": "off", "cuda": "off", "pipeline": "off"}},
+    "native": {"cpu": "off", "cuda": "off", "pipeline": "off"},
 }
 # what a run needs to stop in order: the point that is measured comes to its end, then the process that measures
 _PATIENCE_S = 60

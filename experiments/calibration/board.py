@@ -28,7 +28,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -40,10 +39,16 @@ import numpy as np
 from experiments.calibration.fit import MODEL, fit, score_table
 from experiments.calibration.forward_passes import A10, FACTS, read_runs, tensor_fits
 from experiments.calibration.points import clear_of_cap_w, measured_board, read_points
-from experiments.searches.array_study import Ground, Measure, one_sweep, validated
-from experiments.searches.sampling import measure, per_launch, true_points, truth
-from experiments.searches.selection_bias import Setting, ground_of, setup_of
-from experiments.searches.testbed import of_table
+from experiments.searches.one_sweep import (
+    Ground,
+    ground_of,
+    measured_again,
+    measuring,
+    of_table,
+    one_sweep,
+    setup_of,
+)
+from experiments.searches.sampling import per_launch, true_points, truth
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
@@ -158,7 +163,7 @@ def readings(spec: dict) -> None:
 
 def scatter(path: str) -> None:
     bed = of_table(path, "equal-time")
-    pairs = bed.candidates.pairs
+    pairs = bed.pairs
     power = bed.energy_j / bed.time_s
     print("\nscatter of single runs longer than 0.1 ms, from twins at 9251 and 9501 MHz of memory, %: sd, robust sd")
     for core in (630.0, 1050.0, 1470.0, 1890.0, 2100.0):
@@ -183,7 +188,7 @@ def exponents(path: str) -> None:
 
 
 def at_auto() -> None:
-    setup, _ = setup_of(Setting("board", 0))
+    setup, _ = setup_of()
     products = {row.id: (row.gemm, row.multiplicity) for row in kernel_rows() if row.family == "gemm"}
     once = {name: gemm(g).read_byte + gemm(g).write_byte for name, (g, _) in products.items()}
     whole = sum(count * once[name] for name, (_, count) in products.items())
@@ -207,12 +212,11 @@ def spread(values: np.ndarray, digits: str) -> str:
 
 def studies(ground: Ground, seeds: int) -> np.ndarray:
     """(seeds, 3): change of energy claimed, of energy and of time in truth, percent, of studies by the paper's way."""
-    every, found = np.arange(ground.known.time_s.size), []
+    found = []
     for seed in range(seeds):
-        sweep = measure(ground.known, ground.noise, np.random.default_rng(seed), every)
-        chosen = one_sweep(ground, [sweep], [0.0], "untied")
-        time, energy = chosen.view.change(chosen.options[0])
-        found.append([chosen.claimed[0][1], energy, time])
+        choice, claimed = one_sweep(ground, measuring(ground, np.random.default_rng(seed)), 0.0)
+        time, energy = ground.change(choice)
+        found.append([claimed[1], energy, time])
     return np.array(found)
 
 
@@ -237,7 +241,7 @@ def ways(seeds: int) -> None:
             print(f"{title}:\n{'':15}{HEAD}")
         offset = {each: row[each] / 100 for each in ("governed", "locked")}
         over = {"energy_pj": {"tensor_bf16_flop": row["tensor_pj"]}, "governor": {"hunting_mhz": row["hunting_mhz"]}}
-        found = studies(ground_of(Setting("board", 0, overrides=over | {"noise": {"offset_sd": offset}}))[0], seeds)
+        found = studies(ground_of(over | {"noise": {"offset_sd": offset}}), seeds)
         claimed, energy, time = found.T
         low, high = np.percentile([energy, time], [5, 95], axis=1)
         near = (abs(energy - PAPER["energy"]) <= WITHIN_POINTS).mean()
@@ -257,14 +261,12 @@ def ways(seeds: int) -> None:
 
 def repeats(seeds: int) -> None:
     """What ten repeats of a choice show, study by study, and how often that is what the paper found."""
-    ground, _ = ground_of(Setting("board", 0))
-    every, rows = np.arange(ground.known.time_s.size), []
+    ground, rows = ground_of(), []
     for seed in range(seeds):
-        draw = np.random.default_rng([seed, 1])
-        again: Measure = partial(measure, ground.known, ground.noise, draw)
-        found = one_sweep(ground, [again(every)], [0.0], "untied")
-        row = validated(found, found.options[0], again)
-        rows.append([*found.claimed[0][::-1], row["energy_fresh_percent"], row["time_fresh_percent"]])
+        measured = measuring(ground, np.random.default_rng([seed, 1]))
+        choice, (claimed_time, claimed) = one_sweep(ground, measured, 0.0)
+        time, energy = measured_again(ground, choice, measured)
+        rows.append([claimed, claimed_time, energy, time])
     claimed, claimed_time, energy, time = np.array(rows).T
     print(f"\nthe paper's way at the defaults, {seeds} studies with ten repeats each: 5, 50 and 95 %")
     for name, values in (("claimed, energy", claimed), ("repeated, energy", energy), ("repeated, time", time)):
@@ -286,13 +288,13 @@ def steps() -> None:
         over: dict = {}
         for _, figures in EARLIER[number:]:
             over = specs.merge(over, figures)
-        ground, _ = ground_of(Setting("board", 0, overrides=over, fine=True))
+        ground = ground_of(over, fine=True)
         said = " / ".join(f"{ground.best(limit)[1]:.2f}" for limit in (0, 0.006))
         print(f"  {said}  {EARLIER[number - 1][0] if number else 'the earlier board'}")
 
 
 def frontier() -> None:
-    grounds = [ground_of(Setting("board", 0, fine=fine))[0] for fine in (False, True)]
+    grounds = [ground_of(fine=fine) for fine in (False, True)]
     print("\nleast energy at a tolerated slowdown, by the truth, change of energy, %")
     print(f"{'slowdown, %':>12}{'grid':>9}{'between':>9}")
     for limit in LIMITS_PERCENT:
@@ -312,8 +314,8 @@ def less_backward(setup: Setup, factor: float) -> Setup:
 
 
 def hypothesis() -> None:
-    setup, pairs = setup_of(Setting("board", 0))
-    ground, _ = ground_of(Setting("board", 0))
+    setup, pairs = setup_of()
+    ground = ground_of()
     print("\nif backward products took this share of the energy (the paper's grid, by the truth; change, %):")
     heads = ("pairs in square", "their energy", "backward 1890/9251", "each pass", "both passes", "kernels")
     print(f"{'share':>7}" + "".join(f"{head:>20}" for head in heads))

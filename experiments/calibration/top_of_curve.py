@@ -23,7 +23,6 @@ with equal-time weights: with raw ones a kernel of 1.35 s decides alone.
 import argparse
 import os
 import sys
-from dataclasses import replace
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
@@ -45,7 +44,7 @@ from experiments.calibration.points import (
     read_points,
 )
 from experiments.calibration.top import fit_top, is_top
-from experiments.searches import testbed
+from experiments.searches.one_sweep import of_table
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import is_governed, settle
@@ -79,7 +78,7 @@ def main() -> int:
         shipped = measured_board(arguments.gpu)
         before = measured_board(arguments.gpu, BEFORE[arguments.gpu])
         points = read_points(arguments.table, shipped, clear_of_cap_w(shipped))
-        real = {name: testbed.of_table(arguments.table, name) for name in ("equal-time", "raw")}
+        real = {name: of_table(arguments.table, name) for name in ("equal-time", "raw")}
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -92,7 +91,7 @@ def main() -> int:
     }
     power = {point.kernel: power_w(point) for point in points.auto}
     classes = np.array([class_of(spec, kernel, power[number]) for number, (spec, kernel) in enumerate(models["after"])])
-    tables = {name: Table(model, real["raw"].candidates) for name, model in models.items()}
+    tables = {name: Table(model, real["raw"]) for name, model in models.items()}
     print(f"{os.path.basename(arguments.table)} against the model of the {shipped['name']} ({arguments.gpu})")
     print(
         f"{len(classes)} kernels of {len(set(of))} applications in {FOLDS} folds by application, {arguments.draws} "
@@ -151,13 +150,13 @@ def left_out(points, spec, folds, every):
 class Table:
     """(K, P) seconds and joules of each kernel of a model [(spec, kernel)] at every pair of a table, without noise."""
 
-    def __init__(self, model, candidates):
+    def __init__(self, model, real):
         self.spec = model[0][0]  # noise is no constant of the top
-        self.time, self.energy = np.full((2, *candidates.offered.shape), np.nan)
-        self.governed = np.zeros(candidates.offered.shape, bool)
+        self.time, self.energy = np.full((2, *real.offered.shape), np.nan)
+        self.governed = np.zeros(real.offered.shape, bool)
         for number, (spec, kernel) in enumerate(model):
-            for place in np.flatnonzero(candidates.offered[number]):
-                pair = Pair(*(AUTO if clock is None else round(clock) for clock in candidates.pairs[place]))
+            for place in np.flatnonzero(real.offered[number]):
+                pair = Pair(*(AUTO if clock is None else round(clock) for clock in real.pairs[place]))
                 state = settle(spec, [(kernel, 1)], pair, spec["thermal"]["reference_c"])
                 self.time[number, place], self.energy[number, place] = state.time_s, state.time_s * state.power_w
                 self.governed[number, place] = is_governed(pair, state.core_mhz)
@@ -179,19 +178,9 @@ class Table:
 def strict(one, time, energy, rows, truth=None):
     """Change of energy, percent, of the strict global choice among the kernels `rows`, by the tables given; with the
     true times also the change of time by these."""
-    few = replace(
-        one.candidates,
-        targets=tuple(one.candidates.targets[row] for row in rows),
-        **{name: getattr(one.candidates, name)[rows] for name in ("offered", "weight", "baseline", "copies")},
-    )
-    choice = testbed.choose(few, time[rows], energy[rows], few.offered, 0.0)
-    every = np.arange(len(rows))
-
-    def change(values):
-        spent, base = (few.weight @ values[rows][every, chosen] for chosen in (choice, few.baseline))
-        return 100 * (spent / base - 1)
-
-    return change(energy) if truth is None else (change(energy), change(truth))
+    choice = one.choose(time, energy, rows, 0.0)
+    change = one.change(energy, rows, choice)
+    return change if truth is None else (change, one.change(truth, rows, choice))
 
 
 def jackknife(values):
@@ -265,9 +254,7 @@ def print_hunting(one, model, groups, draws, seed) -> None:
     print(
         "\nover how far the clock alternates at the cap, equal-time weights, change of energy, %: real, then the model"
     )
-    wide = {
-        mhz: Table([(_hunting(spec, mhz), kernel) for spec, kernel in model], one.candidates) for mhz in HUNTING_MHZ
-    }
+    wide = {mhz: Table([(_hunting(spec, mhz), kernel) for spec, kernel in model], one) for mhz in HUNTING_MHZ}
     print(f"{'':19}{'real':>8}" + "".join(f"{f'{mhz} MHz':>10}" for mhz in wide))
     for group in (NEAR_CAP, "all"):
         rows = groups[group]
@@ -288,13 +275,13 @@ def print_pairs(one, tables, groups, pairs) -> None:
         name: (tables[name].time, tables[name].energy) for name in ("before", "after")
     }
     print(f"{'':18}{'pair':>11}" + "".join(f"{name:>16}" for name in tables))
-    rows_of = np.arange(len(one.candidates.targets))
+    rows_of = np.arange(len(one.targets))
     for group, rows in groups.items():
         for pair in pairs:
-            place, line = one.candidates.pairs.index(pair), f"{group:18}{f'{pair[0]:.0f}/{pair[1]:.0f}':>11}"
+            place, line = one.pairs.index(pair), f"{group:18}{f'{pair[0]:.0f}/{pair[1]:.0f}':>11}"
             for time, energy in tables.values():
-                base = time[rows_of, one.candidates.baseline]
-                power = energy[rows_of, one.candidates.baseline] / base
+                base = time[rows_of, one.baseline]
+                power = energy[rows_of, one.baseline] / base
                 change = (energy[rows, place] / base[rows]).sum() / power[rows].sum() - 1
                 line += f"{f'{100 * change:+.1f} / {100 * (time[rows, place] / base[rows]).mean() - 100:+.1f}':>16}"
             print(line)

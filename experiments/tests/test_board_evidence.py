@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.calibration import board, claims, top_of_curve
-from experiments.searches.selection_bias import Setting, setup_of
+from experiments.searches.one_sweep import setup_of
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target
@@ -52,7 +52,7 @@ def test_kernels_of_an_application_share_a_fold_and_folds_are_of_like_size():
 
 
 def test_less_energy_of_backward_products_is_of_nothing_else():
-    setup, _ = setup_of(Setting("board", 0))
+    setup, _ = setup_of()
     less, changed = board.less_backward(setup, 0.7), 0
     for name in ("forward", "backward"):
         for (was, count), (now, again) in zip(
