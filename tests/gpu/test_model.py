@@ -94,16 +94,20 @@ def test_the_kernels_of_a_load_share_its_time_at_the_clocks_that_it_runs_at(core
     running = Running(TI, load, Pair(core, mem))
     state = running.settled(WARM_C)
     launch_s = running.launch_s(state)
-    assert len(state.runs) == clocks and math.fsum(share for _, share in state.runs) == pytest.approx(1)
+    assert len(state.runs) == clocks and math.fsum(runs.share for runs in state.runs) == pytest.approx(1)
     assert math.fsum(count * each for (_, count), each in zip(load, launch_s)) == pytest.approx(state.time_s, rel=1e-12)
     # runs that are counted: what of the time each clock has makes the mean clock and, at the cap, the mean power
-    seconds = {mhz: share * running.time_s(mhz) for mhz, share in state.runs}
+    seconds = {mhz: share * running.time_s(mhz) for _, mhz, share in state.runs}
     assert math.fsum(mhz * each for mhz, each in seconds.items()) / state.time_s == pytest.approx(
         state.core_mhz, abs=0.01
     )
     bandwidth = relative_bandwidth(TI["memory"], state.mem_mhz)
-    times = [launch_time_s(WARM, mhz / 1000, bandwidth) for mhz, _ in state.runs]
+    times = [launch_time_s(WARM, mhz / 1000, bandwidth) for _, mhz, _ in state.runs]
     assert min(times) - 1e-15 <= launch_s[2] <= max(times) + 1e-15 and launch_s[0] == launch_s[3]
+    launch_j = running.launch_j(state, WARM_C)
+    whole_j = math.fsum(count * each for (_, count), each in zip(load, launch_j))
+    assert whole_j == pytest.approx(state.power_w * state.time_s, rel=1e-12) and launch_j[0] == launch_j[3]
+    assert launch_j[0] / launch_s[0] > state.power_w > launch_j[1] / launch_s[1], "of a hot kernel, of a cool one"
 
 
 def test_hunting_costs_time_and_a_request_that_keeps_the_cap_by_itself_does_not_pay_it():
