@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.search import gain, walk
 from kernel_dvfs.search.board_pairs import probes
@@ -55,10 +55,10 @@ class Answer(NamedTuple):
     """What a visit measured."""
 
     time_s: np.ndarray  # (K,) of one launch
-    power_w: np.ndarray  # (M,) of each of visit.metered
+    power_w: np.ndarray  # (M,) of each of visit.metered, NaN where a window tells nothing
     spent_s: float  # of the board's time, without what a session takes to open
     is_usable: bool
-    iteration_w: float | None = None  # mean over the passes; None: what its kernels draw one by one
+    is_capped: bool = False  # the power cap held the passes below the clocks asked for
 
 
 class Shown(NamedTuple):
@@ -246,13 +246,22 @@ class _Study:
                 if pair:
                     self._guessed_s += _guess_s(len(names))
                     self._visited_s += answer.spent_s
-                powers = dict(zip(chosen, answer.power_w.tolist()))
-                known.add(Look(self._session, pair, answer.time_s, powers, answer.iteration_w))
+                powers = {part: own for part, own in zip(chosen, answer.power_w.tolist()) if own == own}
+                known.add(Look(self._session, pair, answer.time_s, powers))
+                if pair:
+                    self._learn_cap(pair, answer)
                 return answer.time_s
         if not pair:
             raise InputError(f"study: auto could not be measured in {TRIES} tries; see the records of its visits")
         self._left_out[pair] |= leave_out
         return None
+
+    def _learn_cap(self, pair: int, answer: Answer) -> None:
+        """Leave out what the power cap decides. A lock that is not held is none: the governor gives what power is left
+        to such kernels, so what they take depends on all others. Nor will it be held at higher clocks."""
+        if answer.is_capped:
+            pairs = self._space.pairs
+            self._left_out |= np.array([_is_above(each, pairs[pair]) for each in pairs])
 
     def _open(self) -> None:
         """Open another session."""
@@ -331,6 +340,12 @@ class _Study:
                 block = walk.worth_of_block(changes, limit, cost, self._options.over_percent / 100)
                 found[level.name, limit] = 60 * block / self._block_s
         return found
+
+
+def _is_above(pair: Pair, other: Pair) -> bool:
+    """Whether a pair of clocks is another or higher in both, auto aside."""
+    both = [(own, least) for own, least in zip(pair, other) if own != AUTO or least != AUTO]
+    return pair != BASELINE and all(own != AUTO and least != AUTO and own >= least for own, least in both)
 
 
 def _guess_s(windows: int) -> float:

@@ -22,7 +22,6 @@ class Look(NamedTuple):
     pair: int
     time_s: np.ndarray  # (K,) of one launch
     power_w: Mapping[int, float]  # of each part that was metered
-    iteration_w: float | None = None  # mean over the passes
 
 
 class Pooled(NamedTuple):
@@ -69,14 +68,14 @@ class Knowledge:
 
     def cells(self) -> tuple[Cells, Cells]:
         """Log time and log power of every part, as measured."""
-        launches, at_auto = self._space.launches, auto_together(self._space, self.parts, self.looks)
+        launches = self._space.launches
         times = [
             [np.log(sum(launches[k] * look.time_s[k] for k in part.kernels)) for part in self.parts]
             for look in self.looks
         ]
         powers = [
             [
-                np.log(look.power_w[part]) + (0.0 if look.pair else at_auto) if part in look.power_w else np.nan
+                np.log(look.power_w[part]) if part in look.power_w else np.nan
                 for part in range(len(self.parts))
             ]
             for look in self.looks
@@ -111,30 +110,14 @@ class Knowledge:
         return level.share @ mean[0], level.share @ mean[1], (level.share @ drawn[0], level.share @ drawn[1])
 
 
-def auto_together(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> float:
-    """Log of the iteration's energy at auto over the sum of its parts', each by a window of its own; 0 where nothing
-    tells.
-
-    Where the governor decides, a kernel by itself runs at another clock than one among others. What a user pays is the
-    iteration, so its energy is the baseline, and a part's at auto is its part of that.
-    """
-    found = []
-    for look in looks:
-        if look.pair == 0 and look.iteration_w is not None and len(look.power_w) == len(parts):
-            time = space.launches * look.time_s
-            alone = sum(look.power_w[part] * time[list(own.kernels)].sum() for part, own in enumerate(parts))
-            found.append(float(np.log(look.iteration_w * time.sum() / alone)))
-    return float(np.mean(found)) if found else 0.0
-
-
 def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled:
     """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
     time = belief.cells_of([np.log(look.time_s) for look in looks], pairs, count)
-    powers, at_auto = np.full((len(looks), len(space.names)), np.nan), auto_together(space, parts, looks)
+    powers = np.full((len(looks), len(space.names)), np.nan)
     for row, look in zip(powers, looks):
         for part, watts in look.power_w.items():
-            row[list(parts[part].kernels)] = np.log(watts) + (0.0 if look.pair else at_auto)
+            row[list(parts[part].kernels)] = np.log(watts)
     power = belief.cells_of(powers, pairs, count)
     visited = sorted(set(pairs))
     time_se, power_se = (
