@@ -56,15 +56,10 @@ class Knowledge:
         self._kept.clear()
 
     @property
-    def seen(self) -> list[int]:
-        """The pairs that all parts were metered at, auto among them."""
-        return np.flatnonzero(self.is_seen).tolist()
-
-    @property
     def is_seen(self) -> np.ndarray:
-        """(C,) bool."""
+        """(C,) bool: the pairs that all parts were metered at, auto among them."""
         time, power = self.cells()
-        return ((time.count > 0) & (power.count > 0)).all(0)
+        return np.all((time.visits > 0) & (power.visits > 0), axis=0)
 
     def cells(self) -> tuple[Cells, Cells]:
         """Log time and log power of every part, as measured."""
@@ -90,7 +85,7 @@ class Knowledge:
             found = []
             seen = self.is_seen
             for number, (field, cells) in enumerate(zip(self._prior, self.cells())):
-                only = cells._replace(count=np.where(seen, cells.count, 0))
+                only = cells._replace(visits=np.where(seen, cells.visits, 0))
                 variance = belief.repeat_variance(cells, REPEAT_SD[number])
                 seed = self._seed, 1, len(self.looks), stream, number
                 found.append(belief.believed(field, only, variance, AUTO_SD[number], seed, draws))
@@ -113,7 +108,7 @@ class Knowledge:
 def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled:
     """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
-    time = belief.cells_of([np.log(look.time_s) for look in looks], pairs, count)
+    time = belief.cells_of(np.log([look.time_s for look in looks]), pairs, count)
     powers = np.full((len(looks), len(space.names)), np.nan)
     for row, look in zip(powers, looks):
         for part, watts in look.power_w.items():
@@ -121,7 +116,7 @@ def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled
     power = belief.cells_of(powers, pairs, count)
     visited = sorted(set(pairs))
     time_se, power_se = (
-        np.sqrt(belief.repeat_variance(own, guess)[:, None] / np.maximum(own.count, 1))[:, visited]
+        np.sqrt(belief.repeat_variance(own, guess)[:, None] / np.maximum(own.visits, 1))[:, visited]
         for own, guess in ((time, REPEAT_SD[0]), (power, REPEAT_SD[1]))
     )
     time_s = np.exp(time.mean[:, visited])
