@@ -135,8 +135,8 @@ def _allowed(schema: dict) -> str:
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 # what the rules call, beside what is not listed at all: one line each, since --help says the rest
-_BY_RULES = ("measure", "measure compare", "measure sweep", "measure search", "measure aggregate", "measure step")
-_BY_RULES += ("study deployable", "study headline-map", "pipeline profile", "pipeline solve")
+_BY_RULES = ("measure", "measure again", "measure by-clock", "measure compare", "measure sweep", "measure aggregate")
+_BY_RULES += ("measure step", "study deployable", "study headline-map", "pipeline profile", "pipeline solve")
 
 
 def commands() -> str:
@@ -216,28 +216,34 @@ def _epilog(text: str) -> str:
 
 def records() -> str:
     """The fields that every record must have, as the reader checks them: a row a group."""
-    from kernel_dvfs.measurement import record
+    from kernel_dvfs.measurement import record, visit
 
     parts = [
         "\n## Records\n\nOne JSON file a measurement. Numbers have their unit in their names, or are counts; one with "
-        "`?` may be missing. A file that breaks these rules, or belongs to another setup, is refused with its name.\n"
+        "`?` may be missing. A file that breaks these rules, or belongs to another setup, is refused with its name. "
+        "A group that a table above holds is not repeated.\n"
     ]
     kinds = (
         (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
         ("A point of a real GPU holds besides", record.OfRealGpu),
-        (f"`{record.SKIPPED}`, in place of a point that `skip_capped` left out", record.SkippedRecord),
+        (f"A visit, `{visit.SCHEMA}`: `measurements/visit/s<session>/<place>-<core>-<mem>.json`", visit.VisitRecord),
         (
-            f"`{record.COMPARISON}`: auto, chosen, chosen, auto of targets, each with what a point has",
+            f"`{record.COMPARISON}`: auto and chosen clocks of targets, each with what a point has",
             record.ComparisonRecord,
         ),
     )
+    told: set[tuple[str, str]] = set()
     for title, kind in kinds:
-        parts.append(f"\n{title}:\n\n{_table(('group', 'fields'), _groups(kind))}")
+        rows = [row for row in _groups(kind) if row not in told]
+        told.update(rows)
+        parts.append(f"\n{title}:\n\n{_table(('group', 'fields'), rows)}")
     return "".join(parts)
 
 
 # numbers and groups, whose names and rows say what they are
-_PLAIN = re.compile(r"(a positive number|a whole number|a number(?! of)|a group of fields$|a text(?= or))( >= \d)?")
+_PLAIN = re.compile(
+    r"(?<!each )(a positive number|a whole number|a number(?! of)|a group of fields$|a text(?= or))( >= \d)?"
+)
 
 
 def _groups(kind: object) -> list[tuple[str, str]]:
@@ -293,11 +299,11 @@ def results() -> str:
     rows = [
         ("`setup/<digest>.json`", "what measurements were made under; named by its content"),
         ("`measurements/`", "one record a measurement"),
-        ("`search.json`", "what was measured beyond the sweep, and after which records"),
-        ("`profile.parquet`", "measurements of the choice, pooled: a row a target and pair"),
+        ("`by_clock.json`", "what the study by clock visited, chose and showed"),
+        ("`profile.parquet`", "all that was visited, pooled: a row a target and pair, times within the iteration"),
         (
             "`published.parquet`",
-            "the same of each point's first measurement: what is chosen as published",
+            "the sweep's first measurement of each point, kernels alone: what is chosen as published",
         ),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
         (f"`schedules/{layout.STRICT}.json`", "the strict one that is relied on, measured again"),

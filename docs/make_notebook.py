@@ -29,9 +29,9 @@ noisy data selected the clocks: measure the choice again.""",
     """schedule = kd.choose(str(sweep.profile), scope="global", objective="waste")
 print(kd.summary(schedule))
 print(kd.validate(sweep, schedule, repeats=5).words())""",
-    """It is late: one sweep flatters. Race and walk find clocks with some data, and show with other data that they keep
-the limit.""",
-    """shown = kd.refine(sweep)[0]
+    """It is late: one sweep flatters. A study by clock finds clocks with some visits of the whole iteration, and shows
+with others that they keep the limit.""",
+    """shown = kd.by_clock(sweep)[0]
 checked = kd.validate(sweep, shown, repeats=5)
 print(kd.summary(shown))
 print(checked.words())""",
@@ -40,7 +40,7 @@ print(checked.words())""",
     if row["scope"] == "global" and row["slack_percent"] in (0, 1, 5, 10):
         print(f"{row['slack_percent']:4g} % slower: {row['energy_change_percent']:+.1f} % energy (claimed)")""",
     """Which kernels make the saving? The page says so, and can be mailed.""",
-    """print(kd.write_page("page.html", sweep.profile, shown, checked))""",
+    """print(kd.write_page("page.html", "sweep/by_clock.parquet", shown, checked))""",
     """A measured table from anywhere goes the same way: one row per kernel and pair of clocks.""",
     """from pathlib import Path
 
@@ -53,7 +53,7 @@ norm,1400,5000,1.0,200,0
 mine = kd.import_table("mine.csv", "mine.parquet")
 print(kd.summary(kd.choose(str(mine))))""",
     """One kernel over all clocks:""",
-    """plot = kd.plot(sweep.profile, "forward_gelu", [shown])
+    """plot = kd.plot("sweep/by_clock.parquet", "forward_gelu", [shown])
 plot.save("forward_gelu.png", verbose=False)""",
 ]
 

@@ -1,5 +1,5 @@
-// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events, the clock probe, stamps and energy probes. Turns
-// Python values into the library's own and releases the GIL while the device works; decides nothing.
+// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events, the clock probe, time marks, stamps and energy
+// probes. Turns Python values into the library's own and releases the GIL while the device works; decides nothing.
 #include <cublasLt.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -20,6 +20,7 @@
 #include "kdvfs/plan.hpp"
 #include "kdvfs/stamper.hpp"
 #include "kdvfs/stream.hpp"
+#include "kdvfs/time_marks.hpp"
 
 namespace {
 
@@ -392,6 +393,13 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
       .def("mark", &ClockProbe::mark, Unlocked())
       .def("clear", &ClockProbe::clear)
       .def("sm_mhz", &ClockProbe::sm_mhz, Unlocked(), "One mean per stretch between successive marks.");
+
+  py::class_<TimeMarks, Runnable, std::shared_ptr<TimeMarks>>(
+      m, "TimeMarks", own, "What writes down the device's time whenever it runs: to be put between the plans of a Pass.")
+      .def(py::init<std::shared_ptr<Device>, std::int64_t>(), py::arg("device").none(false), py::arg("room"), Unlocked(),
+           "room: marks that are kept; later ones are not. Raises ShapeError, OutOfMemory.")
+      .def("clear", &TimeMarks::clear, Unlocked(), "What is enqueued from here on writes from the first place again.")
+      .def("times_ns", &TimeMarks::times_ns, Unlocked(), "Nanoseconds, those written since; waits for the stream.");
 
   py::class_<Stamper>(m, "Stamper", own,
                       "A kernel that stays on the GPU and writes down time, cycles and bytes read every few microseconds.")

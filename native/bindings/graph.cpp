@@ -116,6 +116,11 @@ PYBIND11_MODULE(_graph, m, py::mod_gil_not_used()) {
       .def("clear", &ClockProbe::clear)
       .def("sm_mhz", &ClockProbe::sm_mhz, Unlocked());
 
+  py::class_<TimeMarks, std::shared_ptr<TimeMarks>>(m, "TimeMarks", "The device's time, as graphs come by (Captured.timed).")
+      .def(py::init<std::shared_ptr<Device>, std::int64_t>(), py::arg("device"), py::arg("room"))
+      .def("clear", &TimeMarks::clear, "What is enqueued from here on writes from the first place again.")
+      .def("times_ns", &TimeMarks::times_ns, Unlocked(), "Nanoseconds, those written since; waits.");
+
   py::class_<Loop>(m, "Loop", "An executable graph.")
       .def("run", &Loop::run, py::arg("count") = 1, Unlocked(), "Enqueue it so many times.")
       .def("time", &Loop::time, py::arg("count") = 1, Unlocked(), "ms of so many runs, waited for.");
@@ -142,6 +147,8 @@ PYBIND11_MODULE(_graph, m, py::mod_gil_not_used()) {
            "[(place of a node, place of one that waits for it, whether it may start before the first has ended)].")
       .def("loop", &Captured::loop, py::arg("nodes"), py::arg("repeat") = 1, py::arg("keep_edges") = false, Unlocked(),
            "A new executable graph of the nodes at these places, `repeat` times: a chain, or with their own edges.")
+      .def("timed", &Captured::timed, py::arg("nodes"), py::arg("marked"), py::arg("marks").none(false), Unlocked(),
+           "A chain of the nodes at these places with a mark of time before some, by number in rising order, and two at its end.")
       .def("chain", &Captured::chain, py::arg("nodes"), py::arg("repeat") = 1, py::arg("rest_ns") = 0,
            py::arg("marked") = std::vector<std::size_t>{}, py::arg("probe") = nullptr, Unlocked(),
            "A chain of the nodes at these places with a rest behind them, `repeat` times; of rests where there are none. "

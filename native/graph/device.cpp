@@ -24,6 +24,7 @@ Device::Device(const std::string &library) : call(driver::open(library)) {
   check(call.module_function(&hash_kernel, module, "kdvfs_hash"), "kernel of hashes");
   check(call.module_function(&clock_kernel, module, "kdvfs_clock"), "kernel of the clock probe");
   check(call.module_function(&rest_kernel, module, "kdvfs_rest"), "kernel of rests");
+  check(call.module_function(&time_kernel, module, "kdvfs_time"), "kernel of time marks");
 }
 
 void Device::enter() const { check(call.context_set(context), "CUDA context"); }
@@ -179,6 +180,41 @@ std::vector<double> ClockProbe::sm_mhz() const {
     device_->check(device_->call.download(all.data(), memory_.address(), all.size() * sizeof(ClockReading)), "clock probe");
   }
   return sm_mhz_of(all, marked, blocks);
+}
+
+TimeMarks::TimeMarks(std::shared_ptr<const Device> device, std::int64_t room)
+    : device_(std::move(device)),
+      room_(room > 0 ? static_cast<std::uint64_t>(room) : throw ShapeError("time marks: room for none")),
+      memory_(device_, sizeof(std::uint64_t) * (room_ + 1), "time marks") {
+  clear();
+}
+
+void TimeMarks::clear() {
+  Pointer at = memory_.address();
+  std::uint64_t room = 0;
+  void *parameters[] = {&at, &room};
+  device_->enter();
+  device_->check(device_->call.launch_kernel(device_->time_kernel, 1, 1, 1, 1, 1, 1, 0, device_->stream, parameters, nullptr),
+                 "time marks");
+}
+
+driver::Node TimeMarks::add(driver::Graph graph) {
+  Pointer at = memory_.address();
+  void *parameters[] = {&at, &room_};
+  return device_->add(graph, device_->time_kernel, 1, parameters, "time mark");
+}
+
+std::vector<std::int64_t> TimeMarks::times_ns() const {
+  // in stream order behind the marks, as a copy to plain memory is
+  device_->enter();
+  std::uint64_t count = 0;
+  device_->check(device_->call.download(&count, memory_.address(), sizeof count), "time marks");
+  std::vector<std::int64_t> times(count < room_ ? count : room_);
+  if (!times.empty()) {
+    device_->check(device_->call.download(times.data(), memory_.address() + sizeof count, times.size() * sizeof times[0]),
+                   "time marks");
+  }
+  return times;
 }
 
 }  // namespace kdvfs::graph

@@ -207,7 +207,7 @@ void Captured::check(const std::vector<std::size_t> &places, int repeat) const {
 }
 
 std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count,
-                                             std::shared_ptr<ClockProbe> probe) const {
+                                             std::shared_ptr<void> keeps) const {
   const driver::Functions &call = device_->call;
   device_->enter();
   driver::Graph graph = nullptr;
@@ -221,7 +221,7 @@ std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Gr
     throw;
   }
   call.graph_destroy(graph);
-  return std::make_unique<Loop>(device_, shared_from_this(), std::move(probe), exec);
+  return std::make_unique<Loop>(device_, shared_from_this(), std::move(keeps), exec);
 }
 
 std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
@@ -234,15 +234,7 @@ std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, in
   if (!marked.empty() && !probe) {
     throw ShapeError("graph: nodes to mark, and no probe");
   }
-  std::vector<bool> is_marked(places.size(), false);
-  for (std::size_t i = 0; i < marked.size(); i++) {
-    // readings come in the order of the chain
-    if (marked[i] >= places.size() || (i && marked[i] <= marked[i - 1])) {
-      throw ShapeError("graph: node " + std::to_string(marked[i]) + " of " + std::to_string(places.size()) +
-                       " to mark, not in rising order or not there");
-    }
-    is_marked[marked[i]] = true;
-  }
+  const std::vector<bool> is_marked = among(places, marked);
   return instantiated(
       [&](driver::Graph graph) {
         std::vector<driver::Node> made;
@@ -261,13 +253,49 @@ std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, in
             made.push_back(device_->add(graph, device_->rest_kernel, 1, parameters, "rest"));
           }
         }
-        const std::vector<driver::EdgeData> data(made.size() - 1);
-        if (!data.empty()) {
-          device_->check(device_->call.graph_add_edges(graph, made.data(), made.data() + 1, data.data(), data.size()),
-                         "edges");
-        }
+        link(graph, made);
       },
       (places.size() + (rest_ns ? 1 : 0)) * static_cast<std::size_t>(repeat), probe);
+}
+
+std::unique_ptr<Loop> Captured::timed(const std::vector<std::size_t> &places, const std::vector<std::size_t> &marked,
+                                      std::shared_ptr<TimeMarks> marks) const {
+  check(places, 1);
+  const std::vector<bool> is_marked = among(places, marked);
+  return instantiated(
+      [&](driver::Graph graph) {
+        std::vector<driver::Node> made;
+        for (std::size_t number = 0; number < places.size(); number++) {
+          if (is_marked[number]) {
+            made.push_back(marks->add(graph));
+          }
+          made.push_back(add(graph, nodes[places[number]]));
+        }
+        made.push_back(marks->add(graph));
+        made.push_back(marks->add(graph));
+        link(graph, made);
+      },
+      places.size() + marked.size() + 2, marks);
+}
+
+// Which of the places are marked: readings come in the order of the chain.
+std::vector<bool> Captured::among(const std::vector<std::size_t> &places, const std::vector<std::size_t> &marked) const {
+  std::vector<bool> is_marked(places.size(), false);
+  for (std::size_t i = 0; i < marked.size(); i++) {
+    if (marked[i] >= places.size() || (i && marked[i] <= marked[i - 1])) {
+      throw ShapeError("graph: node " + std::to_string(marked[i]) + " of " + std::to_string(places.size()) +
+                       " to mark, not in rising order or not there");
+    }
+    is_marked[marked[i]] = true;
+  }
+  return is_marked;
+}
+
+void Captured::link(driver::Graph graph, const std::vector<driver::Node> &chain) const {
+  const std::vector<driver::EdgeData> data(chain.size() - 1);
+  if (!data.empty()) {
+    device_->check(device_->call.graph_add_edges(graph, chain.data(), chain.data() + 1, data.data(), data.size()), "edges");
+  }
 }
 
 std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const {

@@ -38,7 +38,7 @@ class Device {
   driver::Context context = nullptr;
   driver::Device number = 0;
   driver::Stream stream = nullptr;
-  driver::Function hash_kernel = nullptr, clock_kernel = nullptr, rest_kernel = nullptr;
+  driver::Function hash_kernel = nullptr, clock_kernel = nullptr, rest_kernel = nullptr, time_kernel = nullptr;
 };
 
 // Device memory for as long as the object lives.
@@ -89,6 +89,20 @@ class ClockProbe {
   driver::Pointer next();  // where the next mark goes
 };
 
+// Marks of the device's time, by graphs that make some each time they run.
+class TimeMarks {
+ public:
+  TimeMarks(std::shared_ptr<const Device> device, std::int64_t room);
+  void clear();  // from here on in stream order they are written from the first place again
+  driver::Node add(driver::Graph graph);
+  std::vector<std::int64_t> times_ns() const;  // those written since, at most `room`; waits
+
+ private:
+  std::shared_ptr<const Device> device_;
+  std::uint64_t room_;
+  Memory memory_;
+};
+
 // A node of a captured graph. Pointers in `kernel` are the graph's own: it must outlive them.
 struct Node {
   driver::Node handle = nullptr;
@@ -128,13 +142,20 @@ class Captured : public std::enable_shared_from_this<Captured> {
   std::unique_ptr<Loop> chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
                               const std::vector<std::size_t> &marked, std::shared_ptr<ClockProbe> probe) const;
 
+  // A new graph that is a chain of the nodes at these places, with a mark of time before some of them, by number in
+  // rising order, and two at its end.
+  std::unique_ptr<Loop> timed(const std::vector<std::size_t> &places, const std::vector<std::size_t> &marked,
+                              std::shared_ptr<TimeMarks> marks) const;
+
   std::vector<Node> nodes;
   std::vector<Edge> edges;
 
  private:
   void check(const std::vector<std::size_t> &places, int repeat) const;
   std::unique_ptr<Loop> instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count,
-                                     std::shared_ptr<ClockProbe> probe = nullptr) const;
+                                     std::shared_ptr<void> keeps = nullptr) const;
+  std::vector<bool> among(const std::vector<std::size_t> &places, const std::vector<std::size_t> &marked) const;
+  void link(driver::Graph graph, const std::vector<driver::Node> &chain) const;
   driver::Node add(driver::Graph graph, const Node &node) const;
   std::vector<Edge> edges_among(const std::vector<std::size_t> &places) const;
 
@@ -144,9 +165,9 @@ class Captured : public std::enable_shared_from_this<Captured> {
 // An executable graph.
 class Loop {
  public:
-  Loop(std::shared_ptr<const Device> device, std::shared_ptr<const Captured> of, std::shared_ptr<ClockProbe> probe,
+  Loop(std::shared_ptr<const Device> device, std::shared_ptr<const Captured> of, std::shared_ptr<void> keeps,
        driver::Exec exec)
-      : device_(std::move(device)), of_(std::move(of)), probe_(std::move(probe)), exec_(exec) {}
+      : device_(std::move(device)), of_(std::move(of)), keeps_(std::move(keeps)), exec_(exec) {}
   ~Loop();
   Loop(const Loop &) = delete;
   Loop &operator=(const Loop &) = delete;
@@ -156,7 +177,7 @@ class Loop {
  private:
   std::shared_ptr<const Device> device_;
   std::shared_ptr<const Captured> of_;
-  std::shared_ptr<ClockProbe> probe_;  // whose marks it writes; none in most
+  std::shared_ptr<void> keeps_;  // the probe or marks that it writes; none in most
   driver::Exec exec_;
 };
 

@@ -1,4 +1,4 @@
-// The three kernels of the extension, in PTX, which the driver compiles: so no CUDA compiler is needed to build it.
+// The four kernels of the extension, in PTX, which the driver compiles: so no CUDA compiler is needed to build it.
 #pragma once
 
 namespace kdvfs::graph {
@@ -6,6 +6,8 @@ namespace kdvfs::graph {
 // hash (words of 16 bytes, their count, words a chunk, sums): a block a chunk; sums[block] = sum over the chunk's words
 // of a mix (multiply, xor, shift) of the word and its place. clock (readings): a thread a block; {cycle count, device
 // time in ns, multiprocessor}, 8 bytes each. rest (ns): one thread that sleeps until so much of the device's time is over.
+// time (marks, room): one thread writes the device's time behind those written before, of which marks[0] is the number,
+// and none beyond `room`; room 0: forgets all.
 inline constexpr const char *ptx = R"(
 .version 6.3
 .target sm_70
@@ -99,6 +101,30 @@ again:
   sub.u64 %now, %now, %begin;
   setp.lt.u64 %resting, %now, %ns;
   @%resting bra again;
+  ret;
+}
+
+.visible .entry kdvfs_time(.param .u64 marks, .param .u64 room)
+{
+  .reg .pred %clears, %is_full;
+  .reg .b64 %marks, %room, %count, %at, %time;
+  ld.param.u64 %marks, [marks];
+  ld.param.u64 %room, [room];
+  cvta.to.global.u64 %marks, %marks;
+  setp.eq.u64 %clears, %room, 0;
+  mov.u64 %count, 0;
+  @%clears bra counted;
+  ld.global.u64 %count, [%marks];
+  setp.ge.u64 %is_full, %count, %room;
+  @%is_full bra done;
+  add.u64 %count, %count, 1;
+  shl.b64 %at, %count, 3;
+  add.u64 %at, %at, %marks;
+  mov.u64 %time, %globaltimer;
+  st.global.u64 [%at], %time;
+counted:
+  st.global.u64 [%marks], %count;
+done:
   ret;
 }
 )";

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, top_core_mhz
-from kernel_dvfs.gpu.governor import is_governed, settle
+from kernel_dvfs.gpu.governor import Running, is_governed, settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, clock_share, parameters
 from kernel_dvfs.gpu.model import advance_c, launch_time_s, relative_bandwidth, relative_voltage, static_w
 from kernel_dvfs.gpu.spec import resolve
@@ -85,6 +85,29 @@ def test_a_capped_board_hunts_about_the_clock_that_keeps_the_cap_so_that_its_mea
     assert 0.3 < share < 0.5, "power rises faster than the clock"
     assert state.core_mhz == pytest.approx(low.core_mhz + share * (high.core_mhz - low.core_mhz), abs=1)
     assert 1 / state.time_s == pytest.approx(share / high.time_s + (1 - share) / low.time_s, rel=1e-3)
+
+
+@pytest.mark.parametrize(("core", "mem", "clocks"), [(1890, 9251, 2), (AUTO, AUTO, 2), (1050, 5001, 1), (2100, 810, 1)])
+def test_the_kernels_of_a_load_share_its_time_at_the_clocks_that_it_runs_at(core, mem, clocks):
+    """Of a hot kernel, cooler ones and one twice: alone, the hot one runs at another clock."""
+    load = [(GEMM, 3), (STREAM, 7), (WARM, 11), (GEMM, 2)]
+    running = Running(TI, load, Pair(core, mem))
+    state = running.settled(WARM_C)
+    launch_s = running.launch_s(state)
+    assert len(state.runs) == clocks and math.fsum(runs.share for runs in state.runs) == pytest.approx(1)
+    assert math.fsum(count * each for (_, count), each in zip(load, launch_s)) == pytest.approx(state.time_s, rel=1e-12)
+    # runs that are counted: what of the time each clock has makes the mean clock and, at the cap, the mean power
+    seconds = {mhz: share * running.time_s(mhz) for _, mhz, share in state.runs}
+    assert math.fsum(mhz * each for mhz, each in seconds.items()) / state.time_s == pytest.approx(
+        state.core_mhz, abs=0.01
+    )
+    bandwidth = relative_bandwidth(TI["memory"], state.mem_mhz)
+    times = [launch_time_s(WARM, mhz / 1000, bandwidth) for _, mhz, _ in state.runs]
+    assert min(times) - 1e-15 <= launch_s[2] <= max(times) + 1e-15 and launch_s[0] == launch_s[3]
+    launch_j = running.launch_j(state, WARM_C)
+    whole_j = math.fsum(count * each for (_, count), each in zip(load, launch_j))
+    assert whole_j == pytest.approx(state.power_w * state.time_s, rel=1e-12) and launch_j[0] == launch_j[3]
+    assert launch_j[0] / launch_s[0] > state.power_w > launch_j[1] / launch_s[1], "of a hot kernel, of a cool one"
 
 
 def test_hunting_costs_time_and_a_request_that_keeps_the_cap_by_itself_does_not_pay_it():

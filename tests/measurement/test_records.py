@@ -31,14 +31,12 @@ def test_a_record_reads_back_and_is_plain_json(setup, path):
     assert list(path.parent.iterdir()) == [path], "no temporary file is left"
 
 
-def test_a_record_of_whatever_setup_is_read_or_what_stands_in_its_place(setup, path):
+def test_a_record_of_whatever_setup_is_read(setup, path):
     assert record.read_any(path) == record.read_point(str(path), setup, TARGET, PAIR)
-    record.write_skipped(str(path), setup, TARGET, PAIR, 0, "the power cap held it")
-    assert record.read_any(path)["reason"] == "the power cap held it"
 
 
 @pytest.mark.parametrize(
-    "text", ['{"run": ', "[]", '{"schema": "kernel-dvfs/point/1"}', '{"schema": "kernel-dvfs/skipped/1"}']
+    "text", ['{"run": ', "[]", '{"schema": "kernel-dvfs/point/1"}', '{"schema": "kernel-dvfs/visit/1"}']
 )
 def test_a_damaged_record_of_whatever_setup_is_refused_in_one_line(path, text):
     path.write_text(text)

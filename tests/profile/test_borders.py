@@ -136,20 +136,6 @@ def test_only_what_a_search_read_is_pooled_byte_for_byte(folder):
             Records(setup, str(path), expected).points(target)(PAIR, 0)
 
 
-def test_a_point_that_was_skipped_is_left_out_where_the_study_skips_and_is_no_record_where_it_does_not(folder):
-    setup, path = folder
-    name, reason = "kernel/forward_gelu/1470-5001/r0.json", "the power cap held 1470 MHz"
-    skips = setup._replace(measurement=setup.measurement | {"skip_capped": True})
-    never = setup._replace(measurement=setup.measurement | {"skip_capped": False})
-    for made in (skips, never):
-        assert Records(made, str(path)).points(Target(*GELU))(PAIR, 1)["verdict"] == "ok"
-    record.write_skipped(str(path / name), setup, Target(*GELU), PAIR, 0, reason)
-    records = Records(skips, str(path))
-    assert records.points(Target(*GELU))(PAIR, 0) is None and name in records.checksums
-    with pytest.raises(InputError, match=r"r0\.json: not a"):
-        Records(never, str(path)).points(Target(*GELU))(PAIR, 0)
-
-
 # --- tables of others -------------------------------------------------------------------------------------------------
 
 

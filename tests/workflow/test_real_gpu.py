@@ -128,23 +128,6 @@ def test_another_driver_or_other_kernels_measure_anew(fresh):
     assert fresh.planned(*records)["measure"] == 1
 
 
-@pytest.mark.nightly
-def test_clocks_above_the_power_cap_can_be_left_out_of_a_study_and_are_listed(fresh):
-    grid = "grid={core_mhz: [1500, 1650, 1980], mem_mhz: [3201], auto: false}"
-    config = [grid, "skip_capped=true", "auto_repeats=1"]
-    table, schedule = (
-        f"{HAND_MADE_FOLDER}/{name}"
-        for name in ("tables/omitted_pairs.csv", "schedules/kernel-global-waste-slack0.json")
-    )
-    fresh.run(table, schedule, config=config)
-    with open(fresh.directory / table, newline="") as file:
-        left_out = list(csv.DictReader(file))
-    assert left_out and all("linear" in row["target"] and row["core_mhz"] != "1500" for row in left_out)
-    assert all(row["reason"].startswith("the power cap held 1") for row in left_out)
-    assert json.loads((fresh.directory / schedule).read_text())["status"] == "optimal"
-    assert fresh.planned(table, schedule, config=config) == {}
-
-
 def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(stepped):
     before = {path: path.stat().st_mtime_ns for path in stepped.directory.glob(f"{FOLDER}/measurements/*/*/*/*.json")}
     stepped.build("sources with another remark")

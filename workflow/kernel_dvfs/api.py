@@ -148,7 +148,9 @@ def by_clock(
     if not 0.001 <= over_percent <= 50:
         raise InputError(f"by_clock: over_percent = {over_percent}: expected a number from 0.001 to 50")
     if not limits_percent or min(limits_percent) < 0:
-        raise InputError(f"by_clock: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more")
+        raise InputError(
+            f"by_clock: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more"
+        )
     setup, folder = read(str(sweep.setup)), sweep.profile.parent
     options = {
         "pairs": clocks_argument(pairs_of(setup.gpu["spec"]["clocks"], sweep.clocks)),

@@ -183,12 +183,14 @@ def kernels(wildcards):
 
 def profile(wildcards):
     """The profile. A checkpoint where it is measured here: measured again to the same bytes, it changes nothing."""
-    return checkpoints.aggregate.get().output[0] if STUDY.is_measured else STUDY.profile
+    if STUDY.is_by_clock:
+        return checkpoints.pool_visits.get().output[0]
+    return checkpoints.aggregate.get().output[1] if STUDY.is_measured else STUDY.profile
 
 
 def published_profile(wildcards):
     """The profile that clocks are chosen from as published: one sweep, one measurement a point; likewise."""
-    return checkpoints.aggregate.get().output[1] if STUDY.is_measured else STUDY.profile
+    return checkpoints.aggregate.get().output[0] if STUDY.is_measured else STUDY.profile
 
 
 def after_profile(paths):

@@ -164,29 +164,47 @@ if STUDY.is_by_clock:
             "--token={params.token} {params.kernels} --log {log:q} -o {output.found:q}"
 
 
-if STUDY.is_measured:
+if STUDY.is_by_clock:
 
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
+    checkpoint pool_visits:
+        input:
+            kernels,
+            rules.by_clock.output,
+            gpu=SETUP,
+        output:
+            STUDY.profile,
+        log:
+            "logs/" + FOLDER + "/profile.log",
+        localrule: True
+        threads: 0
+        run:
+            options = (f"--gpu={input.gpu}", f"--records={FOLDER}/measurements", f"--by-clock={STUDY.by_clock_file}")
+            in_turn(log, "measure", "aggregate", *options, f"--output={output}")
+
+
+if STUDY.is_measured:
+
+    # likewise
     checkpoint aggregate:
         input:
             # so that both checkpoints are there from the start. Records come when a step is captured, and rest on the
             # kernels: were these not asked for before, Snakemake would never look whether a record is older
             kernels,
             sweep,
-            rules.by_clock.output if STUDY.is_by_clock else [],
             gpu=SETUP,
         output:
-            STUDY.profile,
             STUDY.published_profile,
+            [] if STUDY.is_by_clock else STUDY.profile,
         log:
-            "logs/" + FOLDER + "/profile.log",
+            "logs/" + FOLDER + "/published.log",
         params:
             pairs=clocks_argument(STUDY.pairs),
             auto_repeats=STUDY.options["auto_repeats"],
-            by_clock=f"--by-clock {STUDY.by_clock_file}" if STUDY.is_by_clock else "",
+            pooled="" if STUDY.is_by_clock else f"-o {STUDY.profile}",
         shell:
             "{RUN} measure aggregate --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
-            "--auto-repeats {params.auto_repeats} {params.by_clock} --log {log:q} -o {output[0]:q} --published {output[1]:q}"
+            "--auto-repeats {params.auto_repeats} --log {log:q} --published {output[0]:q} {params.pooled}"
 
 else:
 

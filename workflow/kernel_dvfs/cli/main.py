@@ -52,7 +52,9 @@ _MEASURE = {
     "again": command_of(
         "measuring", "again", "measure the whole iteration at auto and at schedules' clocks: choices, measured again"
     ),
-    "compare": command_of("measuring", "compare", "measure kernels alone, at auto and other clocks in turn", talks=True),
+    "compare": command_of(
+        "measuring", "compare", "measure kernels alone, at auto and other clocks in turn", talks=True
+    ),
     "sweep": command_of(
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
     ),

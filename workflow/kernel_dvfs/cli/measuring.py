@@ -289,7 +289,7 @@ def add_aggregate(parser: ArgumentParser) -> None:
         "--auto-repeats", type=COUNT, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
     parser.add_argument(
-        "--by-clock", metavar="B.json", help="make the profile of this study by clock, not of the sweep"
+        "--by-clock", metavar="B.json", help="make the profile of this study by clock, not of a sweep"
     )
     parser.add_argument(
         "--published",
@@ -297,7 +297,7 @@ def add_aggregate(parser: ArgumentParser) -> None:
         metavar="P.parquet",
         help="also write the profile of one sweep: the first measurement of each point",
     )
-    parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
+    parser.add_argument("-o", "--output", default="", metavar="P.parquet", help="where the profile goes")
 
 
 def run_aggregate(options: Namespace) -> None:
@@ -309,10 +309,10 @@ def run_aggregate(options: Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse_pair(text, "-") for text in options.pairs.split(",") if text]
     requests = request.sweep(setup, pairs, options.auto_repeats)
-    if not requests and not options.by_clock:
-        raise InputError(
-            "measure aggregate: nothing to aggregate: give --pairs of the sweep, or --by-clock B.json, or both"
-        )
+    if bool(requests) == bool(options.by_clock):
+        raise InputError("measure aggregate: give --pairs of the sweep, or --by-clock B.json, one of them")
+    if not options.output and (options.by_clock or not options.published):
+        raise InputError("measure aggregate: nothing to write; give --output P.parquet")
     if options.by_clock:
         found = study_file.read(options.by_clock)
         if found.setup != setup.digest:
@@ -321,9 +321,9 @@ def run_aggregate(options: Namespace) -> None:
                 "kernel-dvfs measure by-clock again"
             )
         aggregate.from_visits(setup, options.records, found, options.output)
-    if requests:
-        output = "" if options.by_clock else options.output
-        aggregate.from_records(setup, options.records, requests, options.auto_repeats, output, options.published)
+    else:
+        where = options.records, requests, options.auto_repeats
+        aggregate.from_records(setup, *where, options.output, options.published)
 
 
 # --- add step -------------------------------------------------------------------------------------------------------
@@ -398,8 +398,7 @@ def _check_point(path: Path, setup: Setup) -> None:
 
     study, name, pair = path.parts[-4:-1]
     what = str(path), setup, Target(study, name), parse_pair(pair, "-")
-    if not record.read_skipped(*what):
-        record.read_point(*what)
+    record.read_point(*what)
 
 
 def _check_comparison(path: Path, setup: Setup, folder: Path) -> None:

@@ -32,6 +32,14 @@ _CLOSE_MHZ = 0.01  # how exactly a clock that follows from power is found
 _STEPS = 20  # at most, towards it
 
 
+class Runs(NamedTuple):
+    """Runs of a load at one clock."""
+
+    asked_mhz: float  # the core clock that sets the voltage
+    core_mhz: float
+    share: float  # of all runs
+
+
 class State(NamedTuple):
     """What a load settles at."""
 
@@ -41,7 +49,7 @@ class State(NamedTuple):
     time_s: float  # of one run of the load, mean
     power_w: float  # mean power of the board
     capped: bool  # whether the power cap is what holds the core clock down
-    runs: tuple[tuple[float, float], ...]  # (core clock in MHz, share of the runs of the load that are at it)
+    runs: tuple[Runs, ...]  # between which the board alternates; one below the cap
 
 
 def is_governed(pair: tuple[Clock, Clock], core_mhz: float) -> bool:
@@ -89,9 +97,21 @@ class Running:
         """Seconds of one launch of each kernel of the load in a state, mean: with their launches, they sum up to
         state.time_s."""
         return [
-            math.fsum(share * launch_time_s(kernel, core_mhz / 1000, self._bandwidth) for core_mhz, share in state.runs)
+            math.fsum(runs.share * launch_time_s(kernel, runs.core_mhz / 1000, self._bandwidth) for runs in state.runs)
             for kernel, _ in self.load
         ]
+
+    def launch_j(self, state: State, temperature_c: float) -> list[float]:
+        """The same of energy, J: with their launches, they sum up to state.power_w x state.time_s."""
+        energies_j = [0.0] * len(self.load)
+        for asked_mhz, core_mhz, share in state.runs:
+            tree_w = clock_w(self.spec["core"], core_mhz, asked_mhz)
+            standing_w = static_w(self.spec, self.mem_mhz, temperature_c) + tree_w
+            for place, (kernel, _) in enumerate(self.load):
+                own_j = run_j(self.spec, [(kernel, 1)], asked_mhz, self.mem_mhz)
+                own_j += standing_w * launch_time_s(kernel, core_mhz / 1000, self._bandwidth)
+                energies_j[place] += share * self._factor * own_j
+        return energies_j
 
     @cached_property
     def asked_mhz(self) -> float:
@@ -111,7 +131,7 @@ class Running:
         """The state in which the load runs at a board temperature."""
         cap_w, asked = self.spec["governor"]["cap_w"], self.asked_mhz
         # a board at its cap reaches what that power leaves
-        highest = core_mhz = self.reached_mhz(cap_w)
+        highest = core_mhz = ran_mhz = self.reached_mhz(cap_w)
         time_s, power_w = self.at(asked, core_mhz, temperature_c)
         if power_w > cap_w:
             return _at_the_cap(self, asked, highest, temperature_c)
@@ -120,8 +140,11 @@ class Running:
             # a clock higher by 1 MHz takes about 0.1 W more, which lowers the top clock by far less than 1 MHz
             if abs(core_mhz - before) < _CLOSE_MHZ:
                 break
-            time_s, power_w = self.at(asked, core_mhz, temperature_c)
-        return State(core_mhz, self.mem_mhz, self.reached_mhz(0.0), time_s, power_w, False, ((core_mhz, 1.0),))
+            ran_mhz = core_mhz
+            time_s, power_w = self.at(asked, ran_mhz, temperature_c)
+        return State(
+            core_mhz, self.mem_mhz, self.reached_mhz(0.0), time_s, power_w, False, (Runs(asked, ran_mhz, 1.0),)
+        )
 
 
 def settle(
@@ -157,5 +180,6 @@ def _at_the_cap(running: Running, asked: float, highest: float, temperature_c: f
     power_w = low_w + share * (high_w - low_w)
     core_mhz = low_mhz + share * (high_mhz - low_mhz)
     # shares of the runs, not of the time: faster ones are more
-    runs = (low_mhz, (1 - share) * time_s / low_s), (high_mhz, share * time_s / high_s)
-    return State(core_mhz, running.mem_mhz, highest, time_s, power_w, True, runs)
+    lower = Runs(below, low_mhz, (1 - share) * time_s / low_s)
+    upper = Runs(above, high_mhz, share * time_s / high_s)
+    return State(core_mhz, running.mem_mhz, highest, time_s, power_w, True, (lower, upper))

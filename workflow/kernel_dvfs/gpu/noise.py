@@ -76,30 +76,11 @@ class Reading(NamedTuple):
 # --- noise: log-normal per window, and an offset that one campaign cannot average away --------------------------------
 
 
-def factors(
-    noise: dict[str, Any],
-    seed: int,
-    key: Key,
-    pair: tuple[Clock, Clock],
-    window: int,
-    launch_s: float,
-    is_governed: bool,
-) -> tuple[float, float]:
-    """(time factor, power factor) of one window; launch_s: seconds of one launch, which sets their spread.
-
-    Standard deviations come from the repeats of a published RTX 3080 Ti data set. The offset (per campaign, target
-    and clock pair) makes selection bias real, as it is on hardware; it is larger where the governor chooses the clock
-    than where a lock does (is_governed). noise: the spec's group.
-    """
-    time, power = scatter(window_sds(noise, launch_s), seed, key, pair, window)
-    time_offset, power_offset = offsets(noise, seed, key, pair, is_governed)
-    return time * time_offset, power * power_offset
-
-
 def scatter(
     sds: tuple[float, float], seed: int, key: Key, pair: tuple[Clock, Clock], window: object
 ) -> tuple[float, float]:
-    """(time factor, power factor) of one window alone. sds: relative standard deviations of both."""
+    """(time factor, power factor) of one window alone. sds: relative standard deviations of both, of `window_sds` or
+    `short_sds`; window: which one of its point."""
     time, power = normals(seed, key.campaign, key.workload, key.target, *pair, key.repeat, window, "noise")
     return _log_normal(sds[0], time), _log_normal(sds[1], power)
 
@@ -107,7 +88,10 @@ def scatter(
 def offsets(
     noise: dict[str, Any], seed: int, key: Key, pair: tuple[Clock, Clock], is_governed: bool
 ) -> tuple[float, float]:
-    """(time factor, power factor) that all windows of a campaign share, of a target at a pair."""
+    """(time factor, power factor) that all windows of a campaign share, of a target at a pair: it makes selection bias
+    real, as it is on hardware. Larger where the governor chooses the clock than where a lock does. noise: the spec's
+    group.
+    """
     time, power = normals(seed, key.campaign, key.workload, key.target, *pair, "offset")
     sd = noise["offset_sd"]["governed" if is_governed else "locked"]
     return _log_normal(sd, time), _log_normal(sd, power)
@@ -137,7 +121,8 @@ def _log_normal(sd: float, z: float) -> float:
 
 
 def window_sds(noise: dict[str, Any], launch_s: float) -> tuple[float, float]:
-    """Relative standard deviations (of time, of power) of one window of 5 s, by the seconds of one launch."""
+    """Relative standard deviations (of time, of power) of one window of 5 s, by the seconds of one launch; they come
+    from the repeats of a published RTX 3080 Ti data set. noise: the spec's group."""
     time_sd, energy_sd = window_sd(noise["window"], launch_s)
     # energy = power x time: the rest of the energy's scatter is the power's
     return time_sd, math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))

@@ -113,12 +113,14 @@ def _simulated(setup: Setup, target: Target) -> Bench:
 
 
 def open_visitor(setup: Setup, path: str, session: str = "") -> Visitor:
-    """What measures visits on the GPU of a setup. path, session, errors: see open_bench."""
+    """Return what measures visits on the GPU of a setup. path, session, errors: see open_bench."""
     if _is_real(setup):
         from kernel_dvfs.measurement.real.client import RemoteVisitor
 
         return RemoteVisitor(setup, path, session)
-    raise InputError("visits of a simulated GPU are not there yet")
+    from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
+
+    return SimulatedVisitor(setup)
 
 
 def compare(
@@ -135,18 +137,6 @@ def compare(
         bench = _simulated(setup, target)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]
     return bench.device, comparisons
-
-
-def open_visitor(setup: Setup, path: str) -> Visitor:
-    """What measures the whole iteration of a setup, visit by visit. path: of the setup's file. Raises InputError for a
-    kind of GPU that cannot measure."""
-    if _is_real(setup):
-        from kernel_dvfs.measurement.real.client import RemoteVisitor
-
-        return RemoteVisitor(setup, path)
-    from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
-
-    return SimulatedVisitor(setup)
 
 
 def compare_iteration(

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast, final
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import CHECKSUM, checksum, read_json, sealed_json, write_text
+from kernel_dvfs.files import CHECKSUM, checksum, sealed_json, write_text
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.consistency import Comparison
-from kernel_dvfs.measurement.point import Mhz, Point
+from kernel_dvfs.measurement.point import Point
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.window import Device, Probe
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, checked, fault, read
+from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, fault, read
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.campaign import AnyBench
 
 POINT = "kernel-dvfs/point/1"
-SKIPPED = "kernel-dvfs/skipped/1"
 COMPARISON = "kernel-dvfs/comparison/2"
 _REMEDY = (
     "delete it (kernel-dvfs measure records FOLDER/measurements --gpu FOLDER/setup/DIGEST.json --delete-bad finds all "
@@ -107,33 +106,6 @@ class OfRealGpu(TypedDict):
     device: _RealDevice
 
 
-class _SkippedRun(TypedDict):
-    setup: str
-    repeat: Count
-
-
-class _SkippedKernel(TypedDict):
-    study: str
-    name: str
-
-
-class _SkippedRequest(TypedDict):
-    core_mhz: Mhz
-    mem_mhz: Mhz
-
-
-@final
-class SkippedRecord(TypedDict):
-    """Why a point was not measured, in place of its record."""
-
-    schema: str
-    run: _SkippedRun
-    kernel: _SkippedKernel
-    request: _SkippedRequest
-    reason: str
-    sha256: NotRequired[str]
-
-
 class _ComparisonRun(TypedDict):
     setup: str
     seed: Count
@@ -173,18 +145,6 @@ def write_point(
     if wrong := consistency.of_point(cast("PointRecord", content)):
         raise InputError(f"record {path}: not written: {wrong}; measure the point again")
     _write(path, content, bench.device)
-
-
-def write_skipped(path: str, setup: Setup, target: Target, pair: Pair, repeat: int, reason: str) -> None:
-    """Write, in place of a point's record, why the point was not measured."""
-    content = {
-        "schema": SKIPPED,
-        "run": {"setup": setup.digest, "repeat": repeat},
-        "kernel": {"study": target.study, "name": target.name},
-        "request": {"core_mhz": pair[0], "mem_mhz": pair[1]},
-        "reason": reason,
-    }
-    _write(path, content)
 
 
 def write_comparison(path: str, setup: Setup, device: Device, schedule: str, comparisons: list[Comparison]) -> None:
@@ -230,26 +190,9 @@ def read_point(
     return content
 
 
-def read_skipped(path: str, setup: Setup, target: Target, pair: Pair) -> str:
-    """Why the point was not measured; "" where the file does not say so, be it missing or a point's record."""
-    try:
-        found = read_json(path)
-    except (OSError, ValueError):
-        return ""
-    if type(found) is not dict or found.get("schema") != SKIPPED:
-        return ""
-    content = read(path, SkippedRecord, SKIPPED, _REMEDY, "record")
-    _is_of(path, content, setup, target, pair, None)
-    _unchanged(path, content)
-    return content["reason"]
-
-
 def read_any(path: str | PathLike[str]) -> dict[str, Any]:
-    """A point's record, of whatever setup, target and pair, or why there is none (its schema is then SKIPPED)."""
-    content: Any = read(path, object, "", _REMEDY, "record", "run snakemake again")
-    is_skipped = type(content) is dict and content.get("schema") == SKIPPED
-    kind, schema = (SkippedRecord, SKIPPED) if is_skipped else (PointRecord, POINT)
-    checked(content, cast("type[Any]", kind), f"record {path}", _REMEDY, schema)
+    """A point's record, of whatever setup, target and pair."""
+    content: Any = read(path, PointRecord, POINT, _REMEDY, "record", "run snakemake again")
     _unchanged(path, content)
     return content
 
@@ -264,9 +207,7 @@ def read_comparison(path: str) -> tuple[str, list[Comparison]]:
     return content["run"]["setup"], content["comparisons"]
 
 
-def _is_of(
-    path: str, content: PointRecord | SkippedRecord, setup: Setup, target: Target, pair: Pair, repeat: int | None
-) -> None:
+def _is_of(path: str, content: PointRecord, setup: Setup, target: Target, pair: Pair, repeat: int | None) -> None:
     """Raise InputError unless a file is of this setup, target, pair and repeat (None: that of its name)."""
     run, kernel, request = content["run"], content["kernel"], content["request"]
     _same(path, "setup", run["setup"], setup.digest)

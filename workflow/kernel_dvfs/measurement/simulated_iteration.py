@@ -130,9 +130,28 @@ class SimulatedVisitor:
                 time_s[name] = launch_s * own * shared * common
         iteration_s = math.fsum(count * time_s[name] for name, (_, count) in self._kernels.items())
         count = max(1, math.ceil(visit.pass_s / iteration_s))
+        power_w = self._mean_w(gpu, visit, state, time_s, count * iteration_s)
         gpu.run(state, count * iteration_s)
         times_us = {name: 1e6 * each for name, each in time_s.items()}
-        return {"n": count, "iteration_us": 1e6 * iteration_s, "time_us": times_us}, state
+        return {"n": count, "iteration_us": 1e6 * iteration_s, "power_mw": 1000 * power_w, "time_us": times_us}, state
+
+    def _mean_w(
+        self, gpu: SimulatedGpu, visit: Visit, state: State, time_s: dict[str, float], passes_s: float
+    ) -> float:
+        """What the energy counter says of the passes. What a session does to the board's power follows from what it does
+        to each kernel's."""
+        if gpu.exact:
+            return state.power_w
+        noise = gpu.spec["noise"]
+        key = self._key(visit, "iteration")
+        seconds = {name: count * time_s[name] for name, (_, count) in self._kernels.items()}
+        governed = is_governed(visit.pair, state.core_mhz)
+        launch_s = math.fsum(seconds.values()) / sum(count for _, count in self._kernels.values())
+        _, own = scatter(short_sds(noise, launch_s, passes_s, state.capped), gpu.seed, key, visit.pair, "power")
+        _, shared = mean_offsets(noise, gpu.seed, self._key(visit, "kernel"), visit.pair, seconds, governed)
+        draw = (gpu.seed, *key, *visit.pair, "passes")
+        reading = read_window(gpu.spec["sensor"], state.power_w * own * shared, passes_s, draw)
+        return reading.energy_mj / reading.duration_s / 1000
 
     def _power(
         self, gpu: SimulatedGpu, visit: Visit, number: int, group: Named, load: list[tuple[Kernel, int]]

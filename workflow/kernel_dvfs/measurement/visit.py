@@ -72,6 +72,7 @@ class Passes(TypedDict):
 
     n: AtLeastOne  # whole passes that were stamped
     iteration_us: Positive  # of one pass, mean
+    power_mw: Positive  # of the board, mean over the passes
     time_us: dict[str, Positive]  # of one launch of each kernel, mean over its launches and all passes
 
 
@@ -174,11 +175,10 @@ def read_visit(file: str, setup: Setup, visit: Visit) -> VisitRecord | None:
     Raises InputError naming a record that is missing or damaged.
     """
     found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
-    if dict(found)[CHECKSUM] != checksum(found):
+    if found["sha256"] != checksum(found):
         raise InputError(f"record {file}: was changed since it was written: its {CHECKSUM} is another's; {_REMEDY}")
-    request = dict(found["request"])
-    same = asked(visit)
-    if found["run"]["setup"] != setup.digest or any(request[name] != value for name, value in same.items()):
+    request, same = found["request"], asked(visit)
+    if found["run"]["setup"] != setup.digest or {name: request.get(name) for name in same} != same:
         return None
     return found
 

@@ -55,9 +55,7 @@ MINUTES_WINDOWS_S, MINUTES_PERIODS, MINUTES_SHARE = (2.0, 1.4, 1.0, 0.7, 0.5), 4
 _DEGREES = (1, 2, 4, 8, 16)
 _PROTOCOL = ("window_s", "windows", "seed")
 # beside it on a real GPU
-_REAL_PROTOCOL = (
-    *("clocks", "lock", "after", "share", "max_windows", "energy_ci_percent", "gemm_algorithm"),
-)
+_REAL_PROTOCOL = (*("clocks", "lock", "after", "share", "max_windows", "energy_ci_percent", "gemm_algorithm"),)
 
 
 def plan(config: dict, results: str = "results", runs: bool = True) -> Study:

@@ -34,7 +34,7 @@ def point_of(found: Judged, session: str | None = None) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    point: Point | None  # None: the point was skipped
+    point: Point
     instance: str | None  # the kernel that ran, as the record names it
     library: str | None  # SHA-256 of the library that it came from; of a real GPU only
 
@@ -47,7 +47,7 @@ class Records:
         self._read: dict[str, _Read] = {}
         self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
 
-    def points(self, target: Target) -> Callable[[Pair, int], Point | None]:
+    def points(self, target: Target) -> Callable[[Pair, int], Point]:
         """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
 
         Raises InputError naming a record that is missing, damaged or foreign, or that ran another kernel
@@ -55,11 +55,9 @@ class Records:
         """
         ran: dict[str | None, str] = {}  # {what a record says that it ran: a file that says so}
 
-        def point(pair: Pair, repeat: int) -> Point | None:
+        def point(pair: Pair, repeat: int) -> Point:
             name = path(Request(*target, *pair, ()), repeat)
             found, file = self._get(name, target, pair), f"{self._folder}/{name}"
-            if found.point is None:
-                return None
             ran.setdefault(found.instance, file)
             if len(ran) > 1:
                 (one, its), (other, others) = list(ran.items())[:2]
@@ -86,13 +84,9 @@ class Records:
 
     def _load(self, name: str, target: Target, pair: Pair) -> _Read:
         file = f"{self._folder}/{name}"
-        skipped = self._setup.measurement.get("skip_capped") and record.read_skipped(file, self._setup, target, pair)
-        if skipped:
-            found = _Read(None, None, None)
-        else:
-            content = record.read_point(file, self._setup, target, pair)
-            point = point_of(content, content["run"].get("run_id"))
-            found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
+        content = record.read_point(file, self._setup, target, pair)
+        point = point_of(content, content["run"].get("run_id"))
+        found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
         return found
 
 

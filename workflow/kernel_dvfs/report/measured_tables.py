@@ -12,7 +12,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.gpu.forecast import peak_tflop_per_s
 from kernel_dvfs.layout import RELIED_ON, STRICT
-from kernel_dvfs.measurement.record import SKIPPED, read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report.step_costs import auto_records, cap_share
 from kernel_dvfs.workload.step import WHOLE, paced_kernel
@@ -166,19 +165,10 @@ def compared(points: dict[tuple, Any], study: str, name: str, steps: list, clock
 
 
 def _kernels_alone(points: dict[tuple, Any], name: str, kernel: str, clocks: tuple) -> Any:
-    """A kernel's row at these clocks. Where `skip_capped` left it out, it runs as at the highest lower core clock."""
-    found = points.get(("kernel", kernel, *clocks))
-    if found is not None:
-        return found
-    core, mem = clocks
-    lower = [
-        key[2]
-        for key in points
-        if key[:2] == ("kernel", kernel) and key[3] == mem and AUTO not in (core, key[2]) and key[2] < core
-    ]
-    if not lower:
+    """A kernel's row at these clocks."""
+    if ("kernel", kernel, *clocks) not in points:
         raise InputError(f"pass {name} at {label(clocks)}: the profile lacks {kernel} there")
-    return points["kernel", kernel, max(lower), mem]
+    return points["kernel", kernel, *clocks]
 
 
 LOCKING_WAYS = {"core": "core alone", "mem": "memory alone", "both": "both"}
@@ -243,26 +233,18 @@ def _compared_rows(results: Results, targets: list[str], way: str, sessions: int
 
 
 @OUTPUTS.table(
-    "Clock pairs left out of the sweep, of all targets or of one",
+    "Clock pairs left out of the sweep",
     title="Clock pairs that were left out",
     text="Pairs of the grid that the GPU cannot run, and why.",
     kinds=MEASURED,
     of_choice=True,
-    options=lambda plan: {
-        "omitted": [[*pair, reason] for pair, reason in plan.omitted],
-        "skipped": plan.is_real and plan.options["skip_capped"],
-    },
+    options=lambda plan: {"omitted": [[*pair, reason] for pair, reason in plan.omitted]},
 )
-def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]], skipped: bool = False) -> pd.DataFrame:
-    """omitted: [[core_mhz, mem_mhz, reason]], for all targets; skipped: whether single points may have been as well."""
+def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]]) -> pd.DataFrame:
+    """omitted: [[core_mhz, mem_mhz, reason]]."""
     import pandas as pd
 
     rows = [{"target": "all", "core_mhz": core, "mem_mhz": mem, "reason": reason} for core, mem, reason in omitted]
-    for path in sorted(results.folder.glob("measurements/kernel/*/*/r0.json")) if skipped else ():
-        content = read_any(path)
-        if content["schema"] == SKIPPED:
-            request = {name: content["request"][name] for name in ("core_mhz", "mem_mhz")}
-            rows.append({"target": content["kernel"]["name"]} | request | {"reason": content["reason"]})
     return pd.DataFrame(rows, columns=["core_mhz", "mem_mhz", "reason", "target"])
 
 

@@ -13,6 +13,7 @@ learnt by leaving pairs out: the misfit is stretched until they lie where they a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from kernel_dvfs.search.prior import Field
 AUTO_SD = 0.006, 0.009  # of log time and log power of a usual part at auto, one visit
 LEVEL_SD = 0.02  # of auto against all locked pairs, beyond the prior
 REPEAT_SD = 0.003, 0.009  # of one visit at a locked pair, before repeats have shown it
+# how many times wider the misfit may be than beforehand: what is smooth, and what varies from pair to pair
 STRETCHES = 1.0, 1.5, 2.2, 3.3, 5.0
-UNKNOWN_STRETCH = 2.0  # while fewer than LEAST_SEEN locked pairs were seen
+NUGGET_STRETCHES = 0.3, 1.0, 2.0, 4.0
+UNKNOWN = 2.0, 1.0  # while fewer than LEAST_SEEN locked pairs were seen
 LEAST_SEEN = 4
 _FURTHEST = 25.0  # squared standardised distance beyond which a left-out pair counts no further
 _TINY = 1e-9  # variance that keeps matrices regular
@@ -77,17 +80,18 @@ class Conditioned(NamedTuple):
 
 
 def conditioned(
-    field: Field, stretch: float, level_sd: float, at: np.ndarray, y: np.ndarray, noise: np.ndarray
+    field: Field, stretch: tuple[float, float], level_sd: float, at: np.ndarray, y: np.ndarray, noise: np.ndarray
 ) -> Conditioned:
     """Condition a field on y (U, n) at the pairs `at`, less the mean there, with variances `noise` (U, n)."""
-    own = field.kernels + field.misfit * stretch**2 + level_sd**2
+    own = field.kernels + field.misfit * stretch[0] ** 2 + field.nugget * stretch[1] ** 2 + level_sd**2
     here = np.ix_(at, at)
     precision = np.linalg.inv(own[here] + (noise + _TINY)[:, :, None] * np.eye(len(at)))
     # what all parts together say of the board's part at these pairs
     spread = np.linalg.inv(precision.sum(0))
     value = spread @ np.einsum("uij,uj->i", precision, y)
-    weight = np.linalg.solve(field.boards[here] + spread, field.boards[at]).T
-    covariance = field.boards - weight @ field.boards[at]
+    boards = field.boards + level_sd**2
+    weight = np.linalg.solve(boards[here] + spread, boards[at]).T
+    covariance = boards - weight @ boards[at]
     return Conditioned(weight @ value, covariance, own, own[:, at] @ precision)
 
 
@@ -119,17 +123,17 @@ def believed(
     return Belief(mean, np.sqrt(np.maximum(sd2, 1e-10)), drawn)
 
 
-def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -> float:
+def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -> tuple[float, float]:
     """How many times wider the misfit must be for pairs that are left out, one at a time, to lie where they are said.
 
     at: the pairs seen, auto first; y, noise: as `conditioned` takes them.
     """
     if len(at) <= LEAST_SEEN:
-        return UNKNOWN_STRETCH
+        return UNKNOWN
     locked, apart, together = at[1:], y[:, 1:], noise[:, 1:] + noise[:, :1]
     here = np.ix_(locked, locked)
-    best = -np.inf, UNKNOWN_STRETCH
-    for stretch in STRETCHES:
+    best = -np.inf, UNKNOWN
+    for stretch in product(STRETCHES, NUGGET_STRETCHES):
         known = conditioned(field, stretch, 0.0, locked, apart, together)
         spread = (known.own + known.covariance)[here] + np.diag(together.mean(0) + _TINY)
         precision = np.linalg.inv(spread)

@@ -32,7 +32,11 @@ TRIES = 3  # of a visit that cannot be used
 MOST_VISITS, MOST_BLOCKS = 40, 60  # of a search, and of a walk
 _DRAWS, _TABLES = 24, 6  # of what is believed: for the gain, and for what is measured again
 _SWITCH_S, _KERNEL_S = 0.5, 0.25  # guesses of what a visit and a window take besides
-_ENOUGH = 0.01  # share of the saving: a pair that gains less is not visited
+_LV = 1
+# of the gain that is expected of a pair: the prior's physics is never quite that of a board, which widens what is
+# believed possible
+_REALISED = 1 / 6
+_PASSES = 4
 
 
 class Options(NamedTuple):
@@ -54,6 +58,7 @@ class Answer(NamedTuple):
     power_w: np.ndarray  # (M,) of each of visit.metered
     spent_s: float  # of the board's time, without what a session takes to open
     is_usable: bool
+    iteration_w: float | None = None  # mean over the passes; None: what its kernels draw one by one
 
 
 class Shown(NamedTuple):
@@ -128,12 +133,12 @@ class _Study:
         """Visit the pair of the most expected gain, again and again; every few visits in a new session."""
         since = 0
         while len(self._known.seen) < MOST_VISITS:
-            gained = self._gains()
+            gained = self._gains(self._levels[-1 if since % _PASSES == _PASSES-1 else 0])
             best = int(gained.argmax())
             cost_s = self._cost_s(len(self._known.parts)) + (self._options.opening_s + AUTO_PASS_S) / SEARCHED
             if self._spent_s + cost_s + self._reserve_s() > 60 * self._options.minutes:
                 return
-            if gained[best] < max(_ENOUGH * self._saving(), self._options.worth_percent * cost_s / 60):
+            if _REALISED * gained[best] < self._options.worth_percent * cost_s / 60:
                 return
             if since % SEARCHED == 0:
                 self._open()
@@ -196,7 +201,7 @@ class _Study:
                 worth = worths.get((level.name, limit), 0.0)
                 shown[level.name, limit] = self._shown(level, path, limit, worth)
         looks = self._known.looks
-        table = pooled(self._space, self._known.parts, looks)
+        table = pooled(self._space, self._known.parts, looks, self._known.auto_factor())
         return Result(shown, table, len(looks), self._session + 1, self._spent_s)
 
     def _shown(self, level: Level, path: np.ndarray, limit: float, worth: float) -> Shown:
@@ -241,7 +246,8 @@ class _Study:
                 if pair:
                     self._guessed_s += _guess_s(len(names))
                     self._visited_s += answer.spent_s
-                known.add(Look(self._session, pair, answer.time_s, dict(zip(chosen, answer.power_w.tolist()))))
+                powers = dict(zip(chosen, answer.power_w.tolist()))
+                known.add(Look(self._session, pair, answer.time_s, powers, answer.iteration_w))
                 return answer.time_s
         if not pair:
             raise InputError(f"study: auto could not be measured in {TRIES} tries; see the records of its visits")
@@ -272,23 +278,15 @@ class _Study:
         """(C,) bool: locked pairs that every part was measured at."""
         return self._known.is_seen & ~self._left_out & (np.arange(len(self._space.pairs)) > 0)
 
-    def _gains(self) -> np.ndarray:
-        """(C,) what each pair is expected to gain, points of energy, at the limit and level that it gains the most."""
+    def _gains(self, level: Level) -> np.ndarray:
+        """(C,) what each pair is expected to gain, points of energy, at the limit that it gains the most."""
         usable, found = self._usable(), np.zeros(len(self._space.pairs))
         others = ~self._left_out & (np.arange(len(found)) > 0)
-        for level in self._levels:
-            time, energy, drawn = self._known.of_level(level, _DRAWS)
-            for limit in self._options.limits_percent:
-                cost = gain.price(time, energy, others, 100 + limit)
-                found = np.maximum(found, gain.expected_gain(time, energy, drawn, usable, cost))
+        time, energy, drawn = self._known.of_level(level, _DRAWS)
+        for limit in self._options.limits_percent:
+            cost = gain.price(time, energy, others, 100 + limit)
+            found = np.maximum(found, gain.expected_gain(time, energy, drawn, usable, cost))
         return np.where(others & ~usable, found, 0.0)
-
-    def _saving(self) -> float:
-        """Points of energy that the pairs seen save at the first limit, as believed."""
-        time, energy, _ = self._known.of_level(self._levels[0])
-        cost = gain.price(time, energy, self._usable(), 100 + self._options.limits_percent[0])
-        score = (energy + cost * time)[:, self._usable()].min(1).sum()
-        return max(float((energy + cost * time)[:, 0].sum() - score), 0.0)
 
     def _few(self) -> list[int]:
         """The few pairs that paths are made of."""

@@ -22,6 +22,7 @@ class Look(NamedTuple):
     pair: int
     time_s: np.ndarray  # (K,) of one launch
     power_w: Mapping[int, float]  # of each part that was metered
+    iteration_w: float | None = None  # mean over the passes
 
 
 class Pooled(NamedTuple):
@@ -99,16 +100,34 @@ class Knowledge:
     ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """(J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of both."""
         time, power = self.believed(draws, stream)
-        auto_time, auto_energy = np.exp(time.mean[:, 0]).sum(), np.exp(time.mean[:, 0] + power.mean[:, 0]).sum()
-        times, energies = (
-            (100 * np.exp(own) / auto_time, 100 * np.exp(own + other) / auto_energy)
+        at_auto = np.zeros(time.mean.shape[1])
+        at_auto[0] = np.log(self.auto_factor())
+        auto_time = np.exp(time.mean[:, 0]).sum()
+        auto_energy = np.exp(time.mean[:, 0] + power.mean[:, 0] + at_auto[0]).sum()
+        mean, drawn = (
+            (100 * np.exp(own) / auto_time, 100 * np.exp(own + other + at_auto) / auto_energy)
             for own, other in ((time.mean, power.mean), (time.draws, power.draws))
         )
-        return level.share @ times[0], level.share @ times[1], (level.share @ energies[0], level.share @ energies[1])
+        return level.share @ mean[0], level.share @ mean[1], (level.share @ drawn[0], level.share @ drawn[1])
+
+    def auto_factor(self) -> float:
+        """The iteration's energy at auto over the sum of its parts', each by a window of its own.
+
+        Where the governor decides, a kernel by itself runs at another clock than among others. The iteration is what a
+        user pays, so its energy is the baseline; each part's at auto is its part of that.
+        """
+        autos = [look for look in self.looks if look.pair == 0 and look.iteration_w is not None]
+        if not autos:
+            return 1.0
+        time, power = self.cells()
+        alone = np.exp(time.mean[:, 0] + power.mean[:, 0]).sum()
+        whole = [look.iteration_w * float(self._space.launches @ look.time_s) for look in autos]
+        return float(np.exp(np.log(whole).mean()) / alone)
 
 
-def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled:
-    """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
+def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look], auto_factor: float = 1.0) -> Pooled:
+    """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power; at auto times
+    auto_factor (Knowledge.auto_factor)."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
     time = belief.cells_of([np.log(look.time_s) for look in looks], pairs, count)
     powers = np.full((len(looks), len(space.names)), np.nan)
@@ -123,6 +142,7 @@ def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled
     )
     time_s = np.exp(time.mean[:, visited])
     energy_j = time_s * np.exp(power.mean[:, visited])
+    energy_j[:, [place for place, pair in enumerate(visited) if pair == 0]] *= auto_factor
     sessions = np.array([len({look.session for look in looks if look.pair == pair}) for pair in visited])
     return Pooled(
         names=space.names,

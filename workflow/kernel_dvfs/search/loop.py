@@ -11,7 +11,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from kernel_dvfs.shape import FILLED, Count, NotNegative, Positive, Text, checke
 
 # a visit that came out disturbed is tried so often in all
 _TRIES = 2
+_Clocks: TypeAlias = tuple[int | Literal["auto"], int | Literal["auto"]]
 
 
 class _Options(TypedDict):
@@ -128,7 +129,7 @@ def _walked(shown: Shown) -> Walked:
     return {
         "schedules": shown.schedules,
         "passed": shown.passed,
-        "pairs": {name: (pair.core_mhz, pair.mem_mhz) for name, pair in shown.pairs.items()},
+        "pairs": {name: cast("_Clocks", tuple(pair)) for name, pair in shown.pairs.items()},
         "time_percent": list(shown.time_percent),
         "energy_percent": shown.energy_percent,
         "energy_se_percent": shown.energy_se_percent,
@@ -145,6 +146,7 @@ def answer_of(space: Space, visit: Visit, visited: Visited) -> Answer:
         power_w=np.array([each["power_mw"] for each in visited["powers"]]) * 1e-3,
         spent_s=visited["spent_s"],
         is_usable=visited["verdict"] not in UNUSABLE,
+        iteration_w=visited["passes"]["power_mw"] * 1e-3,
     )
 
 

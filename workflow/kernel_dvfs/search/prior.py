@@ -35,7 +35,8 @@ class Field(NamedTuple):
     mean: np.ndarray  # (C,)
     boards: np.ndarray  # (C, C) covariance of what a board's kernels have in common
     kernels: np.ndarray  # (C, C) covariance of a kernel's own part
-    misfit: np.ndarray  # (C, C) covariance of what these boards do not show
+    misfit: np.ndarray  # (C, C) covariance of what these boards do not show and varies smoothly with the clocks
+    nugget: np.ndarray  # (C, C) likewise, of what varies from pair to pair
 
 
 class Prior(NamedTuple):
@@ -53,10 +54,11 @@ def prior(pairs: Sequence[Pair], seed: int = 1) -> Prior:
     x, z = np.log(core), np.log(mem)
     smooth = np.exp(-abs(x[:, None] - x) / _REACH[0] - abs(z[:, None] - z) / _REACH[1])
     fields = []
+    # relative to auto, where it is 0
+    smooth = smooth - smooth[:1] - smooth[:, :1] + smooth[0, 0]
+    alone = np.diag((~is_auto).astype(float))
     for values, misfit, nugget in zip(logs, MISFIT, NUGGET):
-        own = misfit**2 * smooth + nugget**2 * np.eye(len(x))
-        # relative to auto, where it is 0
-        fields.append(_field(values, own - own[:1] - own[:, :1] + own[0, 0]))
+        fields.append(_field(values, misfit**2 * smooth, nugget**2 * alone))
     return Prior(*fields)
 
 
@@ -66,14 +68,14 @@ def _shares(clocks: Sequence[Clock]) -> np.ndarray:
     return np.array([1.0 if clock == AUTO else float(clock) / top for clock in clocks])
 
 
-def _field(logs: np.ndarray, misfit: np.ndarray) -> Field:
+def _field(logs: np.ndarray, misfit: np.ndarray, nugget: np.ndarray) -> Field:
     """Mean and covariances of logarithms (boards, kernels, C) against auto."""
     common = logs.mean(1)
     within = (logs - common[:, None]).reshape(-1, logs.shape[2])
     kernels = within.T @ within / (logs.shape[0] * (logs.shape[1] - 1))
     values, vectors = np.linalg.eigh(np.cov(common.T) - kernels / logs.shape[1])
     boards = (vectors * np.maximum(values, 0)) @ vectors.T
-    return Field(common.mean(0), boards, kernels, misfit)
+    return Field(common.mean(0), boards, kernels, misfit, nugget)
 
 
 def _boards(core: np.ndarray, mem: np.ndarray, is_auto: np.ndarray, draw: np.random.Generator) -> np.ndarray:

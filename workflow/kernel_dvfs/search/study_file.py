@@ -67,5 +67,12 @@ def read(path: str) -> ByClock:
     found = read_file(path, _File, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
     if found["sha256"] != checksum(found):
         raise InputError(f"study by clock {path}: was changed: its checksum is not that of its content; {_REMEDY}")
-    kept = {name: found[name] for name in ("setup", "options", "records", "walks", "rows", "about", "token")}
-    return ByClock(**kept)
+    return ByClock(
+        found["setup"],
+        found["options"],
+        found["records"],
+        found["walks"],
+        found["rows"],
+        found["about"],
+        found["token"],
+    )

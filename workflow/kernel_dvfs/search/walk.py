@@ -67,11 +67,13 @@ def margin(blocks: int, over: float) -> float:
 
 
 def worth_of_block(changes: np.ndarray, limit: float, cost: float, over: float) -> float:
-    """What another block would gain at a limit, in energy, if scatter stays as it is.
+    """What another block would gain at a limit, in energy, if scatter stays as it is; 0 where no schedule keeps it.
 
     cost: price of time in energy at which the limit binds.
     """
-    blocks = len(changes)
-    near = min(int(np.searchsorted(np.maximum.accumulate(changes.mean(0)), limit)), changes.shape[1] - 1)
+    blocks, mean = len(changes), changes.mean(0)
+    near = int(np.searchsorted(np.maximum.accumulate(mean), limit, side="right")) - 1
+    if near < 0:
+        return 0.0
     sd = float(changes[:, near].std(ddof=1))
     return cost * sd * (margin(blocks, over) - margin(blocks + 1, over))

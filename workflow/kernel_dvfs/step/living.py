@@ -102,6 +102,11 @@ class LivingStep:
         are no nodes. marked: which of `places`, by number in rising order, the probe marks before and after."""
         return self._captured.chain([self._places[place] for place in places], repeat, rest_ns, list(marked), probe)
 
+    def timed(self, places: Sequence[int], marked: Sequence[int], marks: Any) -> Any:
+        """An executable graph of nodes one after the other, with a mark of time (TimeMarks) before some of `places`, by
+        number in rising order, and two at its end."""
+        return self._captured.timed([self._places[place] for place in places], list(marked), marks)
+
     def whole(self) -> Any:
         """The step rebuilt from its nodes with its own edges."""
         return self.loop(range(len(self.nodes)), keep_edges=True)

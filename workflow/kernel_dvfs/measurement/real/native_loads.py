@@ -11,12 +11,16 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
 from kernel_dvfs.measurement.real.clock_probe import probe_mhz
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms, instance, path_of
+from kernel_dvfs.measurement.target import iteration
 from kernel_dvfs.native.load import library_sha256, load
-from kernel_dvfs.native.plans import pass_of, row_plan
+from kernel_dvfs.native.passing import Marked, Passing, marked_pass, quick, room_for
+from kernel_dvfs.native.plans import pass_groups, pass_of, row_plan
 from kernel_dvfs.native.steady import Steady
+from kernel_dvfs.workload.passes import launch_order
 from kernel_dvfs.workload.rows import kernel_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from types import ModuleType
 
     from kernel_dvfs.measurement.setup import Setup
@@ -60,6 +64,7 @@ class NativeLoads:
         self._plans: dict[str, Any] = {}
         self._arena: Any = None
         self._owner = ""  # digest of the setup whose plans these are
+        self._iteration: NativeIteration | None = None
 
     def _take(self, setup: Setup) -> None:
         """Turn to the workload of a setup."""
@@ -103,6 +108,26 @@ class NativeLoads:
         except self._cuda.OutOfMemory as error:
             raise InputError(f"{target.study}/{target.name}: {error}; configure a smaller batch") from None
 
+    def iteration(self, setup: Setup) -> NativeIteration:
+        """The whole iteration of a setup (loads.Iteration); whatever was prepared goes where memory is short.
+
+        Raises InputError where it does not fit by itself either.
+        """
+        self._take(setup)
+        if self._iteration is None:
+            names = [name for name, _ in iteration(setup)]
+            try:
+                plans = self._plans_of(setup, names, self._moves % _PLACES * _PLACE_BYTE)
+            except self._cuda.OutOfMemory:
+                self._forget()
+                self._take(setup)
+                try:
+                    plans = self._plans_of(setup, names, 0)
+                except self._cuda.OutOfMemory as error:
+                    raise InputError(f"iteration: {error}; configure a smaller batch") from None
+            self._iteration = NativeIteration(self._cuda, self._device, plans, iteration(setup))
+        return self._iteration
+
     def stamper(self, step_s: float, room: int, reads: bool) -> Any:
         """The kernel that stamps (loads.Stamper)."""
         byte = _FAR_ABOVE_CACHE * self._info["l2_byte"] // 16 * 16 if reads else 0
@@ -124,13 +149,16 @@ class NativeLoads:
         return NativeLoad(self._cuda, self._device, made, {kind: made}), work["read_byte"] + work["write_byte"]
 
     def _build(self, setup: Setup, target: Target, offset_byte: int) -> NativeLoad:
-        if self._arena is None:
-            self._arena = self._cuda.Arena(self._device, offset_byte=offset_byte)
-        plans = {name: self._plan(setup, name) for name in _row_names(setup, target)}
+        plans = self._plans_of(setup, _row_names(setup, target), offset_byte)
         if target.study == "kernel":
             return NativeLoad(self._cuda, self._device, plans[target.name], plans)
         steps = [tuple(step) for step in setup.targets["pass"][target.name]]
         return NativeLoad(self._cuda, self._device, pass_of(self._cuda, plans, steps), plans)
+
+    def _plans_of(self, setup: Setup, names: Iterable[str], offset_byte: int) -> dict[str, Any]:
+        if self._arena is None:
+            self._arena = self._cuda.Arena(self._device, offset_byte=offset_byte)
+        return {name: self._plan(setup, name) for name in names}
 
     def _plan(self, setup: Setup, name: str) -> Any:
         if name not in self._plans:
@@ -185,6 +213,39 @@ class NativeLoad:
         if self._plan and self._plan.checksum() != self._checksum:
             what = self._plan.info().get("shape", "probe")
             raise InputError(f"{what}: its results changed while it ran; the GPU cannot be trusted")
+
+
+class NativeIteration:
+    """A whole iteration ready to run (loads.Iteration), of `plans` by steps (target.iteration)."""
+
+    def __init__(self, cuda: ModuleType, device: Any, plans: dict[str, Any], steps: Sequence[tuple[str, int]]) -> None:
+        self._cuda, self._device, self._plans = cuda, device, plans
+        names, groups = launch_order(steps), pass_groups(steps)
+        marks = cuda.TimeMarks(device, room_for(len(names)))
+        unit = marked_pass(cuda, marks, [([plans[name] for name in ids], repeat) for ids, repeat in groups])
+        self._marked = Marked(cuda, device, marks, quick(device, unit, len(names)), names)
+        # from here on it computes the same again and again, and so does each plan by itself
+        self._checksums = {name: plan.checksum() for name, plan in plans.items()}
+        self._rounds: dict[tuple[str, ...], NativeLoad] = {}
+
+    def start(self, settle_s: float, pass_s: float) -> Passing:
+        """See loads.Iteration."""
+        return Passing(self._marked, settle_s, pass_s)
+
+    def round(self, names: Sequence[str]) -> NativeLoad:
+        """See loads.Iteration."""
+        names = tuple(names)
+        if names not in self._rounds:
+            plans = {name: self._plans[name] for name in names}
+            whole = plans[names[0]] if len(names) == 1 else self._cuda.Pass([(list(plans.values()), 1)])
+            self._rounds[names] = NativeLoad(self._cuda, self._device, whole, plans)
+        return self._rounds[names]
+
+    def check(self) -> None:
+        """See loads.Iteration."""
+        for name, plan in self._plans.items():
+            if plan.checksum() != self._checksums[name]:
+                raise InputError(f"{name}: its results changed while it ran; the GPU cannot be trusted")
 
 
 def _instance(info: dict[str, Any]) -> str:

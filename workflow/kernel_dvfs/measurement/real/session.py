@@ -202,7 +202,7 @@ class Session:
         held = gpu.look_for_locks() if pair == BASELINE else ""
         begin_s = gpu.now_s()
         with gpu.locked(pair, ()) as switch_s:
-            passes, seen = gpu.passes(iteration, pair, visit.pass_s)
+            passes, seen = _of_setup(setup, *gpu.passes(iteration, pair, visit.pass_s))
             windows = [gpu.power(load, visit.window_s) for load in loads]
             watched = [seen, *windows]
             disturbances = gpu.disturbances(watched)
@@ -250,7 +250,7 @@ class Session:
         with gpu.locked(pair, ()) as switch_s:
             key = (setup.digest, pair, of, gpu.settings_made, self._moves)
             if self._passed is None or self._passed[0] != key:
-                passes, seen = gpu.passes(iteration, pair, PASS_S)
+                passes, seen = _of_setup(setup, *gpu.passes(iteration, pair, PASS_S))
                 self._passed = key, passes, seen, switch_s
             _, passes, seen, switch_s = self._passed
             window = _with_time(gpu.power(load, WINDOW_S), seen, _time_us(setup, target, passes))
@@ -295,6 +295,11 @@ def _is_of_passes(setup: Setup, target: Target) -> bool:
     sections, whose kernels may run side by side."""
     is_section = target.study == "pass" and "step" in setup.workload
     return setup.measurement["clocks"] != "auto-only" and not is_section
+
+
+def _of_setup(setup: Setup, passes: Passes, seen: Watched) -> tuple[Passes, Watched]:
+    """Passes with the times of the setup's kernels alone: a captured step runs others as well."""
+    return {**passes, "time_us": {name: passes["time_us"][name] for name in setup.targets["kernel"]}}, seen
 
 
 def _time_us(setup: Setup, target: Target, passes: Passes) -> float:

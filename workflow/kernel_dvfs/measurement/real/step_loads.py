@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.real.clock_probe import probe_mhz
+from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.native.load import library_sha256, load
+from kernel_dvfs.native.passing import Marked, Passing, room_for
 from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.step import pace
 from kernel_dvfs.step.pace import ClockReader
@@ -27,8 +29,9 @@ from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import paced_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
     from kernel_dvfs.step.living import LivingStep
     from kernel_dvfs.workload.step import Step
 
@@ -67,6 +70,7 @@ class StepLoads:
         self._living, self._versions = opened.living, opened.versions
         check_same(self._step, self._living, about)
         self._clocks_mhz: dict[str, float] = {}  # of each target within the step, once that is asked for
+        self._iteration: StepIteration | None = None
         self._dog = Watchdog(lambda what: print(f"{what}: hung; the measuring process ends", file=sys.stderr))
 
     @property
@@ -81,6 +85,12 @@ class StepLoads:
     def move(self) -> bool:
         """Nothing moves: captured graphs hold the addresses of the step's own tensors. Another process has others."""
         return False
+
+    def iteration(self, setup: Setup) -> StepIteration:
+        """The whole step (loads.Iteration)."""
+        if self._iteration is None:
+            self._iteration = StepIteration(self._living, self._step, self._dog)
+        return self._iteration
 
     def prepare(self, setup: Setup, target: Target) -> StepLoad:
         """The load of a target or pass, on the data that it meets in the step."""
@@ -377,3 +387,82 @@ class StepRunning:
         """Let what is queued come to its end."""
         with self._dog.limit(self._limit_s, self._name):
             self._steady.stop()
+
+
+class StepIteration:
+    """The step from one launch to the next, ready to run over and over (loads.Iteration).
+
+    Its launches run one after the other, so that each has a time of its own, also those that the step lets run side by
+    side. What prepares a launch counts as its own.
+    """
+
+    def __init__(self, living: LivingStep, step: Step, dog: Watchdog) -> None:
+        self._living, self._step, self._dog = living, step, dog
+        self._launch_s = 3 * _HUNG_S + 20e-6 * (step.whole.time_us or 0.0)
+        # an order that respects every edge; a launch begins with what prepares it
+        places = range(len(step.nodes))
+        firsts = sorted((step.nodes.index(launch), launch) for launch in range(len(step.order)))
+        names = [step.targets[step.order[launch]].id for _, launch in firsts]
+        marks = living.extension.TimeMarks(living.device, room_for(len(names)))
+        graph = living.timed(places, [first for first, _ in firsts], marks)
+        with dog.limit(self._launch_s, "step"):
+            refreshed = living.refreshed(graph)
+            living.device.synchronize()
+        self._marked = Marked(living.extension, living.device, marks, refreshed.run, names)
+        self._rounds: dict[tuple[str, ...], StepLoad] = {}
+
+    def start(self, settle_s: float, pass_s: float) -> StepPassing:
+        """See loads.Iteration."""
+        with self._dog.limit(self._launch_s, "step"):
+            self._living.memory.restore()
+            passing = Passing(self._marked, settle_s, pass_s)
+        return StepPassing(passing, self._dog, self._launch_s)
+
+    def round(self, names: Sequence[str]) -> StepLoad:
+        """See loads.Iteration. Several kernels run on the data that the last of them meets."""
+        names = tuple(names)
+        if names not in self._rounds:
+            kernel = Target("kernel", names[0])
+            part = None if len(names) == 1 else self._together(names)
+            meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
+            with self._dog.limit(meet_s, "+".join(names)):
+                self._rounds[names] = StepLoad(self._living, self._step, kernel, self._dog, meet_s, part=part)
+        return self._rounds[names]
+
+    def _together(self, names: Sequence[str]) -> _Part:
+        """One launch of each, the last one, in the order of the step."""
+        launches = sorted(self._step.nodes_of(name)[-1] for name in names)
+        restores = any(self._step.target(name).repeatable == "restored" for name in names)
+        return _Part([place for each in launches for place in each], launches[-1][0], restores=restores)
+
+    def check(self) -> None:
+        """See loads.Iteration."""
+        with self._dog.limit(self._launch_s, "step"):
+            self._living.memory.check_restored()
+
+
+class StepPassing:
+    """A step that passes (loads.Passing), watched: one that hangs ends this process."""
+
+    def __init__(self, passing: Passing, dog: Watchdog, limit_s: float) -> None:
+        self._passing, self._dog, self._limit_s = passing, dog, limit_s
+        self.settles, self.is_over = passing.settles, passing.is_over
+        self._ended = 0
+        dog.arm(limit_s, "step")
+
+    def feed(self) -> None:
+        """See loads.Passing."""
+        self._passing.feed()
+        if self._passing.ended != self._ended:
+            self._ended = self._passing.ended
+            self._dog.arm(self._limit_s, "step")
+
+    def passes(self) -> dict[str, Any]:
+        """See loads.Passing."""
+        with self._dog.limit(self._limit_s, "step"):
+            return self._passing.passes()
+
+    def stop(self) -> None:
+        """See loads.Passing."""
+        with self._dog.limit(self._limit_s, "step"):
+            self._passing.stop()

@@ -1,0 +1,159 @@
+"""A whole iteration launched over and over, with a mark of the GPU's time between its kernels: how long each of them
+takes where it belongs, under the clocks that the mix of all of them has.
+
+A mark is a kernel of its own. What it adds to the time between two marks is what lies between two marks with nothing
+between them, and is taken off: what is left is what a launch takes within an iteration without marks.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.steady import BATCH_S, GRAPH_BELOW_US
+
+_QUEUED = 2
+_ROOM = 1 << 20
+# of what lies between two marks at least so much is a kernel's own, however coarse the GPU's timer
+_LEAST_SHARE = 0.05
+
+
+def room_for(launches: int) -> int:
+    """Marks that passes of so many launches need room for."""
+    return max(_ROOM, 4 * (launches + 2))
+
+
+def marked_pass(cuda: Any, marks: Any, groups: Iterable[tuple[Sequence[Any], int]]) -> Any:
+    """The cuda.Pass of groups of plans (cuda.Pass) with a mark before each launch and two at the end."""
+    between = [([each for plan in plans for each in (marks, plan)], repeat) for plans, repeat in groups]
+    return cuda.Pass([*between, ([marks, marks], 1)])
+
+
+class Marked:
+    """An iteration with marks. run: enqueues it so many times. names: of its launches in order."""
+
+    def __init__(self, cuda: Any, device: Any, marks: Any, run: Callable[[int], object], names: Sequence[str]) -> None:
+        self.cuda, self.device, self.marks, self.run, self.names = cuda, device, marks, run, names
+
+    @property
+    def most(self) -> int:
+        """Passes that there is room for."""
+        return room_for(len(self.names)) // (len(self.names) + 2)
+
+
+def quick(device: Any, unit: Any, launches: int) -> Callable[[int], object]:
+    """What enqueues a marked pass so many times: through a CUDA graph where the host could not launch as fast as the
+    kernels run."""
+    unit.run(1)
+    device.synchronize()
+    if 1e3 * unit.time(1) / launches >= GRAPH_BELOW_US:
+        run: Callable[[int], object] = unit.run
+        return run
+    launch: Callable[[int], object] = unit.capture(1).launch
+    return launch
+
+
+class Passing:
+    """A marked iteration that runs (loads.Passing): until it has run for settle_s, then the passes that count."""
+
+    def __init__(self, iteration: Marked, settle_s: float, pass_s: float) -> None:
+        self._of, self._settle_s, self._pass_s = iteration, settle_s, pass_s
+        self._probe = iteration.cuda.ClockProbe(iteration.device, 2)
+        self._ends: list[Any] = []  # events: the begin, then one behind each batch
+        self._done = 0  # of them, as far as the host knows
+        self._begun: int | None = None  # place of the one behind which batches count
+        self._batches = 0  # that are to count
+        self._batch = 1  # passes in one
+        self._began_s = time.monotonic()
+        self._record()
+        self._launch()
+        self._ends[1].wait()
+        self._note()
+        # short passes are launched several at a time
+        self._batch = min(max(1, round(BATCH_S / self._one_s)), iteration.most)
+        self.feed()
+
+    @property
+    def ended(self) -> int:
+        """How many batches are known to have ended: stands still where one hangs."""
+        return self._done
+
+    def feed(self) -> None:
+        """See loads.Passing."""
+        self._note()
+        while len(self._ends) - self._done < _QUEUED and not self._is_all_queued:
+            if self._begun is None and self._is_settled:
+                self._of.marks.clear()
+                self._probe.mark()
+                self._begun = len(self._ends) - 1
+                wanted = min(self._pass_s / self._one_s, self._of.most)
+                self._batches = max(1, round(wanted / self._batch))
+            self._launch()
+            if self._is_all_queued:
+                self._probe.mark()
+
+    def settles(self) -> bool:
+        """See loads.Passing."""
+        return self._begun is None or self._done <= self._begun
+
+    def is_over(self) -> bool:
+        """See loads.Passing."""
+        return self._begun is not None and self._done > self._begun + self._batches
+
+    def passes(self) -> dict[str, Any]:
+        """See loads.Passing. Raises InputError where marks are missing."""
+        names, count = self._of.names, self._batches * self._batch
+        times_ns, width = self._of.marks.times_ns(), len(self._of.names) + 2
+        if len(times_ns) != width * count:
+            raise InputError(f"passes: {len(times_ns)} marks of {count} passes of {len(names)} launches")
+        # sums over passes of what lies between each two marks
+        sums_ns = [
+            sum(times_ns[at + 1 : len(times_ns) : width]) - sum(times_ns[at : len(times_ns) : width])
+            for at in range(width - 1)
+        ]
+        mark_us = 1e-3 * sums_ns[-1] / count
+        of_kernel: dict[str, list[float]] = {}
+        for name, sum_ns in zip(names, sums_ns):
+            us = 1e-3 * sum_ns / count
+            of_kernel.setdefault(name, []).append(max(us - mark_us, _LEAST_SHARE * us, 1e-3))
+        return {
+            "n": count,
+            "iteration_us": math.fsum(us for each in of_kernel.values() for us in each),
+            "time_us": {name: math.fsum(each) / len(each) for name, each in of_kernel.items()},
+            "sm_mhz": self._probe.sm_mhz()[0],
+        }
+
+    def stop(self) -> None:
+        """See loads.Passing."""
+        self._of.device.synchronize()
+
+    @property
+    def _one_s(self) -> float:
+        """What a pass of the last batch that has ended took."""
+        last = self._done - 1
+        passes = self._batch if last > 1 else 1
+        return max(1e-3 * float(self._ends[last].since_ms(self._ends[last - 1])) / passes, 1e-6)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether it will have run for long enough with what is queued."""
+        left_s = (len(self._ends) - self._done) * self._batch * self._one_s
+        return time.monotonic() - self._began_s + left_s >= self._settle_s
+
+    @property
+    def _is_all_queued(self) -> bool:
+        return self._begun is not None and len(self._ends) - 1 - self._begun >= self._batches
+
+    def _launch(self) -> None:
+        self._of.run(self._batch)
+        self._record()
+
+    def _record(self) -> None:
+        event = self._of.cuda.Event(self._of.device)
+        event.record()
+        self._ends.append(event)
+
+    def _note(self) -> None:
+        while self._done < len(self._ends) and self._ends[self._done].done():
+            self._done += 1
