@@ -24,6 +24,7 @@ POWER_MW = {
     HIGH: {"a": 301_500, "b": 270_250, "x": 187_000, "y": 169_500, "xy": 179_500},
     LOW: {"a": 219_750, "b": 213_000, "x": 141_500, "y": 133_250, "xy": 137_750},
 }
+WHOLE_MW = 317_250  # of an iteration at auto, whose kernels by themselves draw less
 PASSES = {"forward": [["a", 11], ["x", 3], ["a", 13]], "backward": [["b", 13], ["y", 7]]}
 
 
@@ -44,10 +45,11 @@ class Visitor:
         pace = 1.01 if visit.pair == BASELINE and visit.place else 1.0
         core, mem = (1930.0, 9251.0) if visit.pair == BASELINE else map(float, visit.pair)
         more = {} if visit.pair == BASELINE else {"lock": "range", "core_range_mhz": [210, core], "through": "broker"}
+        time_us = {name: pace * each for name, each in TIME_US[visit.pair].items()}
         verdict = self.verdicts.get(visit.place, "ok")
         return {
             "request": asked(visit) | more | {"policy": "auto" if visit.pair == BASELINE else "lock", "switch_s": 0.01},
-            "passes": {"n": 9, "time_us": {name: pace * each for name, each in TIME_US[visit.pair].items()}},
+            "passes": {"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us), "power_mw": WHOLE_MW},
             "powers": [
                 {"kernels": list(names), "power_mw": POWER_MW[visit.pair]["".join(names)]} for names in visit.metered
             ],
@@ -66,6 +68,23 @@ def setup(setup_of) -> Setup:
 
 def kernels(**pairs):
     return {Target("kernel", name): pair for name, pair in pairs.items()}
+
+
+def in_iteration(each):
+    """A total over the launches of an iteration."""
+    return sum(count * each[name] for name, count in LAUNCHES.items())
+
+
+def whole(**power_mw):
+    """The iteration's energy at auto over that of its kernels by themselves, at these powers."""
+    alone = in_iteration(
+        {
+            name: TIME_US[BASELINE][name] * each
+            for name, each in (POWER_MW[BASELINE] | power_mw).items()
+            if name in LAUNCHES
+        }
+    )
+    return WHOLE_MW * in_iteration(TIME_US[BASELINE]) / alone
 
 
 def auto_us(name):
@@ -90,6 +109,8 @@ def test_one_session_visits_auto_each_chosen_pair_once_and_auto_again(setup):
 
 def test_a_kernel_that_moved_is_compared_with_the_mean_of_both_visits_to_auto(setup):
     [[a, b, x, y]] = again.compare_iteration(setup, Visitor(), [kernels(a=HIGH, b=LOW, x=HIGH, y=HIGH)], 0)
+    factor = whole(x=188_000, y=188_000)
+    assert 1.02 < factor < 1.04
     for found, name, pair, window in (
         (a, "a", HIGH, "a"),
         (b, "b", LOW, "b"),
@@ -99,8 +120,8 @@ def test_a_kernel_that_moved_is_compared_with_the_mean_of_both_visits_to_auto(se
         auto, chosen = (point["summary"] for point in found["points"])
         assert found["target"] == name and found["repeat"] == 0
         assert auto["time_us"] == pytest.approx(auto_us(name)) and auto["n"] == 2
-        assert auto["energy_mj"] == pytest.approx(1e-6 * auto_us(name) * POWER_MW[BASELINE][window])
-        assert auto["power_mw"] == pytest.approx(POWER_MW[BASELINE][window])
+        assert auto["energy_mj"] == pytest.approx(1e-6 * factor * auto_us(name) * POWER_MW[BASELINE][window])
+        assert auto["power_mw"] == pytest.approx(factor * POWER_MW[BASELINE][window])
         assert chosen["time_us"] == TIME_US[pair][name] and chosen["n"] == 1
         assert chosen["energy_mj"] == pytest.approx(1e-6 * TIME_US[pair][name] * POWER_MW[pair][window])
         assert means(found["points"], "time_us") == (auto["time_us"], chosen["time_us"])
@@ -111,8 +132,9 @@ def test_a_kernel_that_stays_at_auto_is_measured_once_and_changes_nothing(setup)
     assert b["points"][0] != b["points"][1]
     for found in (a, x, y):
         assert found["points"][0] == found["points"][1]
-    assert a["points"][0]["summary"]["power_mw"] == pytest.approx(POWER_MW[BASELINE]["a"])
-    assert x["points"][0]["summary"]["power_mw"] == pytest.approx(POWER_MW[BASELINE]["xy"])
+    factor = whole(x=188_000, y=188_000)
+    assert a["points"][0]["summary"]["power_mw"] == pytest.approx(factor * 331_000)
+    assert x["points"][0]["summary"]["power_mw"] == pytest.approx(factor * 188_000)
 
 
 def test_a_pass_is_the_sum_of_its_kernels_with_launches_that_it_names_twice_added(setup):
@@ -129,8 +151,25 @@ def test_a_pass_is_the_sum_of_its_kernels_with_launches_that_it_names_twice_adde
         1e-6 * (13 * 5190.5 * 270_250 + 7 * 175.5 * 169_500)
     )
     assert forward["points"][0]["summary"]["energy_mj"] == pytest.approx(
-        1e-6 * (24 * auto_us("a") * 331_000 + 3 * auto_us("x") * 199_000)
+        1e-6 * whole() * (24 * auto_us("a") * 331_000 + 3 * auto_us("x") * 199_000)
     )
+
+
+def test_at_auto_all_targets_together_take_the_energy_of_the_iteration_not_of_its_kernels_alone(setup):
+    choices = [
+        kernels(a=HIGH, b=LOW, x=HIGH, y=BASELINE),
+        {Target("pass", "forward"): LOW, Target("pass", "backward"): BASELINE},
+    ]
+    by_kernel, by_pass = again.compare_iteration(setup, Visitor(), choices, 3)
+    auto_mj = [
+        {each["target"]: each["points"][0]["summary"]["energy_mj"] for each in own} for own in (by_kernel, by_pass)
+    ]
+    expected_mj = 1e-6 * WHOLE_MW * in_iteration({name: auto_us(name) for name in LAUNCHES})
+    assert in_iteration(auto_mj[0]) == pytest.approx(expected_mj)
+    assert sum(auto_mj[1].values()) == pytest.approx(expected_mj)
+    # of the iteration as a whole nothing is known of which a kernel is left out
+    [[alone]] = again.compare_iteration(setup, Visitor(), [kernels(a=LOW)], 3)
+    assert alone["points"][0]["summary"]["power_mw"] == pytest.approx(331_000)
 
 
 def test_several_choices_share_a_session_and_each_has_comparisons_of_its_own(setup):

@@ -20,6 +20,7 @@ VISITED = {
     "passes": {
         "n": 7,
         "iteration_us": 311_007.5,
+        "power_mw": 268_750.0,
         "time_us": {"forward_fc_gemm": 3119.25, "forward_gelu": 877.5, "embedding_layernorm": 301.0},
     },
     "powers": [
@@ -119,6 +120,7 @@ def test_a_record_that_is_missing_is_named(setup, tmp_path):
     [
         ({"passes": {}}, "passes.n is missing"),
         ({"passes": VISITED["passes"] | {"n": 0}}, "passes.n is 0"),
+        ({"passes": VISITED["passes"] | {"power_mw": -1}}, "passes.power_mw is -1"),
         ({"passes": VISITED["passes"] | {"time_us": {"forward_gelu": -3.5}}}, "forward_gelu is -3.5"),
         ({"powers": [VISITED["powers"][0] | {"power_mw": 0}]}, "power_mw is 0"),
         ({"powers": [VISITED["powers"][0] | {"kernels": "forward_gelu"}]}, "kernels is 'forward_gelu'"),

@@ -59,7 +59,12 @@ class Board:
         }
         return {
             "request": asked(visit) | {"policy": "auto" if visit.pair == BASELINE else "lock", "switch_s": 0.01},
-            "passes": {"n": 7, "iteration_us": sum(time_us.values()), "time_us": time_us},
+            "passes": {
+                "n": 7,
+                "iteration_us": sum(time_us.values()),
+                "power_mw": 1000 * self.iteration_w(core, mem) * (1.03 if visit.pair == BASELINE else 1.0),
+                "time_us": time_us,
+            },
             "powers": [
                 {
                     "kernels": list(names),
@@ -88,6 +93,12 @@ class Board:
         """Return the power of a kernel."""
         share = core_mhz / 2100
         return 60 + 20 * mem_mhz / 9251 + (KERNELS[name][2] - 80) * share * (0.4 + 0.6 * share**2)
+
+    def iteration_w(self, core_mhz: float, mem_mhz: float) -> float:
+        """Return the mean power of an iteration, each kernel launched once."""
+        time_us = [self.time_us(name, core_mhz, mem_mhz) for name in self.kernels]
+        power_w = [self.power_w(name, core_mhz, mem_mhz) for name in self.kernels]
+        return sum(us * watts for us, watts in zip(time_us, power_w)) / sum(time_us)
 
 
 def drawn(*of) -> float:
