@@ -22,6 +22,7 @@ from kernel_dvfs.measurement.visit import (
     Visit,
     Visited,
     Visitor,
+    power_in_passes_mw,
 )
 
 if TYPE_CHECKING:
@@ -57,15 +58,15 @@ def compare_iteration(
         for place, pair in enumerate(locked, 1)
     }
     last = visitor.visit(Visit(session, len(at) + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
-    whole = of_iteration(setup, last)
+    whole = _of_iteration(setup, last)
     name = visitor.run.get("run_id", f"fresh-{repeat}")
     found: list[list[Comparison]] = []
     for pairs in choices:
         own: list[Comparison] = []
         for target, pair in pairs.items():
             kernels = _kernels_of(setup, target)
-            auto = _point(last, kernels, [first, last], whole)
-            point = auto if pair == BASELINE else _point(at[pair], kernels, [at[pair]])
+            auto = _point(setup, last, kernels, [first, last], whole)
+            point = auto if pair == BASELINE else _point(setup, at[pair], kernels, [at[pair]])
             own.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
         found.append(own)
     return found
@@ -112,28 +113,23 @@ def _windows(names: Mapping[str, Any], light: set[str]) -> tuple[tuple[str, ...]
     return tuple((name,) for name in names if name not in light) + ((together,) if together else ())
 
 
-def of_iteration(setup: Setup, visited: Visited) -> float:
+def _of_iteration(setup: Setup, visited: Visited) -> float:
     """Return the iteration's energy over the sum of its kernels', each by its own window of power, at the same clocks.
 
-    Where the governor decides, a kernel by itself runs at another clock than among others, so its power is another: on a
-    simulated RTX 3080 Ti the sum lacks 4 % of the iteration at auto, on an H100 6 %.
+    Where the governor decides, a kernel by itself runs at another clock than one among others.
     """
-    passes, kernels = visited["passes"], setup.targets["kernel"]
-    power_mw = _powers(visited)
+    passes, power_mw, kernels = visited["passes"], power_in_passes_mw(setup, visited), setup.targets["kernel"]
     if power_mw.keys() != kernels.keys():
         return 1.0  # some kernel is of no choice
-    alone = (about["launches_per_iteration"] * passes["time_us"][name] * power_mw[name] for name, about in kernels.items())
+    alone = (kernels[name]["launches_per_iteration"] * passes["time_us"][name] * own for name, own in power_mw.items())
     return passes["power_mw"] * passes["iteration_us"] / math.fsum(alone)
 
 
-def _powers(visited: Visited) -> dict[str, float]:
-    """Return {kernel: mW of the window that it was metered in}."""
-    return {name: each["power_mw"] for each in visited["powers"] for name in each["kernels"]}
-
-
-def _point(metered: Visited, kernels: Mapping[str, int], timed: Sequence[Visited], factor: float = 1.0) -> Compared:
+def _point(
+    setup: Setup, metered: Visited, kernels: Mapping[str, int], timed: Sequence[Visited], factor: float = 1.0
+) -> Compared:
     """Return a target's point: times of all these visits, power of the one that metered its kernels, times a factor."""
-    power_mw = {name: factor * own for name, own in _powers(metered).items()}
+    power_mw = {name: factor * own for name, own in power_in_passes_mw(setup, metered).items()}
     times_us = [math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed]
     time_us = math.fsum(times_us) / len(times_us)
     by_kernel_us = {name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels}

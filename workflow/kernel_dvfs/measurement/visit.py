@@ -156,6 +156,21 @@ def round_of(names: Sequence[str], launches: Mapping[str, int]) -> dict[str, int
     return {name: launches[name] // least for name in names}
 
 
+def power_in_passes_mw(setup: Setup, visited: Visited) -> dict[str, float]:
+    """Return {kernel: mW} so that power x time in the passes is its energy, of all kernels that were metered.
+
+    A window's energy is power x its own time. That is another than in the passes only where a kernel by itself is held
+    below the clock that it has among others: there a launch takes longer at the cap, and its energy, of which most does
+    not depend on the clock while the voltage stays, is that of the window.
+    """
+    launches = {name: about["launches_per_iteration"] for name, about in setup.targets["kernel"].items()}
+    time_us, found = visited["passes"]["time_us"], {}
+    for each in visited["powers"]:
+        round_us = math.fsum(count * time_us[name] for name, count in round_of(each["kernels"], launches).items())
+        found |= dict.fromkeys(each["kernels"], each["power_mw"] * each["time_us"] / round_us)
+    return found
+
+
 def path(visit: Visit) -> str:
     """The path of a visit's record below the folder `measurements`."""
     return inside(f"visit/s{visit.session}/{visit.place}-{label(visit.pair)}.json")

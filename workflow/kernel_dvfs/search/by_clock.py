@@ -201,7 +201,7 @@ class _Study:
                 worth = worths.get((level.name, limit), 0.0)
                 shown[level.name, limit] = self._shown(level, path, limit, worth)
         looks = self._known.looks
-        table = pooled(self._space, self._known.parts, looks, self._known.auto_factor())
+        table = pooled(self._space, self._known.parts, looks)
         return Result(shown, table, len(looks), self._session + 1, self._spent_s)
 
     def _shown(self, level: Level, path: np.ndarray, limit: float, worth: float) -> Shown:

@@ -69,13 +69,16 @@ class Knowledge:
 
     def cells(self) -> tuple[Cells, Cells]:
         """Log time and log power of every part, as measured."""
-        launches = self._space.launches
+        launches, at_auto = self._space.launches, auto_together(self._space, self.parts, self.looks)
         times = [
             [np.log(sum(launches[k] * look.time_s[k] for k in part.kernels)) for part in self.parts]
             for look in self.looks
         ]
         powers = [
-            [np.log(look.power_w[part]) if part in look.power_w else np.nan for part in range(len(self.parts))]
+            [
+                np.log(look.power_w[part]) + (0.0 if look.pair else at_auto) if part in look.power_w else np.nan
+                for part in range(len(self.parts))
+            ]
             for look in self.looks
         ]
         pairs, count = [look.pair for look in self.looks], len(self._space.pairs)
@@ -100,40 +103,38 @@ class Knowledge:
     ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """(J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of both."""
         time, power = self.believed(draws, stream)
-        at_auto = np.zeros(time.mean.shape[1])
-        at_auto[0] = np.log(self.auto_factor())
-        auto_time = np.exp(time.mean[:, 0]).sum()
-        auto_energy = np.exp(time.mean[:, 0] + power.mean[:, 0] + at_auto[0]).sum()
+        auto_time, auto_energy = np.exp(time.mean[:, 0]).sum(), np.exp(time.mean[:, 0] + power.mean[:, 0]).sum()
         mean, drawn = (
-            (100 * np.exp(own) / auto_time, 100 * np.exp(own + other + at_auto) / auto_energy)
+            (100 * np.exp(own) / auto_time, 100 * np.exp(own + other) / auto_energy)
             for own, other in ((time.mean, power.mean), (time.draws, power.draws))
         )
         return level.share @ mean[0], level.share @ mean[1], (level.share @ drawn[0], level.share @ drawn[1])
 
-    def auto_factor(self) -> float:
-        """The iteration's energy at auto over the sum of its parts', each by a window of its own.
 
-        Where the governor decides, a kernel by itself runs at another clock than among others. The iteration is what a
-        user pays, so its energy is the baseline; each part's at auto is its part of that.
-        """
-        autos = [look for look in self.looks if look.pair == 0 and look.iteration_w is not None]
-        if not autos:
-            return 1.0
-        time, power = self.cells()
-        alone = np.exp(time.mean[:, 0] + power.mean[:, 0]).sum()
-        whole = [look.iteration_w * float(self._space.launches @ look.time_s) for look in autos]
-        return float(np.exp(np.log(whole).mean()) / alone)
+def auto_together(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> float:
+    """Log of the iteration's energy at auto over the sum of its parts', each by a window of its own; 0 where nothing
+    tells.
+
+    Where the governor decides, a kernel by itself runs at another clock than one among others. What a user pays is the
+    iteration, so its energy is the baseline, and a part's at auto is its part of that.
+    """
+    found = []
+    for look in looks:
+        if look.pair == 0 and look.iteration_w is not None and len(look.power_w) == len(parts):
+            time = space.launches * look.time_s
+            alone = sum(look.power_w[part] * time[list(own.kernels)].sum() for part, own in enumerate(parts))
+            found.append(float(np.log(look.iteration_w * time.sum() / alone)))
+    return float(np.mean(found)) if found else 0.0
 
 
-def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look], auto_factor: float = 1.0) -> Pooled:
-    """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power; at auto times
-    auto_factor (Knowledge.auto_factor)."""
+def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled:
+    """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
     time = belief.cells_of([np.log(look.time_s) for look in looks], pairs, count)
-    powers = np.full((len(looks), len(space.names)), np.nan)
+    powers, at_auto = np.full((len(looks), len(space.names)), np.nan), auto_together(space, parts, looks)
     for row, look in zip(powers, looks):
         for part, watts in look.power_w.items():
-            row[list(parts[part].kernels)] = np.log(watts)
+            row[list(parts[part].kernels)] = np.log(watts) + (0.0 if look.pair else at_auto)
     power = belief.cells_of(powers, pairs, count)
     visited = sorted(set(pairs))
     time_se, power_se = (
@@ -142,7 +143,6 @@ def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look], auto_fact
     )
     time_s = np.exp(time.mean[:, visited])
     energy_j = time_s * np.exp(power.mean[:, visited])
-    energy_j[:, [place for place, pair in enumerate(visited) if pair == 0]] *= auto_factor
     sessions = np.array([len({look.session for look in looks if look.pair == pair}) for pair in visited])
     return Pooled(
         names=space.names,

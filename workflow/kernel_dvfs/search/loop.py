@@ -77,7 +77,7 @@ def run(
         spent_s += visited["spent_s"]
         say(_line(visit, visited, spent_s + OPENING_S * (1 + visit.session)))
         try:
-            visit = procedure.send(answer_of(space, visit, visited))
+            visit = procedure.send(answer_of(setup, space, visit, visited))
         except StopIteration as ended:
             result: Result = ended.value
             break
@@ -138,12 +138,12 @@ def _walked(shown: Shown) -> Walked:
     }
 
 
-def answer_of(space: Space, visit: Visit, visited: Visited) -> Answer:
+def answer_of(setup: Setup, space: Space, visit: Visit, visited: Visited) -> Answer:
     """Return the numbers of a visit as by_clock takes them."""
-    time_us = visited["passes"]["time_us"]
+    time_us, power_mw = visited["passes"]["time_us"], visits.power_in_passes_mw(setup, visited)
     return Answer(
         time_s=np.array([time_us[name] for name in space.names]) * 1e-6,
-        power_w=np.array([each["power_mw"] for each in visited["powers"]]) * 1e-3,
+        power_w=np.array([power_mw[names[0]] for names in visit.metered]) * 1e-3,
         spent_s=visited["spent_s"],
         is_usable=visited["verdict"] not in UNUSABLE,
         iteration_w=visited["passes"]["power_mw"] * 1e-3,
