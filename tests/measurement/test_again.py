@@ -8,7 +8,7 @@ from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import again, record
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.visit import asked
+from kernel_dvfs.measurement.visit import asked, round_of
 from kernel_dvfs.report.remeasured import means
 
 HIGH, LOW = Pair(1890, 9251), Pair(1485, 5001)
@@ -36,9 +36,15 @@ class Visitor:
         **{"energy_scope": "board", "counter_period_ms": 20.0, "counter_read_ms": 0.5},
     }
 
-    def __init__(self, verdicts=(), run_id=""):
-        self.visited, self.verdicts = [], dict(verdicts)
+    def __init__(self, verdicts=(), run_id="", slower=()):
+        self.visited, self.verdicts, self.slower = [], dict(verdicts), dict(slower)
         self.run = {"run_id": run_id} if run_id else {}
+
+    def window(self, visit, names, time_us):
+        """Of kernels by themselves; where they are slower than among others is told by `slower`."""
+        round_us = sum(count * time_us[name] for name, count in round_of(names, LAUNCHES).items())
+        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * self.slower.get(visit.pair, 1)}
+        return {"kernels": list(names)} | own
 
     def visit(self, visit):
         self.visited.append(visit)
@@ -50,9 +56,7 @@ class Visitor:
         return {
             "request": asked(visit) | more | {"policy": "auto" if visit.pair == BASELINE else "lock", "switch_s": 0.01},
             "passes": {"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us), "power_mw": WHOLE_MW},
-            "powers": [
-                {"kernels": list(names), "power_mw": POWER_MW[visit.pair]["".join(names)]} for names in visit.metered
-            ],
+            "powers": [self.window(visit, names, time_us) for names in visit.metered],
             "reached": {"core_mhz": core, "mem_mhz": mem},
             "verdict": verdict,
             "reasons": [] if verdict == "ok" else [f"visit {visit.place}"],
@@ -170,6 +174,19 @@ def test_at_auto_all_targets_together_take_the_energy_of_the_iteration_not_of_it
     # of the iteration as a whole nothing is known of which a kernel is left out
     [[alone]] = again.compare_iteration(setup, Visitor(), [kernels(a=LOW)], 3)
     assert alone["points"][0]["summary"]["power_mw"] == pytest.approx(331_000)
+
+
+def test_a_kernel_that_the_cap_slows_by_itself_has_the_energy_of_its_window_and_the_time_of_the_passes(setup):
+    choice = kernels(a=HIGH, b=LOW, x=HIGH, y=HIGH)
+    [[a, b, x, y]] = again.compare_iteration(setup, Visitor(slower={HIGH: 1.125}), [choice], 0)
+    for found, name, window in ((a, "a", "a"), (x, "x", "xy"), (y, "y", "xy")):
+        chosen = found["points"][1]["summary"]
+        assert chosen["time_us"] == TIME_US[HIGH][name]
+        assert chosen["energy_mj"] == pytest.approx(1e-6 * 1.125 * TIME_US[HIGH][name] * POWER_MW[HIGH][window])
+    assert b["points"][1]["summary"]["power_mw"] == pytest.approx(POWER_MW[LOW]["b"])
+    # at auto it changes nothing: the iteration's own energy is what counts
+    [[same, *_]] = again.compare_iteration(setup, Visitor(slower={BASELINE: 1.25}), [choice], 0)
+    assert same["points"][0]["summary"] == pytest.approx(a["points"][0]["summary"])
 
 
 def test_several_choices_share_a_session_and_each_has_comparisons_of_its_own(setup):

@@ -403,7 +403,7 @@ def test_what_is_answered_is_in_s_and_w_in_the_order_of_the_kernels_and_windows(
     visit = Visit(2, 3, Pair(1680, 5001), 2.5, 0.5, groups)
     visited = Board().visit(visit)
     visited["passes"]["time_us"] = dict(reversed(visited["passes"]["time_us"].items()))
-    answer = loop.answer_of(space, visit, visited)
+    answer = loop.answer_of(folder.setup, space, visit, visited)
     assert answer.time_s.tolist() == [1e-6 * visited["passes"]["time_us"][name] for name in KERNELS]
     assert answer.power_w == pytest.approx(
         [
