@@ -139,10 +139,10 @@ def test_repeats_are_bounded(sweep, schedule):
 
 
 @pytest.mark.slow
-def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown(tmp_path):
-    sweep = kd.simulate("h200_sxm", tmp_path, batch=8, core_mhz=[1095, 1500, 1980], mem_mhz=[], auto_repeats=3)
-    swept = len(kd.load_profile(sweep.profile)["target"])
-    found = kd.refine(sweep, [5, 0], windows=2500)
+def test_a_study_by_clock_gives_a_schedule_for_each_limit_that_its_walk_has_shown(tmp_path):
+    sweep = kd.simulate("h200_sxm", tmp_path, batch=8, core_mhz=[1095, 1500, 1980], mem_mhz=[], auto_repeats=1)
+    swept, lines = sweep.profile.read_bytes(), []
+    found = kd.by_clock(sweep, [5, 0], say=lines.append)
     assert list(found) == [0, 5]
     strict, relaxed = found.values()
     assert relaxed["energy_change_percent"] < strict["energy_change_percent"] <= 0
@@ -151,12 +151,32 @@ def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown
         checked = kd.validate(sweep, schedule, repeats=3)
         assert checked.time_mean < limit + 0.3 and "by data that did not choose it" in kd.summary(schedule)
         assert checked.verdict == "does not contradict" and checked.limit.endswith("does not contradict this")
-        assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=0.5)
-    # the race has asked for clocks between those of the sweep, and the page holds
-    assert len(kd.load_profile(sweep.profile)["target"]) > swept
-    assert kd.write_page(tmp_path / "page.html", sweep.profile, relaxed).is_file()
-    with pytest.raises(kd.InputError, match="windows = 0: expected a whole number >= 1"):
-        kd.refine(sweep, windows=0)
+        assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=1)
+    # it has a profile of its own, of clocks that the sweep lacks, and the page holds
+    profile = tmp_path / api.BY_CLOCK
+    rows = pd.DataFrame(kd.load_profile(profile))
+    assert set(rows.core_mhz.dropna()) - {1095, 1500, 1980} and sweep.profile.read_bytes() == swept
+    assert kd.write_page(tmp_path / "page.html", profile, relaxed).is_file()
+    assert lines[0].startswith("session 1: auto-auto: ") and lines[-1].startswith("walk: pass-slack5: ")
+    # what is there is not measured again
+    again: list[str] = []
+    assert kd.by_clock(sweep, [5, 0], say=again.append) == found and again == lines
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"minutes": 0}, "minutes = 0: expected a number > 0; choose\\(\\) needs none"),
+        ({"minutes": float("nan")}, "minutes = nan: expected a number > 0"),
+        ({"over_percent": 51}, "over_percent = 51: expected a number from 0.001 to 50"),
+        ({"limits_percent": [0, -1]}, r"limits_percent = \[0, -1\]: expected at least one number, each 0 or more"),
+        ({"limits_percent": []}, r"limits_percent = \[\]: expected at least one number"),
+    ],
+)
+def test_a_study_by_clock_that_cannot_be_is_one_line(sweep, options, said):
+    with pytest.raises(kd.InputError, match=f"by_clock: {said}") as refused:
+        kd.by_clock(sweep, **options)
+    assert "\n" not in str(refused.value) and not (sweep.profile.parent / "by_clock.json").exists()
 
 
 # --- the commands that stand on it ------------------------------------------------------------------------------------
@@ -172,7 +192,7 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
     )
     schedule = json.loads((tmp_path / "demo/schedule.json").read_text())
     assert f"{abs(schedule['energy_change_percent']):.2f} % less energy" in said
-    assert main(["report", "demo/profile.parquet", "demo/schedule.json", "-o", "again.html"]) == 0
+    assert main(["report", "demo/by_clock.parquet", "demo/schedule.json", "-o", "again.html"]) == 0
     assert (tmp_path / "again.html").is_file()
     capsys.readouterr()
     words = ["--scope", "local", "--objective", "edp", "--json", "-o", "s.json"]

@@ -27,7 +27,7 @@ from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.profile import contribution
 from kernel_dvfs.profile.table import import_to_profile
 from kernel_dvfs.registry import kind_of
-from kernel_dvfs.search import search_file
+from kernel_dvfs.search import study_file
 from kernel_dvfs.sequence.schedule import read_iteration
 from kernel_dvfs.workload import step
 from kernel_dvfs_pipeline.graph import read_graph
@@ -54,7 +54,7 @@ PARSERS = {
 # by place, the base below that it is reached from
 READERS = {
     "kernel_dvfs.workload.step.read": "step",
-    "kernel_dvfs.search.search_file.read": "search",
+    "kernel_dvfs.search.study_file.read": "study by clock",
     "kernel_dvfs.gpu.nvml.facts._read": "facts",
     "kernel_dvfs.gpu.nvml.facts.node_of": "node",
     "kernel_dvfs.gpu.nvml.lease.parse": "lease",
@@ -92,7 +92,7 @@ OTHERS = {
     "kernel_dvfs.profile.store.read_profile": "metadata of a profile: tests/profile/test_fuzzed_tables.py",
     "kernel_dvfs.cli.json_object": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.cli.output._paths": "an option of a command: tests/cli/test_fuzzed_commands.py",
-    "kernel_dvfs.search.loop._checked": "an option of a command: tests/cli/test_fuzzed_commands.py",
+    "kernel_dvfs.search.loop.run": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.plan.config._typed": "an option of a command: tests/plan/test_fuzzed_configurations.py",
     "kernel_dvfs.files.parse_shipped_yaml": "a file of this package",
     "kernel_dvfs.profile.step.write_shipped_step": "the tables of the step that ships",
@@ -124,16 +124,14 @@ OTHERS = {
         ),
         "tests/measurement/test_fuzzed_files.py",
     ),
+    "kernel_dvfs.measurement.visit.read_visit": "tests/measurement/test_visit.py",
     "kernel_dvfs.plan.estimate._estimate": "the text of a setup that was just made",
     "kernel_dvfs.plan.study.planned_s": "the text of a setup that was just made",
     "kernel_dvfs.native.build._built": "what CMake has just written",
     "kernel_dvfs.native.build._flags": "what CMake has just written",
     **dict.fromkeys(
         (
-            *(
-                "kernel_dvfs.profile.records.Records._is_of_another_setup",
-                "kernel_dvfs.report.page.deployment._iteration",
-            ),
+            *("kernel_dvfs.report.page.deployment._iteration",),
             *("kernel_dvfs.report.page.provenance.tally", "kernel_dvfs.report.page.tables.read_rows"),
             *(f"kernel_dvfs.report.results.Results.{name}" for name in ("deployable", "frontier", "headline_map")),
             *("kernel_dvfs.report.results.Results.table", "kernel_dvfs.report.words._measured_again"),
@@ -218,11 +216,13 @@ def bases(tmp_path_factory, setup_of, study_options):
         found[name] = whole, path, read
 
     base("step", "step.json", (ROOT / "tests/workload/steps/hand_made.json").read_bytes(), step.read)
-    rounds = [search_file.Round("race", [search_file.Request("kernel", "a", 900, 5001, (0, 1))], {"left": {}})]
-    rounds.append(search_file.Round("walk", [], {}))
-    done = search_file.Search("0" * 12, {"ties": "tied"}, rounds, {"kernel/a/900-5001/r0.json": "0" * 64}, "t", {})
-    search_file.write(str(at / "search.json"), done)
-    base("search", "search.json", (at / "search.json").read_bytes(), lambda path: search_file.read(str(path)))
+    shown = {"schedules": 9, "passed": 1, "pairs": {"a": (900, 5001)}, "time_percent": [-0.5, -0.75]}
+    shown |= {"energy_percent": -3.5, "energy_se_percent": 0.25, "over_percent": 10, "another_minute": 0.015}
+    read, rows = {"visit/s0/0-auto-auto.json": "0" * 64}, {"target": ["a"], "time_s": [0.5]}
+    done = study_file.ByClock("0" * 12, {"ties": "tied"}, read, {"kernel-slack0": shown}, rows, {"minutes": 7.5}, "t")
+    study_file.write(str(at / "by_clock.json"), done)
+    whole = (at / "by_clock.json").read_bytes()
+    base("study by clock", "by_clock.json", whole, lambda path: study_file.read(str(path)))
     board = {"name": "NVIDIA H200", "uuid": "GPU-1", "slug": "h200-1", "pci_bus_id": "0", "driver": "580"}
     board |= {"vbios": None, "power_limit_mw": 700_000, "ecc": True, "compute_capability": "9.0", "sm_count": 132}
     board |= {"threads_per_sm": 2048, "energy_scope": "board"}

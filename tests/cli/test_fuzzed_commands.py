@@ -129,8 +129,9 @@ def bases(folder):
     own, profile = (folder / "setup-name").read_text(), "profile.parquet"
     pairs, study = "auto-auto,1470-auto,1050-auto", "study"
     axes = '{"tensor_energy_pj": [0.5], "gemm_traffic": [1], "auto_core_mhz": [1950]}'
-    search = {"search": "exhaustive", "pairs": pairs, "auto_repeats": 2, "limits_percent": [0], "ties": "tied"}
-    search |= {"refine": {"windows": 60, "hours": None, "over_percent": 10}}
+    visitable = "auto-auto,2100-9251,1470-9251,1050-9251"
+    by_clock = {"pairs": visitable, "limits_percent": [0], "minutes": 9, "worth_percent": 0.02}
+    by_clock |= {"over_percent": 10, "ties": "tied", "seed": 1}
     serving = '{"profile": "serving.csv", "trace": null, "trace_sha256": null}'
     shape = ["stages.csv", "--microbatches", "2", "--blocking-w", "80", "--kernels", "4"]
     out = ["-o", "out/x"]
@@ -152,7 +153,8 @@ def bases(folder):
             *out,
         ],
         "measure sweep": ["--gpu", own, "--pairs", "auto-auto,1470-auto", "--auto-repeats", "1", *out],
-        "measure search": ["--gpu", own, "--records", "out/records", "--options", json.dumps(search), *out],
+        "measure by-clock": ["--gpu", own, "--records", "out/records", "--options", json.dumps(by_clock), *out],
+        "measure again": ["--gpu", own, "--schedules", "schedule.json", "--repeat", "1", *out],
         "measure aggregate": ["--gpu", own, "--records", "records", "--pairs", pairs, "--auto-repeats", "2", *out],
         "measure step": ["step.json", "--profile", profile, *out],
         "measure records": ["records", "--gpu", own],
@@ -183,7 +185,7 @@ SLOW = (
 )
 SLOW += (
     "serving profile",
-    "measure search",
+    "measure by-clock",
     "pipeline frontier",
     "pipeline plan",
     "pipeline solve",

@@ -47,16 +47,16 @@ SCHEDULES = {
 }
 WALKED = {"schedules": 9, "passed": 1, "pairs": {"a": [1470, "auto"]}, "over_percent": 10}
 WALKED |= {"time_percent": [9.5, 10.5], "energy_percent": -20, "energy_se_percent": 1, "another_minute": 0.0025}
-SEARCH = {"schema": "kernel-dvfs/search/2", "setup": "0123456789ab", "options": {}, "records": {}, "token": ""}
-SEARCH |= {"rounds": [{"stage": "walk", "requests": [], "about": {}}]}
+STUDY = {"schema": "kernel-dvfs/by-clock/1", "setup": "0123456789ab", "options": {}, "rows": {}, "about": {}}
+STUDY |= {"records": {"visit/s0/0-auto-auto.json": "0" * 64}, "token": ""}
 
 
-def whole(search):
-    """A search's file as it is written."""
-    return json.dumps(search | {"sha256": hashlib.sha256(json.dumps(search).encode()).hexdigest()})
+def whole(study):
+    """The file of a study by clock as it is written."""
+    return json.dumps(study | {"sha256": hashlib.sha256(json.dumps(study).encode()).hexdigest()})
 
 
-SEARCHES = {
+STUDIES = {
     "walked": {"kernel-slack0": WALKED, "kernel-slack20": WALKED},
     "walked-elsewhere": {"kernel-slack0": WALKED | {"pairs": {"b": [1470, "auto"]}}},
     "walked-by-others": {"kernel-slack0": WALKED | {"pairs": {"a": [1410, "auto"]}}},
@@ -94,8 +94,8 @@ def desk(root, tmp_path_factory):
     texts = {
         **{f"{name}.yaml": text for name, text in configurations.items()},
         **{f"{name}.json": json.dumps(content) for name, content in SCHEDULES.items()},
-        **{f"{name}.search.json": whole(SEARCH | {"walks": walks}) for name, walks in SEARCHES.items()},
-        "older.search.json": json.dumps(SEARCH | {"schema": "kernel-dvfs/search/1"}),
+        **{f"{name}.study.json": whole(STUDY | {"walks": walks}) for name, walks in STUDIES.items()},
+        "older.study.json": json.dumps(STUDY | {"schema": "kernel-dvfs/by-clock/0"}),
         **{
             f"{name}.plan.yaml": "schema: kernel-dvfs/serving-static/2\ncells: 1\nslo_scale: 1\ngaps: mean\n" + text
             for name, text in SERVING_PLANS.items()
@@ -164,7 +164,7 @@ def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(desk, tmp_path):
 
 
 def test_a_walk_is_found_by_its_limit_and_chooses_its_own_pair_whatever_the_profile_says(desk, tmp_path):
-    path, walked = tmp_path / "s.json", str(desk[0] / "walked.search.json")
+    path, walked = tmp_path / "s.json", str(desk[0] / "walked.study.json")
     words = ["choose", str(desk[0] / "profile.parquet"), "--scope", "global", "--objective", "waste", "-o", str(path)]
     for slack in (0, 20):
         assert main([*words, "--walk", walked, "--slack", str(slack)]) == 0

@@ -37,10 +37,10 @@ def test_the_papers_configuration_is_one_sweep_of_its_grid_and_no_margin(config,
     values = config(**configuration.load(str(root / "config/paper.yaml")))
     configuration.check(values, root / "workflow/schemas/config.schema.yaml")
     study = plan(values, str(tmp_path))
-    assert not study.is_searched and study.limits_percent == [0] and len(study.schedules) == 18
-    assert {study.repeats_at(*pair) for pair in study.swept} == {1}
-    cores = sorted({pair.core_mhz for pair in study.swept} - {"auto"})
-    assert [high - low for low, high in pairwise(cores)] == [210] * (len(cores) - 1) and len(study.swept) == 57
+    assert not study.is_by_clock and study.limits_percent == [0] and len(study.schedules) == 18
+    assert {study.repeats_at(*pair) for pair in study.pairs} == {1}
+    cores = sorted({pair.core_mhz for pair in study.pairs} - {"auto"})
+    assert [high - low for low, high in pairwise(cores)] == [210] * (len(cores) - 1) and len(study.pairs) == 57
 
 
 def test_every_key_is_commented_and_in_the_schema(root):
@@ -68,14 +68,14 @@ def test_every_key_is_commented_and_in_the_schema(root):
         ("limits_percent", 5, ["limits_percent = 5", "a list"]),
         ("limits_percent", [1, 1.0], ["limits_percent = [1, 1.0]", "different"]),
         ("limits_percent", [*range(21)], ["limits_percent", "at most 20"]),
-        ("refine", {"windows": None, "hours": None, "over_percent": 10}, ["refine", "windows or hours"]),
-        ("refine", {"windows": 400, "hours": 2, "over_percent": 10}, ["refine", "the other one null"]),
-        ("refine", {"windows": -1, "hours": None, "over_percent": 10}, ["refine.windows", "-1", "whole number"]),
-        ("refine", {"windows": None, "hours": -0.5, "over_percent": 10}, ["refine.hours", "-0.5"]),
-        ("refine", {"windows": 4.5, "hours": None, "over_percent": 10}, ["refine", "4.5"]),
-        ("refine", {"windows": 400, "hours": None, "over_percent": 0}, ["refine.over_percent", "from 0.001 to 50"]),
-        ("refine", {"windows": 400, "hours": None, "over_percent": 50.5}, ["refine.over_percent", "from 0.001 to 50"]),
-        ("refine", {"windows": 400, "over_percent": 10}, ["refine", "'hours' is missing"]),
+        ("by_clock", {"minutes": -1, "worth_percent": 0, "over_percent": 10}, ["by_clock.minutes", "-1", "0 (off)"]),
+        ("by_clock", {"minutes": 1e5, "worth_percent": 0, "over_percent": 10}, ["by_clock.minutes", "10000"]),
+        ("by_clock", {"minutes": None, "worth_percent": 0, "over_percent": 10}, ["by_clock.minutes", "a number"]),
+        ("by_clock", {"minutes": 9, "worth_percent": -0.5, "over_percent": 10}, ["by_clock.worth_percent", "-0.5"]),
+        ("by_clock", {"minutes": 9, "worth_percent": 0, "over_percent": 0}, ["over_percent", "from 0.001 to 50"]),
+        ("by_clock", {"minutes": 9, "worth_percent": 0, "over_percent": 50.5}, ["over_percent", "from 0.001 to 50"]),
+        ("by_clock", {"minutes": 9, "over_percent": 10}, ["by_clock", "'worth_percent' is missing"]),
+        ("by_clock", 30, ["by_clock = 30", "a mapping with minutes, worth_percent and over_percent"]),
         ("tensor_parallel", 3, ["3", "16 heads", "1, 2, 4, 8, 16"]),
         ("tensor_parallel_degrees", [1, 3], ["tensor_parallel_degrees = 3", "1, 2, 4, 8, 16"]),
         ("window_s", float("inf"), ["window_s", "finite"]),
@@ -87,8 +87,6 @@ def test_every_key_is_commented_and_in_the_schema(root):
         ("gpu", {"kind": "table"}, ["gpu", "path"]),
         ("gpu", {"kind": "table", "path": "missing.csv"}, ["missing.csv"]),
         ("model", "gpt5", ["gpt5", "gpt3-xl"]),
-        ("search", "clever", ["search", "exhaustive or guided"]),
-        ("guided", {"budget_percent": 10}, ["guided", "threshold_percent"]),
         ("grid", {"core_mhz": [1471], "mem_mhz": "all", "auto": True}, ["1471", "steps of 15"]),
         ("grid", {"core_mhz": "all", "mem_mhz": [5000], "auto": True}, ["5000", "5001"]),
         ("grid", {"core_mhz": "some", "mem_mhz": "all", "auto": True}, ["grid.core_mhz", "some"]),
@@ -106,32 +104,28 @@ def test_an_impossible_value_is_refused_with_key_value_and_what_is_allowed(refus
     assert all(word in line for word in named), line
 
 
-@pytest.mark.parametrize(
-    ("windows", "hours", "is_refined"), [(0, None, False), (1, None, True), (None, 0, False), (None, 0.5, True)]
-)
-def test_a_budget_is_in_windows_or_in_hours_and_none_is_the_best_of_one_sweep(
-    config, root, tmp_path, windows, hours, is_refined
+@pytest.mark.parametrize(("minutes", "is_by_clock"), [(0, False), (0.5, True), (30, True)])
+def test_minutes_of_the_board_are_a_budget_and_none_is_the_best_of_one_sweep(
+    config, root, tmp_path, minutes, is_by_clock
 ):
-    values = config(refine={"windows": windows, "hours": hours, "over_percent": 2.5})
+    values = config(by_clock={"minutes": minutes, "worth_percent": 0.05, "over_percent": 2.5})
     configuration.check(values, root / "workflow/schemas/config.schema.yaml")
-    assert plan(values, str(tmp_path)).is_refined == is_refined
+    study = plan(values, str(tmp_path))
+    assert study.is_by_clock == is_by_clock
+    told = {name: study.by_clock_options()[name] for name in ("minutes", "worth_percent", "over_percent")}
+    assert told == {"minutes": minutes, "worth_percent": 0.05, "over_percent": 2.5}
 
 
-@pytest.mark.parametrize(("clocks", "is_refined"), [("lock", True), ("external", False), ("auto-only", False)])
-def test_what_sets_no_clocks_of_its_own_is_not_raced_and_walked(config, tmp_path, clocks, is_refined):
+@pytest.mark.parametrize(("clocks", "is_by_clock"), [("lock", True), ("external", False), ("auto-only", False)])
+def test_what_sets_no_clocks_of_its_own_is_not_studied_by_clock(config, tmp_path, clocks, is_by_clock):
     study = plan(config(), str(tmp_path))
     real = replace(study, kind="nvml", options=study.options | {"clocks": clocks})
-    assert real.is_refined == is_refined and bool(real.walk_file("", "global", "waste", "")) == is_refined
+    assert real.is_by_clock == is_by_clock and bool(real.walk_file("", "global", "waste", "")) == is_by_clock
 
 
-def test_refine_needs_auto_measured_twice(config, root, tmp_path):
-    guided = config()["guided"] | {"auto_repeats": 1}
-    for key, values in (("auto_repeats", {"auto_repeats": 1}), ("guided.auto_repeats", {"guided": guided})):
-        values |= {"search": key.partition(".")[0] if "." in key else "exhaustive"}
-        with pytest.raises(InputError, match=rf"config: {key} = 1 is not possible with refine.*; allowed: 2 or more"):
-            plan(config(**values), str(tmp_path))
-        values |= {"refine": {"windows": 0, "hours": None, "over_percent": 10}}
-        assert not plan(config(**values), str(tmp_path)).is_refined
+@pytest.mark.parametrize("key", ["refine", "search", "guided", "skip_capped", "temperature", "band_c"])
+def test_a_key_of_an_earlier_version_is_unknown(refused, key):
+    assert f"unknown key '{key}'" in refused(**{key: 1})
 
 
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(refused):
@@ -180,7 +174,7 @@ def bomb(levels):
     return made
 
 
-@pytest.mark.parametrize("key", ["guided", "unknown"])
+@pytest.mark.parametrize("key", ["by_clock", "unknown"])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_what_nobody_could_go_through_is_refused_at_once(refused, key, as_text):
     aliases = [f"&a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 12)]

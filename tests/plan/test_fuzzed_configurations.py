@@ -107,8 +107,8 @@ def carry_out(config, schema, folder):
         assert len({str(each) for each in planned}) == len(planned), "two files of one name"
     variants = [each.setup.path for each in study.variants.values()]
     assert len(set(variants)) == len(variants), "two variants of one setup"
-    study.swept, study.validation(study.headline), planning.notices(study), study.deployable_options()
-    json.dumps([study.search_options(), study.headline_axes], allow_nan=False)
+    study.pairs, study.validation(study.headline), planning.notices(study), study.deployable_options()
+    json.dumps([study.by_clock_options(), study.headline_axes], allow_nan=False)
     pipeline, serving = plan_pipeline(config, folder), plan_serving(config, folder)
     for kind, own in (("gpu", study), ("pipeline", pipeline), ("serving", serving)):
         for path, asked in asked_by(outputs(kind), own).items():

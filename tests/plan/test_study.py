@@ -1,15 +1,22 @@
 """From options to names: no two studies share a folder, no two settings a setup."""
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
 from kernel_dvfs.report.claims.chosen import PAPER_AUTO
-from kernel_dvfs.search import search_file
+from kernel_dvfs.search import study_file
 from kernel_dvfs.workload.workload import name_of_model
+
+# a study by clock that has read one record
+READ = {"auto.json": hashlib.sha256(b"read").hexdigest()}
+SOME = study_file.ByClock("0" * 12, {}, READ, {}, {"target": []}, {"minutes": 7.5})
 
 
 def made(kind, study) -> set:
@@ -69,7 +76,6 @@ def test_as_published_each_launch_chooses_by_itself_where_it_was_measured_by_its
 
     assert ties() == ("untied", "tied")
     assert ties(ties="untied") == ("untied", "untied")
-    assert ties(search="guided") == ("tied", "tied"), "copies were measured for one another"
 
 
 def test_the_papers_table_has_copies_of_a_launch_at_different_clocks(config, tmp_path):
@@ -112,16 +118,16 @@ def test_clocks_are_chosen_for_each_limit_the_strict_one_always_among_them(confi
     ends = [name.removeprefix("kernel-global-waste-slack") for name in more.headline]
     assert ends == ["0", "pass-global-waste-slack0", "0.000001", "1", "2.5"], "one a limit is validated, and of passes"
     assert strict.headline == ["kernel-global-waste-slack0", "pass-global-waste-slack0"]
-    assert more.search_options()["limits_percent"] == [0, 0.000001, 1, 2.5]
+    assert more.by_clock_options()["limits_percent"] == [0, 0.000001, 1, 2.5]
 
 
 def test_only_global_waste_by_counts_is_chosen_by_a_walk_and_only_where_one_is_asked_for(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    assert study.walk_file("", "global", "waste", "") == [f"{study.folder}/search.json"]
+    assert study.walk_file("", "global", "waste", "") == [f"{study.folder}/by_clock.json"]
     for other in (("local", "waste", ""), ("single", "waste", ""), ("global", "edp", ""), ("global", "waste", "-raw")):
         assert study.walk_file("", *other) == []
     assert study.walk_file("published/", "global", "waste", "") == [], "as published there is no margin"
-    unwalked = plan(config(refine={"windows": 0, "hours": None, "over_percent": 10}), str(tmp_path))
+    unwalked = plan(config(by_clock={"minutes": 0, "worth_percent": 0.02, "over_percent": 10}), str(tmp_path))
     assert unwalked.walk_file("", "global", "waste", "") == []
 
 
@@ -134,34 +140,63 @@ def test_a_schedule_is_chosen_again_where_its_own_walk_has_shown_something_else_
 
     def digest(slack="-slack0.6", scope="global", weights="", token="", **changed):
         walks = {"kernel-slack0.6": shown | changed, "kernel-slack1": shown}
-        rounds = [search_file.Round("walk", [], {})]
-        search_file.write(study.search_file, search_file.Search("0" * 12, {}, rounds, {}, token, walks))
+        found = replace(SOME, walks=walks, token=token)
+        study_file.write(study.by_clock_file, found)
         return study.walked("", "kernel", scope, "waste", slack, weights)
 
     assert study.walked("", "kernel", "global", "waste", "-slack0.6", "") == "", "there is none yet"
     known = digest()
-    assert known == digest(token="another search") != digest(energy_percent=-3.75)
+    assert known == digest(token="another study") != digest(energy_percent=-3.75)
     assert digest("-slack1", passed=2) == known, "of equal walks"
     assert digest(scope="local") == digest(weights="-raw") == ""
 
 
-def test_a_search_whose_file_is_damaged_or_was_edited_is_asked_for_again(config, tmp_path):
+def test_a_study_by_clock_whose_file_is_damaged_or_was_edited_is_asked_for_again(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    rounds = [search_file.Round("walk", [], {})]
-    search_file.write(study.search_file, search_file.Search("0" * 12, {}, rounds, {}, "abc", {}))
-    whole = Path(study.search_file).read_text()
-    assert study.search_token([]) == "abc"
+    (Path(study.folder) / "measurements").mkdir(parents=True)
+    (Path(study.folder) / "measurements/auto.json").write_text("read")
+    study_file.write(study.by_clock_file, replace(SOME, token="abc"))
+    whole = Path(study.by_clock_file).read_text()
+    assert study.by_clock_token() == "abc"
     tokens = set()
-    for text in (whole.replace("abc", "abd"), whole[:40], "", whole.replace('"walk"', '"race"')):
-        Path(study.search_file).write_text(text)
-        tokens.add(study.search_token([]))
+    for text in (whole.replace("abc", "abd"), whole[:40], "", whole.replace('"minutes"', '"hours"')):
+        Path(study.by_clock_file).write_text(text)
+        tokens.add(study.by_clock_token())
     assert len(tokens) == 4 and not tokens & {"", "abc", "abd"}, "each is another, and none the old one"
+
+
+def test_a_study_by_clock_is_asked_for_again_where_a_visit_is_gone_or_has_changed(config, tmp_path):
+    study = plan(config(), str(tmp_path))
+    visit = Path(study.folder) / "measurements/auto.json"
+    visit.parent.mkdir(parents=True)
+    visit.write_text("read")
+    study_file.write(study.by_clock_file, replace(SOME, token="abc"))
+    assert study.by_clock_token() == "abc"
+    visit.write_text("another")
+    again = study.by_clock_token()
+    assert again not in ("", "abc") and study.by_clock_token() == again, "until it was made again, the same one"
+    visit.unlink()
+    assert study.by_clock_token() == again
+    # made again, it keeps the token that it was asked for with
+    visit.write_text("another")
+    checksum = hashlib.sha256(b"another").hexdigest()
+    study_file.write(study.by_clock_file, replace(SOME, records={"auto.json": checksum}, token=again))
+    assert study.by_clock_token() == again
+
+
+def test_a_study_by_clock_may_visit_locked_clocks_finer_than_the_grid_at_its_memory_clocks(config, tmp_path):
+    grid = {"core_mhz": [1470, 2100], "mem_mhz": [9251], "auto": False}
+    study = plan(config(grid=grid), str(tmp_path))
+    assert study.visitable[0] == BASELINE and len(study.visitable) > 20 > len(study.pairs)
+    assert {pair.mem_mhz for pair in study.visitable[1:]} == {9251} and Pair(2100, 9251) in study.visitable
+    assert all(isinstance(pair.core_mhz, int) for pair in study.visitable[1:])
+    assert study.by_clock_options()["pairs"].startswith("auto-auto,2100-9251,")
 
 
 def test_planning_writes_nothing(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    assert made("table", study) and made("figure", study) and study.schedule_files() and study.swept
-    assert study.search_token([]) == ""
+    assert made("table", study) and made("figure", study) and study.schedule_files() and study.pairs
+    assert study.by_clock_token() == ""
     assert not list(tmp_path.iterdir())
 
 
@@ -169,7 +204,7 @@ def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_
     (tmp_path / "mine.csv").write_text("kernel,core_mhz,time_s,energy_j\n")
     study = plan(config(gpu={"kind": "table", "path": str(tmp_path / "mine.csv")}), str(tmp_path))
     assert made("table", study) == {"kernel_clocks", "chosen_clocks", "strategies", "relaxed"}
-    assert study.swept == () and study.headline == [] and not study.is_searched
+    assert study.pairs == () and study.headline == [] and not study.is_by_clock
 
 
 def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours(config, tmp_path):

@@ -17,6 +17,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.records import point_of
 from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs.search.study_file import ByClock
 
 PAIRS = [BASELINE, Pair(1470, 5001), Pair(1470, AUTO)]
 
@@ -72,30 +73,53 @@ def test_repeats_are_pooled_and_counted_in_s_and_j(setup, records, tmp_path):
     assert row["launches_per_iteration"] == 24
 
 
-def test_what_shows_a_choice_is_read_byte_for_byte_and_proposes_nothing(setup, records, tmp_path):
-    def made(name, walked=(), checksums=None):
-        asked = sweep(setup, PAIRS, 3)
-        aggregate.from_records(setup, str(records), asked, 3, str(tmp_path / name), checksums, walked)
-        return (tmp_path / name).read_bytes()
+def test_as_published_is_the_first_measurement_of_each_point_in_a_profile_of_its_own(setup, records, tmp_path):
+    both = str(tmp_path / "p.parquet"), str(tmp_path / "first.parquet")
+    aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, *both)
+    pooled, first = map(rows, both)
+    assert [row["n"] for row in pooled] == [3, 1, 1] * 4 and {row["n"] for row in first} == {1}
+    target = Target("kernel", "forward_gelu")
+    own = record.read_point(str(records / "kernel/forward_gelu/auto-auto/r0.json"), setup, target, BASELINE)
+    row = next(row for row in first if row["target"] == "forward_gelu" and row["is_baseline"])
+    assert row["time_s"] == pytest.approx(1e-6 * own["summary"]["time_us"]) and row["time_se_s"] is None
+    aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, "", str(tmp_path / "alone.parquet"))
+    assert (tmp_path / "alone.parquet").read_bytes() == (tmp_path / "first.parquet").read_bytes()
 
-    target, again = Target("kernel", "forward_gelu"), {BASELINE: 3, PAIRS[1]: 1}
-    bench = Bench(setup, target)
-    for pair, repeat in again.items():
-        path = records / f"kernel/forward_gelu/{label(pair)}/r{repeat}.json"
-        point = bench.point(pair, campaign="remeasure-1", repeat=repeat)
-        record.write_point(str(path), setup, bench, target, "remeasure-1", repeat, point)
-    walked = [Request("kernel", "forward_gelu", *pair, (repeat,)) for pair, repeat in again.items()]
-    checksums = {
-        str(path.relative_to(records)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in records.rglob("r*.json")
-    }
-    assert made("with.parquet", walked, checksums) == made("without.parquet")
-    with pytest.raises(InputError, match=r"forward_gelu"):
-        made("unread.parquet", (), checksums)
-    path.write_text(path.read_text() + " ")
-    with pytest.raises(InputError, match=r"r1\.json: .*changed"):
-        made("changed.parquet", walked, checksums)
-    assert not [*tmp_path.glob("unread*"), *tmp_path.glob("changed*")]
+
+@pytest.fixture
+def visited(setup, tmp_path):
+    """A study by clock that has read one visit and has two rows."""
+    path = tmp_path / "visit/s0/0-auto-auto.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("what it read\n")
+    row = {"study": "kernel", "target": "forward_gelu", "launches_per_iteration": 24, "replicate_group": None}
+    row |= {"core_mhz": None, "mem_mhz": None, "reached_core_mhz": 1913.5, "reached_mem_mhz": 9251.0, "n": 3}
+    row |= {"time_s": 8.5e-4, "time_sd_s": 3e-7, "time_se_s": 2e-7, "verdict": "ok", "is_baseline": True}
+    row |= {"energy_j": 0.25, "energy_sd_j": 7e-4, "energy_se_j": 4e-4}
+    other = row | {"core_mhz": 1485.0, "mem_mhz": 5001.0, "time_s": 9.5e-4, "energy_j": 0.1875, "is_baseline": False}
+    columns = {name: [row[name], other[name]] for name in row}
+    read = {"visit/s0/0-auto-auto.json": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return ByClock(setup.digest, {}, read, {}, columns, {"minutes": 7.5}), path
+
+
+def test_the_profile_of_a_study_by_clock_has_its_rows(setup, visited, tmp_path):
+    found, _ = visited
+    aggregate.from_visits(setup, str(tmp_path), found, str(tmp_path / "p.parquet"))
+    read = rows(tmp_path / "p.parquet")
+    assert [{name: row[name] for name in found.rows} for row in read] == [
+        dict(zip(found.rows, values)) for values in zip(*found.rows.values())
+    ]
+    metadata = read_profile(tmp_path / "p.parquet").metadata
+    assert metadata["workload"]["setup"] == setup.digest and metadata["gpu"]["slug"] == "sim-rtx-3080-ti"
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("something else\n")])
+def test_a_study_by_clock_cannot_outlive_a_visit_that_it_read(setup, visited, tmp_path, change):
+    found, path = visited
+    change(path)
+    with pytest.raises(InputError, match=r"0-auto-auto\.json: is gone or was changed since .*; run snakemake again"):
+        aggregate.from_visits(setup, str(tmp_path), found, str(tmp_path / "p.parquet"))
+    assert not (tmp_path / "p.parquet").exists()
 
 
 def test_a_profile_says_what_it_is_of(setup, records, tmp_path):

@@ -97,43 +97,39 @@ def rewritten(path, **changes):
     path.write_text(json.dumps(content))
 
 
-def test_a_record_is_there_where_it_is_whole_and_of_this_setup(folder):
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"run": {"setup": 7}}'])
+def test_a_record_that_is_damaged_is_named_and_one_of_another_setup_too(folder, damaged):
     setup, path = folder
-    target, name = Target(*GELU), "kernel/forward_gelu/1470-5001/r0.json"
-    records = Records(setup, str(path))
-    assert records.has(target, PAIR, 0) and not records.has(target, PAIR, 7)
-    assert records.checksums == {name: hashlib.sha256((path / name).read_bytes()).hexdigest()}
-    rewritten(path / name, run={"setup": "0" * 64})
-    assert not Records(setup, str(path)).has(target, PAIR, 0), "of another setup"
-    for damaged in ("{", "[]", '{"run": {"setup": 7}}'):
-        (path / name).write_text(damaged)
-        with pytest.raises(InputError, match=r"r0\.json"):
-            Records(setup, str(path)).has(target, PAIR, 0)
-    assert changed(str(path), records.checksums) == [name]
+    name = path / "kernel/forward_gelu/1470-5001/r0.json"
+    assert Records(setup, str(path)).points(Target(*GELU))(PAIR, 0)["session"] is None
+    name.write_text(damaged)
+    with pytest.raises(InputError, match=r"r0\.json"):
+        Records(setup, str(path)).points(Target(*GELU))(PAIR, 0)
+    rewritten(path / "kernel/forward_gelu/1470-5001/r1.json", run={"setup": "0" * 12})
+    with pytest.raises(InputError, match=r"r1\.json: .*foreign"):
+        Records(setup, str(path)).points(Target(*GELU))(PAIR, 1)
 
 
-def test_a_record_of_another_build_is_not_there_and_two_builds_are_not_pooled(folder):
+def test_what_is_gone_or_has_another_checksum_has_changed(folder):
+    _, path = folder
+    names = [f"kernel/forward_gelu/1470-5001/r{repeat}.json" for repeat in (0, 1)]
+    read = {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in names}
+    assert changed(str(path), read) == []
+    rewritten(path / names[1], run={"setup": "0" * 12})
+    assert changed(str(path), read) == [names[1]]
+    (path / names[0]).unlink()
+    assert changed(str(path), read) == names
+
+
+def test_two_builds_are_not_pooled(folder):
     setup, path = folder
     target, files = Target(*GELU), [path / f"kernel/forward_gelu/1470-5001/r{repeat}.json" for repeat in (0, 1)]
     for file, build in zip(files, ("a" * 64, "b" * 64)):
         rewritten(file, device={"library_sha256": build})
-    records = Records(setup, str(path))
-    assert records.has(target, PAIR, 0) and records.has(target, PAIR, 0, "a" * 64)
-    assert not records.has(target, PAIR, 1, "a" * 64) and len(records.checksums) == 1
     read = Records(setup, str(path)).points(target)
     assert read(PAIR, 0)["verdict"] == "ok"
     with pytest.raises(InputError, match="ran kernels of different builds"):
         read(PAIR, 1)
-
-
-def test_only_what_a_search_read_is_pooled_byte_for_byte(folder):
-    setup, path = folder
-    target, name = Target(*GELU), "kernel/forward_gelu/1470-5001/r0.json"
-    right = hashlib.sha256((path / name).read_bytes()).hexdigest()
-    assert Records(setup, str(path), {name: right}).points(target)(PAIR, 0)["session"] is None
-    for expected, said in (({name: "0" * 64}, "was changed since"), ({}, "the search did not read it")):
-        with pytest.raises(InputError, match=said):
-            Records(setup, str(path), expected).points(target)(PAIR, 0)
 
 
 # --- tables of others -------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ CONFIG = {
     "max_windows": "max_windows=2",
     "energy_ci_percent": "energy_ci_percent=20",
     "warmup_s": "warmup_s=0.1",
-    "refine": "refine={windows: 0, hours: null, over_percent: 10}",
+    "by_clock": "by_clock={minutes: 0, worth_percent: 0.02, over_percent: 10}",
     "native": "native={cpu: 'off', cuda: 'off', pipeline: 'off'}",
 }
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
 
-from kernel_dvfs.choice.schedule_file import Walked
+from kernel_dvfs.choice.schedule_file import Over, Walked
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, key_of, label, parse
 from kernel_dvfs.measurement import setup as setups
@@ -40,8 +40,8 @@ class _Options(TypedDict):
     limits_percent: Annotated[list[NotNegative], FILLED]
     minutes: Positive
     worth_percent: NotNegative
-    over_percent: Positive
-    ties: Text
+    over_percent: Over
+    ties: Literal["tied", "untied"]
     seed: Count
 
 
@@ -75,7 +75,7 @@ def run(
     while True:
         visited = records.get(visit)
         spent_s += visited["spent_s"]
-        say(_line(visit, visited, spent_s))
+        say(_line(visit, visited, spent_s + OPENING_S * (1 + visit.session)))
         try:
             visit = procedure.send(answer_of(setup, space, visit, visited))
         except StopIteration as ended:
