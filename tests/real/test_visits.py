@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import Pair, parse
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.simulated import works
@@ -39,12 +39,7 @@ def visited(lab):
         done = made.python(VISIT.format(path=make.path, pairs=pairs, metered=metered), **(environment or {}))
         make.said = done.stderr
         own = read(str(made.folder / make.path))
-        asked = [
-            visits.Visit(
-                0, place, BASELINE if pair == "auto,auto" else Pair(*map(int, pair.split(","))), 2.5, 0.5, metered
-            )
-            for place, pair in enumerate(pairs)
-        ]
+        asked = [visits.Visit(0, place, parse(pair), 2.5, 0.5, metered) for place, pair in enumerate(pairs)]
         paths = [made.folder / "v" / visits.path(each) for each in asked]
         make.setup = own
         return [visits.read_visit(str(path), own, each) for path, each in zip(paths, asked) if path.exists()]
@@ -114,7 +109,7 @@ def test_clocks_are_restored_whatever_kills_a_visit(visited, death):
     assert found["verdict"] == "ok"
 
 
-# --- records of a sweep ------------------------------------------------------------------------------------------------
+# --- records of a sweep ---
 
 
 def test_records_of_a_pair_share_passes_and_have_windows_of_their_own(lab):
