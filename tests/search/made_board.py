@@ -47,6 +47,7 @@ class Rig:
     time_sd: float = 0.002
     power_sd: float = 0.006
     session_sd: float = 0.001
+    locked_power: float = 1.0
     unusable: set[tuple[int, int]] = field(default_factory=set)
     asked: list = field(default_factory=list)
     answers: list = field(default_factory=list)
@@ -59,7 +60,7 @@ class Rig:
         powers = []
         for names in visit.metered:
             rows = [NAMES.index(name) for name in names]
-            watts = energy[rows, place].sum() / time[rows, place].sum()
+            watts = energy[rows, place].sum() / time[rows, place].sum() * (self.locked_power if place else 1.0)
             powers.append(watts * np.exp(self.power_sd * draw.standard_normal()))
         spent_s = 0.7 + visit.pass_s + len(visit.metered) * (0.3 + visit.window_s)
         is_usable = (visit.session, visit.place) not in self.unusable

@@ -11,6 +11,7 @@ from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, sweep_pairs
 from kernel_dvfs.search import by_clock, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
+from kernel_dvfs.search.knowledge import Knowledge, Look
 from kernel_dvfs.search.parts import KERNEL, PASS, Part, levels_of, parts_of
 
 GEMM = ("gemm_a", "gemm_b")
@@ -40,8 +41,8 @@ def test_pairs_are_locked_core_clocks_near_the_top_at_memory_clocks_near_the_top
     # a board of wide steps keeps its own, one of rounded steps of 7.5 MHz every fourth, and one memory clock is auto's
     clocks["core_mhz"]["step"] = 105
     assert pairs_of(clocks, [BASELINE, Pair(1500, AUTO)])[1:3] == (Pair(2100, AUTO), Pair(1995, AUTO))
-    listed = {"core_mhz": {"listed": {"5001": [990, 997, 1005, 1012, 1020, 1027]}}, "mem_mhz": [5001]}
-    assert pairs_of(listed, [BASELINE, Pair(990, 5001)]) == (BASELINE, Pair(1027, 5001), Pair(997, 5001))
+    listed = {"core_mhz": {"listed": {"5001": [990, 998, 1005, 1012, 1020, 1027]}}, "mem_mhz": [5001]}
+    assert pairs_of(listed, [BASELINE, Pair(990, 5001)]) == (BASELINE, Pair(1027, 5001), Pair(998, 5001))
 
 
 def test_probes_spread_over_the_clocks_slowest_first():
@@ -210,6 +211,43 @@ def test_a_study_of_little_time_still_walks():
 def test_more_is_asked_for_where_a_minute_must_be_worth_less():
     spent = [studied(Rig(), options=OPTIONS._replace(worth_percent=worth, minutes=60)).spent_s for worth in (3.0, 0.02)]
     assert spent[0] < spent[1]
+
+
+@pytest.mark.parametrize("minutes", [8.0, 11.0, 14.5])
+def test_the_time_that_is_given_is_used_and_kept(minutes):
+    rig = Rig()
+    found = studied(rig, options=OPTIONS._replace(minutes=minutes, worth_percent=0.0))
+    blocks = len(found.shown[KERNEL, 0.0].time_percent)
+    last = [answer.spent_s for visit, answer in zip(rig.asked, rig.answers) if visit.session == rig.asked[-1].session]
+    assert blocks >= walk.LEAST_BLOCKS
+    assert 60 * minutes - sum(last) - OPTIONS.opening_s < found.spent_s <= 60 * minutes
+
+
+def test_no_limit_is_left_where_a_minute_is_worth_more():
+    found = studied(Rig(time_sd=0.01), options=OPTIONS._replace(minutes=60.0, worth_percent=0.006))
+    assert walk.LEAST_BLOCKS < len(found.shown[KERNEL, 0.0].time_percent) < by_clock.MOST_BLOCKS
+    worths = [shown.worth_percent for shown in found.shown.values()]
+    assert 0 < max(worths) < 0.006 and min(worths) < max(worths)
+
+
+def test_where_locked_clocks_save_nothing_all_stay_at_auto():
+    found = studied(Rig(locked_power=1.5))
+    for shown in found.shown.values():
+        assert shown.passed == 0 and set(shown.pairs.values()) == {BASELINE} and shown.energy_percent == 0
+
+
+def test_what_is_believed_follows_every_visit():
+    time, energy = truth()
+    known = Knowledge(SPACE, 3)
+    known.divide([Part(tuple(range(len(NAMES))), False)])
+    watts = energy.sum(0) / time.sum(0)
+    for session, pair in enumerate((0, 3, 9, 12)):
+        known.add(Look(session, pair, time[:, pair], {0: watts[pair]}))
+        before = known.believed()[1].mean[0, 9]
+    assert before == pytest.approx(np.log(watts[9]), abs=0.02)
+    for session in range(9):
+        known.add(Look(9 + session, 9, time[:, 9], {0: 1.1 * watts[9]}))
+    assert known.believed()[1].mean[0, 9] > before + 0.04
 
 
 def test_a_visit_that_cannot_be_used_is_made_again():
