@@ -25,8 +25,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy as np
 import pandas as pd
-
 from experiments.searches.array_study import Ground, race_and_walk, streams, swept, windows_of
+
 from experiments.searches.clock_rig import BOARDS, OPENING_S, board_of, setup_of, studied, validated
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text

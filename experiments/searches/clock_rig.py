@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.searches.selection_bias import CONFIG, QUICK, TABLES, table_truth
 
 from experiments.searches.sampling import Noise, Truth, noise_of, truth
-from experiments.searches.selection_bias import CONFIG, QUICK, TABLES, table_truth
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.gpu.clocks import AUTO, Pair

@@ -246,11 +246,12 @@ class _Iteration:
     def start(self, settle_s, pass_s):
         return _Passing(self._load, self._kernels, settle_s, pass_s)
 
-    def round(self, names):
-        if names not in self._rounds:
-            kernels = [(self._kernels[name], 1) for name in names]
-            self._rounds[names] = _Load(self._loads, kernels, "+".join(names))
-        return self._rounds[names]
+    def round(self, counts):
+        key = tuple(counts.items())
+        if key not in self._rounds:
+            kernels = [(self._kernels[name], count) for name, count in key]
+            self._rounds[key] = _Load(self._loads, kernels, "+".join(counts))
+        return self._rounds[key]
 
     def check(self):
         pass

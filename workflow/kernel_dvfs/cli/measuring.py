@@ -288,9 +288,7 @@ def add_aggregate(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--auto-repeats", type=COUNT, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
-    parser.add_argument(
-        "--by-clock", metavar="B.json", help="make the profile of this study by clock, not of a sweep"
-    )
+    parser.add_argument("--by-clock", metavar="B.json", help="make the profile of this study by clock, not of a sweep")
     parser.add_argument(
         "--published",
         default="",

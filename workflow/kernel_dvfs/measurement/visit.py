@@ -181,7 +181,9 @@ def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] =
         return {name: own for name, own in found.items() if name not in held}
     if held:
         taken = {name: launches[name] * time_us[name] * own for name, own in found.items()}
-        rest = passes["power_mw"] * passes["iteration_us"] - math.fsum(taken[name] for name in taken.keys() - held.keys())
+        rest = passes["power_mw"] * passes["iteration_us"] - math.fsum(
+            taken[name] for name in taken.keys() - held.keys()
+        )
         factors = _shares({name: taken[name] for name in held}, held, rest)
         found |= {name: factors[name] * found[name] for name in held}
     return found

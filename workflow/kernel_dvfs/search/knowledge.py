@@ -69,10 +69,7 @@ class Knowledge:
             for look in self.looks
         ]
         powers = [
-            [
-                np.log(look.power_w[part]) if part in look.power_w else np.nan
-                for part in range(len(self.parts))
-            ]
+            [np.log(look.power_w[part]) if part in look.power_w else np.nan for part in range(len(self.parts))]
             for look in self.looks
         ]
         pairs, count = [look.pair for look in self.looks], len(self._space.pairs)

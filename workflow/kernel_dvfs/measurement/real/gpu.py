@@ -17,7 +17,8 @@ from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real import clock_probe, preflight
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.verdict import held_by
+from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by
+from kernel_dvfs.measurement.visit import AUTO_SETTLE_S, AUTO_WINDOW_S, KERNEL_S, SETTLE_S
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,12 +41,8 @@ _FREE_SHARE = 0.8
 # what a record tells: what holds clocks down, and besides GPUs that are kept alike and the display's setting
 _EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
 _FEED_EVERY_S = 0.01
-# passes are preceded by so much of the iteration, at auto and where a clock is locked; a short window of power by so
-# much of its load. It holds so many periods of the counter, and is longer where the power cap holds the load, whose
-# power then sways
-SETTLE_AUTO_S, SETTLE_S = 2.0, 0.5
-_LEAD_S = 0.25
-_SHORT_PERIODS, CAPPED_S = 4, 1.0
+# periods of the counter that a short window holds
+_SHORT_PERIODS = 4
 # parts of a point's time; passes: of the whole iteration; choosing: GEMM algorithms, once in a study; preparing: plans,
 # their tensors, graphs
 PARTS = ("windows", "warm_up", "passes", "choosing", "preparing", "other")
@@ -169,25 +166,31 @@ class RealGpu:
         """Whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
         board = self._board
         with self.account.part("passes"):
-            self._steady = passing = iteration.start(SETTLE_AUTO_S if pair[0] == AUTO else SETTLE_S, pass_s)
+            self._steady = passing = iteration.start(AUTO_SETTLE_S if pair[0] == AUTO else SETTLE_S, pass_s)
             while passing.settles():
                 self._feed()
                 self._loads.sleep(_FEED_EVERY_S)
             with self._watching() as seen:
                 before_c, before, begin_s = board.temperature_c(), board.throttled(), self._loads.now_s()
                 self._sample()
-                sampled_s = self._loads.now_s()
+                # its first edge may come a period late, and its last one
+                span = self._counter.window(max(pass_s - 2 * self._counter.period_s, self._counter.period_s))
+                self._sample()
                 while not passing.is_over():
                     self._feed()
-                    if self._loads.now_s() - sampled_s >= self._counter.period_s:
-                        self._sample()
-                        sampled_s = self._loads.now_s()
                     self._loads.sleep(_FEED_EVERY_S)
                 after, after_c, end_s = board.throttled(), board.temperature_c(), self._loads.now_s()
             found = passing.passes()
             self.stop()
         watched = self._watched(seen, found["sm_mhz"], (before_c, after_c), before, after, end_s - begin_s)
-        return {"n": found["n"], "iteration_us": found["iteration_us"], "time_us": found["time_us"]}, watched
+        passes: Passes = {
+            "n": found["n"],
+            "iteration_us": found["iteration_us"],
+            "power_mw": span.energy_mj / (span.end_s - span.start_s),
+            "is_capped": POWER_CAP_ACTIVE in held_by([watched]),
+            "time_us": found["time_us"],
+        }
+        return passes, watched
 
     def power(self, load: Load, seconds: float) -> Window:
         """A short window of a load, at the clocks in force: longer where the power cap holds it, or the counter is
@@ -195,9 +198,9 @@ class RealGpu:
         self._start(load)
         before = self._board.throttled()
         with self.account.part("warm_up"):
-            self._run(_LEAD_S)
+            self._run(KERNEL_S)
         if _rise(before[0], self._board.throttled()[0]) or self._board.event_reasons() & POWER_CAP:
-            seconds = max(seconds, CAPPED_S)
+            seconds = max(seconds, AUTO_WINDOW_S)
         with self.account.part("windows"):
             return self._window(load, max(seconds, _SHORT_PERIODS * self._counter.period_s))
 

@@ -15,7 +15,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import BuiltLibrary, read_build
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from types import ModuleType
 
     import numpy as np
@@ -110,8 +110,8 @@ class Iteration(Protocol):
         least."""
         ...
 
-    def round(self, names: Sequence[str]) -> Load:
-        """Some of its kernels as a load: one run is a launch of each in turn."""
+    def round(self, counts: Mapping[str, int]) -> Load:
+        """Some of its kernels as a load: one run is so many launches of each (visit.round_of)."""
         ...
 
     def check(self) -> None:

@@ -20,7 +20,7 @@ from kernel_dvfs.workload.passes import launch_order
 from kernel_dvfs.workload.rows import kernel_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import ModuleType
 
     from kernel_dvfs.measurement.setup import Setup
@@ -232,14 +232,16 @@ class NativeIteration:
         """See loads.Iteration."""
         return Passing(self._marked, settle_s, pass_s)
 
-    def round(self, names: Sequence[str]) -> NativeLoad:
+    def round(self, counts: Mapping[str, int]) -> NativeLoad:
         """See loads.Iteration."""
-        names = tuple(names)
-        if names not in self._rounds:
-            plans = {name: self._plans[name] for name in names}
-            whole = plans[names[0]] if len(names) == 1 else self._cuda.Pass([(list(plans.values()), 1)])
-            self._rounds[names] = NativeLoad(self._cuda, self._device, whole, plans)
-        return self._rounds[names]
+        key = tuple(counts.items())
+        if key not in self._rounds:
+            plans = {name: self._plans[name] for name in counts}
+            whole, *others = plans.values()
+            if others:
+                whole = self._cuda.Pass([([plans[name]], count) for name, count in counts.items()])
+            self._rounds[key] = NativeLoad(self._cuda, self._device, whole, plans)
+        return self._rounds[key]
 
     def check(self) -> None:
         """See loads.Iteration."""

@@ -25,8 +25,8 @@ from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.verdict import judge
-from kernel_dvfs.measurement.visit import Visit, Visited, asked
+from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by, judge
+from kernel_dvfs.measurement.visit import PASS_S, WINDOW_S, Visit, Visited, asked, round_of
 from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
-# of a sweep's points: passes of the whole iteration, once a pair; a window of each target
-PASS_S, WINDOW_S = 2.5, 0.5
 # settings that hold for a whole session; all others may differ from point to point
 _OF_SESSION = ("clocks", "through", "lock", "after", "share")
 
@@ -198,7 +196,8 @@ class Session:
         gpu, pair = self.gpu, visit.pair
         # prepared before anything is timed: most of it is done once in a session
         iteration = gpu.iteration(setup)
-        loads = [iteration.round(names) for names in visit.metered]
+        launches = {name: about["launches_per_iteration"] for name, about in setup.targets["kernel"].items()}
+        loads = [iteration.round(round_of(names, launches)) for names in visit.metered]
         held = gpu.look_for_locks() if pair == BASELINE else ""
         begin_s = gpu.now_s()
         with gpu.locked(pair, ()) as switch_s:
@@ -223,6 +222,7 @@ class Session:
                 "power_mw": window["energy_mj"] / window["duration_s"],
                 "time_us": window["time_us"],
                 "core_mhz": window["core_mhz"][1],
+                "is_capped": POWER_CAP_ACTIVE in held_by([window]),
             }
             for names, window in zip(visit.metered, windows)
         ]
@@ -245,7 +245,7 @@ class Session:
         power is that of one window of the target. of: what else has the same passes."""
         gpu = self.gpu
         iteration = gpu.iteration(setup)
-        load = gpu.prepare(setup, target) if target.study == "pass" else iteration.round((target.name,))
+        load = gpu.prepare(setup, target) if target.study == "pass" else iteration.round({target.name: 1})
         held = gpu.look_for_locks() if pair == BASELINE else ""
         with gpu.locked(pair, ()) as switch_s:
             key = (setup.digest, pair, of, gpu.settings_made, self._moves)

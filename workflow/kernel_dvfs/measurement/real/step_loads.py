@@ -29,7 +29,7 @@ from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import paced_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.step.living import LivingStep
@@ -418,21 +418,21 @@ class StepIteration:
             passing = Passing(self._marked, settle_s, pass_s)
         return StepPassing(passing, self._dog, self._launch_s)
 
-    def round(self, names: Sequence[str]) -> StepLoad:
+    def round(self, counts: Mapping[str, int]) -> StepLoad:
         """See loads.Iteration. Several kernels run on the data that the last of them meets."""
-        names = tuple(names)
-        if names not in self._rounds:
-            kernel = Target("kernel", names[0])
-            part = None if len(names) == 1 else self._together(names)
+        key = tuple(counts.items())
+        if key not in self._rounds:
+            kernel = Target("kernel", next(iter(counts)))
+            part = None if len(counts) == 1 else self._together(counts)
             meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
-            with self._dog.limit(meet_s, "+".join(names)):
-                self._rounds[names] = StepLoad(self._living, self._step, kernel, self._dog, meet_s, part=part)
-        return self._rounds[names]
+            with self._dog.limit(meet_s, "+".join(counts)):
+                self._rounds[key] = StepLoad(self._living, self._step, kernel, self._dog, meet_s, part=part)
+        return self._rounds[key]
 
-    def _together(self, names: Sequence[str]) -> _Part:
-        """One launch of each, the last one, in the order of the step."""
-        launches = sorted(self._step.nodes_of(name)[-1] for name in names)
-        restores = any(self._step.target(name).repeatable == "restored" for name in names)
+    def _together(self, counts: Mapping[str, int]) -> _Part:
+        """The last launches of each, in the order of the step."""
+        launches = sorted(each for name, count in counts.items() for each in self._step.nodes_of(name)[-count:])
+        restores = any(self._step.target(name).repeatable == "restored" for name in counts)
         return _Part([place for each in launches for place in each], launches[-1][0], restores=restores)
 
     def check(self) -> None:
