@@ -3,9 +3,9 @@
     python experiments/searches/by_clock.py --first-seed 30000 --seeds 200
 
 studies boards whose truth is known (clock_rig.py): simulated GPUs, measured tables taken as the truth, a step of 400
-kernels, and a board whose physics the prior does not know. Each study is judged by the truth, and by ten fresh blocks of
-auto and the choice, whose interval ought to hold the truth. Beside them, on the same truths, `--old-seeds` studies by
-race and walk (array_study.py). It writes by_clock.csv (one row a study, level and limit) and by_clock.txt into
+kernels, and a board whose physics the prior does not know. Each study is judged by the truth, and by ten fresh blocks
+of auto and the choice, whose interval ought to hold the truth. Beside them, on the same truths, `--old-seeds` studies
+by race and walk (array_study.py). It writes by_clock.csv (one row a study, level and limit) and by_clock.txt into
 experiments/results, and ends with a line for each board and limit. Seeds of development were below 30000.
 """
 
@@ -39,6 +39,7 @@ LIMITS = 0.0, 0.6, 2.0  # percent of time
 WORTH_PERCENT, OVER_PERCENT = 0.02, 10.0
 NEW, OLD = "by clock", "race and walk"
 OLD_BUDGET = 4_100  # windows of race and walk
+_NOTHING = -0.05  # percent: where less is possible, a share of it says nothing
 _FRESH = 1_000_000  # added to a seed: what measures a validation
 
 
@@ -89,6 +90,7 @@ def make(studies: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, own in studies.groupby(["board", "procedure", "level", "limit_percent"], sort=False):
         best = own.best_percent.iloc[0]
+        best = best if best < _NOTHING else np.nan
         row = dict(zip(("board", "procedure", "level", "limit_percent"), key))
         row |= {"studies": len(own), "best_percent": best, "share_percent": 100 * own.energy_true_percent.mean() / best}
         row |= {"tenth_share_percent": 100 * own.energy_true_percent.quantile(0.9) / best}

@@ -225,7 +225,7 @@ def of_table(name: str) -> Board:
 
 
 def rough(gpu: str = "h200_sxm") -> Board:
-    """A board whose physics no prior knows: off by 1.5 % in time and 2.5 % in power, smoothly, and 0.3 % at each pair."""
+    """A board whose physics no prior knows: off by 1.5 % in time, 2.5 % in power, and 0.3 % more at each pair."""
     board = simulated(gpu)
     draw, known = np.random.default_rng(77), board.known
     core, mem = (

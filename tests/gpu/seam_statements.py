@@ -27,7 +27,7 @@ TARGETS = {
 }
 SETTINGS = {
     **{"seed": 1, "warmup_s": 0.5, "window_s": 2.0, "windows": 2, "clocks": "lock", "lock": "range"},
-    **{"after": {}, "share": False, "temperature": "cool", "band_c": 50},
+    **{"after": {}, "share": False},
 }
 CLOCKS = Pair(1500, 2201)  # the H200, simulated or faked, lists both
 WINDOW_S = 2.0
@@ -130,14 +130,12 @@ def after_an_error_nothing_is_locked(gpu, setup):
     assert window["core_mhz"][1] > 1000 and window["mem_mhz"][1] == 3201
 
 
-def a_load_warms_the_gpu_and_conditioning_ends_at_a_plateau(gpu, setup):
+def a_load_warms_the_gpu(gpu, setup):
     load = gpu.prepare(setup, PASS)
     with gpu.locked(BASELINE, KEY):
         cold = gpu.window(_started(gpu, load), WINDOW_S, KEY, 0)["temp_c"][0]
-        gpu.condition(load)
-        gpu.warm_up(load, 0.5)
-        before_c, after_c = gpu.window(load, WINDOW_S, KEY, 1)["temp_c"]
-    assert before_c >= cold and abs(after_c - before_c) <= 1.0
+        gpu.warm_up(load, 20)
+        assert gpu.window(load, WINDOW_S, KEY, 1)["temp_c"][0] > cold
 
 
 def _started(gpu, load):
@@ -175,7 +173,7 @@ STATEMENTS = (
     a_change_of_clocks_takes_a_time,
     a_clock_that_the_gpu_lacks_is_refused_before_anything_is_requested,
     after_an_error_nothing_is_locked,
-    a_load_warms_the_gpu_and_conditioning_ends_at_a_plateau,
+    a_load_warms_the_gpu,
     a_copy_measures_like_the_gpu_itself,
     nothing_came_from_outside,
     a_request_can_be_recorded,

@@ -13,7 +13,7 @@ from kernel_dvfs.measurement.real import latency, loads, specimen
 from kernel_dvfs.measurement.real.gpu import RealGpu, TimeAccount
 
 LISTED = {"405": [210, 420], "2619": [210, 1500, 1980], "1593": [210, 1755]}
-SETTINGS = {"clocks": "external", "lock": "range", "band_c": 4.0, "temperature": "plateau", "after": {}}
+SETTINGS = {"clocks": "external", "lock": "range", "after": {}}
 
 
 class Board:
@@ -180,25 +180,6 @@ def test_a_clock_far_below_the_highest_for_no_reason_was_locked_by_somebody_else
         gpu.check_free(windows)
 
 
-@pytest.mark.parametrize(
-    ("start_c", "hottest_c", "policy", "words"),
-    [
-        (66.0, 74.0, "plateau", []),
-        (65.9, 74.0, "plateau", ["started at 65.9 C, more than 4 C from 70.0 C"]),
-        (74.1, 74.0, "plateau", ["started at 74.1 C"]),
-        (70.0, 74.1, "plateau", ["rose to 74.1 C, more than 4 C above the plateau of 70.0 C"]),
-        (70.0, 90.0, "cool", []),
-        (None, 90.0, "plateau", []),
-    ],
-)
-def test_heat_that_the_load_does_not_explain_is_a_disturbance(start_c, hottest_c, policy, words):
-    gpu = gpu_of(Board(), temperature=policy)
-    gpu.hot_c, gpu._start_c = 70.0, start_c
-    windows = [{"processes": None, "temp_c": [69.0, 71.0]}, {"processes": 0, "temp_c": [hottest_c, 60.0]}]
-    found = gpu.disturbances(windows)
-    assert len(found) == len(words) and all(said.startswith(word) for said, word in zip(found, words))
-
-
 def test_processes_of_others_and_another_power_limit_are_disturbances():
     board = Board()
     board.limit_mw = 650_000
@@ -233,69 +214,6 @@ def test_a_warm_up_goes_on_until_clocks_agree_or_for_long_enough(run_s, settles_
     gpu.warm_up(board, 3.0)
     assert board.time_s - begin_s == pytest.approx(takes_s, abs=0.02)
     assert gpu.account.take()["warm_up"] == pytest.approx(takes_s, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("limit_s", "takes_s", "hot_c"),
-    [
-        # half a degree a second from 60 to 70 C, and at most 1 C in 30 s from 48 s on
-        (300.0, 48.0, 70.0),
-        (40.0, 40.0, 70.0),
-        (12.0, 12.0, 66.0),
-    ],
-)
-def test_a_plateau_is_found_where_half_a_minute_changes_a_degree_at_most(limit_s, takes_s, hot_c):
-    board = Board(highest_c=70.0)
-    gpu = gpu_of(board)
-    gpu.condition(board, limit_s=limit_s)
-    assert board.time_s - 7.0 == pytest.approx(takes_s, abs=1.05) and not board.runs
-    assert gpu.hot_c == pytest.approx(hot_c, abs=0.55)
-
-
-@pytest.mark.parametrize(
-    ("begin_c", "limit_s", "takes_s", "start_c"),
-    [
-        # within 4 C of 70
-        (66.0, 300.0, 0.0, 66.0),
-        (74.0, 300.0, 0.0, 74.0),
-        # heated to 68, half a degree a second
-        (60.0, 300.0, 16.0, 68.0),
-        (65.9, 300.0, 5.0, 68.0),
-        (60.0, 7.0, 7.0, 63.5),
-        # cooled to 74, a quarter of a degree a second
-        (76.0, 300.0, 8.0, 74.0),
-        (80.0, 6.0, 6.0, 78.5),
-    ],
-)
-def test_a_board_is_heated_to_the_middle_of_the_lower_half_of_its_band_or_cools_to_its_edge(
-    begin_c, limit_s, takes_s, start_c
-):
-    board = Board(begin_c)
-    gpu = gpu_of(board)
-    gpu.hot_c = 70.0
-    gpu.come_into_band(lambda: board, limit_s)
-    assert board.time_s - 7.0 == pytest.approx(takes_s, abs=1.02)
-    assert gpu._start_c == pytest.approx(start_c, abs=0.51) and not board.runs
-    spent = gpu.account.take()
-    assert spent["conditioning"] == pytest.approx(board.time_s - 7.0) and spent["other"] == spent["windows"] == 0
-
-
-def test_a_degree_and_a_fifth_in_half_a_minute_is_no_plateau():
-    """From 60 to 66 C in 150 s; 25 of the last 30 s go by until only one degree is left of them."""
-    board = Board(highest_c=66.0)
-    board.warms = 0.04
-    gpu = gpu_of(board)
-    gpu.condition(board)
-    assert board.time_s - 7.0 == pytest.approx(155.0, abs=1.5) and gpu.hot_c == pytest.approx(66.0)
-
-
-def test_the_first_point_finds_the_temperature_that_all_start_from():
-    cool = gpu_of(board := Board(41.0), temperature="cool")
-    cool.come_into_band(lambda: board)
-    assert (cool.hot_c, cool._start_c, board.time_s) == (41.0, 41.0, 7.0)
-    hot = gpu_of(board := Board(41.0, highest_c=52.0))
-    hot.come_into_band(lambda: board)
-    assert hot.hot_c == hot._start_c == 52.0 and board.time_s > 7.0 + 2 * 11.0
 
 
 def test_clocks_that_are_not_ours_to_set_are_taken_as_they_are_or_refused():

@@ -22,7 +22,7 @@ REAL = {
     "run": {
         **{"run_id": "b-1-2", "started_utc": "2026-11-21T00:00:00Z", "host": "h", "boot_id": "b"},
         **{"config_sha256": "0" * 12, "block": 3, "order": 7},
-        "spent_s": dict.fromkeys(("windows", "warm_up", "conditioning", "choosing", "preparing", "other"), 1.5),
+        "spent_s": dict.fromkeys(("windows", "warm_up", "passes", "choosing", "preparing", "other"), 1.5),
     },
     "device": {
         **{"kind": "nvml", "pci_bus_id": "0", "nvml": "13", "binding": "13", "cuda": "13.0", "vbios": "1"},

@@ -19,32 +19,16 @@ from kernel_dvfs.measurement.real.session import Session
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
-MEASUREMENT = {"clocks": "external", "temperature": "plateau", "share": False, "window_s": 2.5, "windows": 4}
+MEASUREMENT = {"clocks": "external", "share": False, "window_s": 2.5, "windows": 4}
 MEASUREMENT |= {"max_windows": 9, "energy_ci_percent": 1.0, "after": {}}
 SETUP = Setup("d" * 12, {"uuid": "GPU-1", "clocks": {}}, {"name": "w"}, {}, MEASUREMENT)
 TARGET, PAIR = Target("kernel", "k"), Pair(1500, 2619)
 
 
-class Plateau:
-    """A file that holds 71.5 C until it is forgotten."""
-
-    def __init__(self):
-        self.celsius = 71.5
-
-    def known_c(self):
-        return self.celsius
-
-    def forget(self):
-        self.celsius = None
-
-    def keep(self, celsius):
-        self.celsius = celsius
-
-
 def session_of(**more):
     made = Session.__new__(Session)
-    made._setup, made._plateau, made._say, made._is_wanted = SETUP, Plateau(), print, lambda: True
-    made._hot_by_file, made._points, made._moves, made._gpu, made._id = False, 0, 0, None, "boot-1-2"
+    made._setup, made._say, made._is_wanted, made._passed = SETUP, print, lambda: True, None
+    made._points, made._moves, made._gpu, made._id = 0, 0, None, "boot-1-2"
     made._guard = SimpleNamespace(check_held=lambda: None)
     vars(made).update(more)
     return made
@@ -76,25 +60,19 @@ def test_a_link_of_another_user_s_leads_no_request_to_another_program_of_ours(tm
             client.ask("GPU-1", {"do": "move"})
 
 
-@pytest.mark.parametrize(
-    ("counts", "policy", "own", "hot_c"),
-    [((3, 5), "plateau", 2, 71.5), ((0, 1), "cool", 1, None), ((None, 1), "cool", None, None)],
-)
-def test_opening_a_session_counts_its_own_processes_and_asks_for_the_plateau_where_one_is_wanted(
-    monkeypatch, counts, policy, own, hot_c
-):
+@pytest.mark.parametrize(("counts", "own"), [((3, 5), 2), ((0, 1), 1), ((None, 1), None)])
+def test_opening_a_session_counts_its_own_processes_and_sets_nothing(monkeypatch, counts, own):
     told, counts = [], iter(counts)
     board = SimpleNamespace(compute_processes=lambda: next(counts))
-    measurement = MEASUREMENT | {"temperature": policy}
-    made = session_of(_guard=SimpleNamespace(board=board, nvml=None), _setup=SETUP._replace(measurement=measurement))
+    setup = SETUP._replace(measurement=MEASUREMENT | {"clocks": "lock"})
+    made = session_of(_guard=SimpleNamespace(board=board, nvml=None), _setup=setup)
     for name in ("check_board", "check_counter", "check_permission"):
         monkeypatch.setattr(sessions.preflight, name, lambda *words, name=name: told.append(name))
     loads = SimpleNamespace(now_s=None, sleep=None)
     monkeypatch.setattr(sessions.kernels, "open_loads", lambda *words: loads)
-    monkeypatch.setattr(sessions, "RealGpu", lambda *words: SimpleNamespace(hot_c=None, own=words[5]))
+    monkeypatch.setattr(sessions, "RealGpu", lambda *words: SimpleNamespace(own=words[5]))
     made._open()
-    assert (made.gpu.own, made.gpu.hot_c, made._hot_by_file) == (own, hot_c, hot_c is not None)
-    assert told == ["check_board", "check_counter"], "clocks that are not ours to set need no right"
+    assert made.gpu.own == own and told == ["check_board", "check_counter"], "no right is needed before a clock is set"
 
 
 def test_a_comparison_is_of_single_windows_auto_chosen_chosen_auto(monkeypatch):
@@ -104,7 +82,7 @@ def test_a_comparison_is_of_single_windows_auto_chosen_chosen_auto(monkeypatch):
         asked.append((setup.measurement["windows"], setup.measurement["max_windows"], pair, campaign, number))
         return {"summary": {"time_us": 10.0 + number}, "windows": [{}]}, {}, {}
 
-    monkeypatch.setattr(Session, "point", point)
+    monkeypatch.setattr(Session, "_alone", point)
     found = session_of().compare(SETUP, TARGET, PAIR, 7)
     assert asked == [(1, 1, each, "fresh-7", n) for n, each in enumerate((BASELINE, PAIR, PAIR, BASELINE))]
     assert found == {
@@ -116,47 +94,42 @@ def test_a_comparison_is_of_single_windows_auto_chosen_chosen_auto(monkeypatch):
     assert MEASUREMENT["windows"] == 4
 
 
+@pytest.mark.parametrize("clocks", ["external", "auto-only"])
 @pytest.mark.parametrize(
-    ("verdicts", "by_file", "reasons", "left_c"),
+    ("verdicts", "reasons"),
     [
-        (["ok"], True, [], 71.5),
-        (["disturbed", "ok"], False, ["measured twice: the first time was disturbed as well"], 71.5),
-        (["disturbed", "disturbed"], True, ["measured twice: the first time was disturbed as well"], None),
-        (["throttled"], True, [], 71.5),
+        (["ok"], []),
+        (["disturbed", "ok"], ["measured twice: the first time was disturbed as well"]),
+        (["disturbed", "disturbed"], ["measured twice: the first time was disturbed as well"]),
+        (["throttled"], []),
     ],
 )
-def test_a_disturbed_point_is_measured_once_more_and_a_plateau_of_yore_is_not_believed_then(
-    monkeypatch, verdicts, by_file, reasons, left_c
-):
-    gpu = SimpleNamespace(hot_c=71.5, settings_made=5, account=SimpleNamespace(take=lambda: {"other": 0.5}))
+def test_a_disturbed_point_is_measured_once_more(monkeypatch, verdicts, reasons, clocks):
+    gpu = SimpleNamespace(settings_made=5, account=SimpleNamespace(take=lambda: {"other": 0.5}))
     gpu.device, gpu.probe = lambda: {"counter_period_ms": 100.0}, None
-    made, left, checked = session_of(_gpu=gpu, _hot_by_file=by_file, _points=2), list(verdicts), []
+    made, left, checked = session_of(_gpu=gpu, _points=2, _passed="passes"), list(verdicts), []
     monkeypatch.setattr(sessions.preflight, "check_window", lambda *words: checked.append(words))
     load = SimpleNamespace(about={"instance": "i"})
-    monkeypatch.setattr(made, "_measure", lambda *words: ({"verdict": left.pop(0), "reasons": []}, load))
-    point, run, kernel = made.point(SETUP, TARGET, PAIR, "sweep", 3)
+    name = "_measure" if clocks == "auto-only" else "_in_passes"
+    monkeypatch.setattr(made, name, lambda *words: ({"verdict": left.pop(0), "reasons": []}, load))
+    setup = SETUP._replace(measurement=MEASUREMENT | {"clocks": clocks})
+    point, run, kernel = made.point(setup, TARGET, PAIR, "sweep", 3)
     assert not left and (point["verdict"], point["reasons"]) == (verdicts[-1], reasons)
     assert (run["order"], run["block"], run["config_sha256"], kernel) == (3, 5, "d" * 12, {"instance": "i"})
-    assert checked == [("GPU-1", pytest.approx(0.1), 2.5, 20)]
-    assert made._plateau.celsius == gpu.hot_c == left_c and made._hot_by_file is (by_file and left_c is not None)
+    assert checked == [("GPU-1", pytest.approx(0.1), 2.5, 20)] * (clocks == "auto-only")
+    assert made._passed == (None if len(verdicts) > 1 else "passes"), "disturbed passes are made again"
 
 
 @pytest.mark.parametrize(("pair", "looked"), [(BASELINE, 1), (PAIR, 0)])
-@pytest.mark.parametrize(
-    ("hot_c", "policy", "kept_c"), [(None, "plateau", 68.0), (None, "cool", 71.5), (70.0, "plateau", 71.5)]
-)
-def test_a_plateau_that_was_found_is_kept_and_clocks_at_auto_are_looked_at(
-    monkeypatch, pair, looked, hot_c, policy, kept_c
-):
+def test_clocks_at_auto_are_looked_at(monkeypatch, pair, looked):
     done = []
     load = SimpleNamespace(check=lambda: done.append("check"))
-    gpu = SimpleNamespace(hot_c=hot_c, prepare=lambda *words: load, check_free=lambda windows: done.append(windows))
-    gpu.come_into_band = lambda heater: setattr(gpu, "hot_c", gpu.hot_c or 68.0)
+    gpu = SimpleNamespace(prepare=lambda *words: load, check_free=lambda windows: done.append(windows))
     gpu.look_for_locks = lambda: "its clock stays"
     made = session_of(_gpu=gpu)
     monkeypatch.setattr(sessions, "measure", lambda *words: {"windows": ["w"], "verdict": "ok", "reasons": ["hot"]})
-    point, _ = made._measure(SETUP._replace(measurement=MEASUREMENT | {"temperature": policy}), TARGET, pair, None)
-    assert made._plateau.celsius == kept_c and done == [["w"]] * looked + ["check"]
+    point, _ = made._measure(SETUP, TARGET, pair, None)
+    assert done == [["w"]] * looked + ["check"]
     judged = ("not_free", ["its clock stays", "hot"]) if looked else ("ok", ["hot"])
     assert (point["verdict"], point["reasons"]) == judged
 

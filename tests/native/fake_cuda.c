@@ -63,10 +63,11 @@ int cuMemFree_v2(uint64_t p) { free((void *)(uintptr_t)p); return 0; }
 int cuMemcpyAsync(uint64_t t, uint64_t s, size_t n, void *q) { (void)q; memmove((void *)(uintptr_t)t, (void *)(uintptr_t)s, n); return 0; }
 int cuMemcpyDtoH_v2(void *t, uint64_t s, size_t n) { memcpy(t, (void *)(uintptr_t)s, n); return 0; }
 int cuModuleLoadData(void **m, const void *text) { *m = (void *)text; return strstr(text, ".visible .entry kdvfs_hash") ? 0 : 1; }
-int cuModuleGetFunction(void **f, void *m, const char *n) { (void)m; *f = (void *)(strcmp(n, "kdvfs_hash") ? 2 : 1); return 0; }
+int cuModuleGetFunction(void **f, void *m, const char *n) { (void)m; *f = (void *)(!strcmp(n, "kdvfs_hash") ? 1 : !strcmp(n, "kdvfs_time") ? 3 : 2); return 0; }
 // the hash kernel: the sum of a chunk's words of 8 bytes
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, void *q, void **p, void **e) {
   (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)sh, (void)q, (void)e;
+  if (f == (void *)3 && !*(uint64_t *)p[1]) **(uint64_t **)p[0] = 0;  // marks are forgotten
   if (f != (void *)1) return 0;
   const uint64_t *words = *(uint64_t **)p[0], words_of_8 = 2 * *(uint64_t *)p[1], chunk = 2 * *(uint64_t *)p[2];
   uint64_t *sums = *(uint64_t **)p[3];

@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from kernel_dvfs.measurement.real.native_loads import NativeIteration
 from kernel_dvfs.native import check
 from kernel_dvfs.native.plans import pass_of, row_plan
 from kernel_dvfs.workload.passes import passes
@@ -173,6 +174,54 @@ def test_a_whole_iteration_runs_as_two_passes_and_again_to_the_same_bits(device,
         part.run(3)
     assert {row_id: plan.checksum() for row_id, plan in plans.items()} == sums
     assert all(part.time(2) > 0 for part in all_of_it)
+
+
+def test_an_iteration_with_marks_has_the_times_of_its_kernels(device, cuda):
+    """Of a few layers, large enough that what a mark adds is little of a kernel."""
+    about = device.info()
+    model = "gpt3-125m"
+    rows = kernel_rows(model, 16, sm_count=about["sm_count"], threads_per_sm=about["threads_per_sm"])
+    arena = cuda.Arena(device)
+    plans = {row.id: row_plan(cuda, arena, row, model) for row in rows}
+    steps = [step for each in passes(rows).values() for step in each]
+    iteration, whole = NativeIteration(cuda, device, plans, steps), pass_of(cuda, plans, steps)
+    launches = {row.id: row.multiplicity for row in rows}
+    passing = iteration.start(0.5, 1.5)
+    while not passing.is_over():
+        passing.feed()
+        time.sleep(0.005)
+    found = passing.passes()
+    passing.stop()
+    summed_us = sum(count * found["time_us"][name] for name, count in launches.items())
+    assert summed_us == pytest.approx(found["iteration_us"], rel=1e-6) and found["n"] >= 1
+    alike = max(1, round(1e6 / found["iteration_us"]))
+    whole_us = 1e3 * whole.time(alike) / alike
+    assert found["iteration_us"] == pytest.approx(whole_us, rel=0.02), "marks are taken off"
+    assert 200 < found["sm_mhz"] < 4000
+    wrong = {}
+    for name, plan in plans.items():
+        plan.run(1)
+        alone_us = 1e3 * plan.time(50) / 50
+        if alone_us > 50 and not 0.75 <= found["time_us"][name] / alone_us <= 1.25:
+            wrong[name] = found["time_us"][name], alone_us
+    assert not wrong, "caches and clocks differ by less"
+    iteration.check()
+    assert iteration.round(tuple(plans)[:2]).run_s > 0
+
+
+def test_marks_of_time_are_written_in_order_as_far_as_there_is_room(device, cuda, arena):
+    marks, plan = cuda.TimeMarks(device, 7), cuda.Plan(arena, "gelu_forward", GELU)
+    graph = cuda.Pass([([marks, plan], 2), ([marks], 1)]).capture(1)
+    graph.launch(1)
+    times = marks.times_ns()
+    assert len(times) == 3 and times == sorted(times)
+    graph.launch(2)
+    assert len(marks.times_ns()) == 7, "no more than there is room for"
+    marks.clear()
+    graph.launch(1)
+    assert len(marks.times_ns()) == 3 and marks.times_ns()[0] >= times[-1]
+    with pytest.raises(cuda.ShapeError, match="room is 0, expected at least 1"):
+        cuda.TimeMarks(device, 0)
 
 
 def test_a_gemm_algorithm_can_be_pinned(arena, cuda):

@@ -157,6 +157,22 @@ def test_a_chain_may_rest_behind_each_round_and_mark_nodes(graph, device, driver
         captured.chain([9])
 
 
+def test_a_chain_is_timed_by_marks_before_some_nodes_and_two_at_its_end(graph, device, driver):
+    captured, marks, before = graph.Captured(device, 1), graph.TimeMarks(device, 100), told(driver)["edges"]
+    loop = captured.timed([0, 1, 2], [0, 2], marks)
+    assert told(driver)["edges"] - before == 3 + 2 + 2 - 1
+    assert marks.times_ns() == []
+    marks.clear()
+    del marks
+    loop.run(1)  # it writes into their memory, so it keeps that
+    with pytest.raises(InputError, match="node 3 of 3 to mark, not in rising order or not there"):
+        captured.timed([0, 1, 2], [3], graph.TimeMarks(device, 8))
+    with pytest.raises(InputError, match="time marks: room for none"):
+        graph.TimeMarks(device, 0)
+    with pytest.raises(TypeError):
+        captured.timed([0], [0], None)
+
+
 def test_a_graph_with_its_own_edges_has_those_and_rounds_wait_for_each_other(graph, device, driver):
     captured = graph.Captured(device, 1)
     before = told(driver)["edges"]

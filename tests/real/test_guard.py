@@ -327,7 +327,8 @@ def test_auto_that_runs_at_a_memory_lock_which_nobody_here_knows_of_is_refused(l
     assert made.python(foreign).returncode == 0
     if clocks == "lock":  # taken off before auto is measured
         _, record = made.measure("auto,auto", clocks=clocks)
-        assert record["verdict"] == "ok" and record["reached"] == {"core_mhz": 1980, "mem_mhz": 3201, "alias_of": None}
+        assert record["verdict"] == "ok" and record["reached"]["mem_mhz"] == 3201
+        assert record["reached"]["core_mhz"] > 1400, "as the power cap lets the iteration"
         return
     line = made.refused(f"kernel-dvfs reset --uuid {made.boards.uuid}", pair="auto,auto", clocks=clocks)
     assert "at auto its memory clock stays at 2201 of 3201 MHz" in line

@@ -53,7 +53,6 @@ def test_clocks_set_from_outside_are_verified_recorded_and_left_alone(lab):
         ({"counter": "freeze@0"}, ["energy counter: stood at"]),
         ({"mig": 1}, ["MIG is on", "nvidia-smi -mig 0"]),
         ({"foreign_compute": 2}, ["2 other process(es)", "share: true"]),
-        ({"period_ms": 400}, ["window_s = 2 is too short", "window_s: "]),
     ],
 )
 def test_an_unfit_gpu_is_refused_with_the_remedy(lab, knobs, named):
@@ -62,6 +61,13 @@ def test_an_unfit_gpu_is_refused_with_the_remedy(lab, knobs, named):
     assert untouched(made)
     if "LockedClocks" not in str(knobs):
         assert made.boards.get("sets") == "0", "refused before the first clock is set"
+
+
+def test_a_window_alone_that_is_too_short_for_a_slow_counter_is_refused_and_that_of_a_visit_is_longer(lab):
+    made = lab(period_ms=400)
+    made.refused(made.boards.uuid, "window_s = 2 is too short", "window_s: ", pair="auto,auto", clocks="auto-only")
+    done, record = made.measure()
+    assert done.returncode == 0 and record["windows"][0]["duration_s"] == pytest.approx(1.6, abs=0.1), done.stderr
 
 
 def test_a_right_that_ends_between_two_controls_is_one_denied_line_with_the_cause_first(lab):
@@ -112,8 +118,8 @@ def test_a_core_only_sweep_is_possible_where_memory_cannot_be_locked(lab):
     made.refused("mem_mhz: []")
     # as the message says: the memory clock left to the governor
     done, record = made.measure("1500,auto", grid={"core_mhz": [1500], "mem_mhz": [], "auto": True})
-    assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
-    assert made.boards.locks == ("345-1500", "none")
+    assert done.returncode == 0 and record["verdict"] == "throttled", done.stderr
+    assert made.boards.locks == ("345-1500", "none"), "the iteration is held by the power cap there"
 
 
 def test_an_unsupported_clock_is_refused_with_those_that_exist(lab):

@@ -359,3 +359,56 @@ def test_a_record_that_the_gpu_gave_is_read_and_says_how_it_was_repeated():
     versions = {"cuda": device["cuda"], "torch": device["torch"]}
     facts = step_loads.facts_of(versions, device["library_sha256"], device["step_checksum"])
     assert facts.items() <= device.items()
+
+
+class Timed:
+    """What a step's iteration asks of a captured step besides."""
+
+    def __init__(self, living):
+        self.living, self.restored, self.asked = living, 0, []
+        living.memory.restore = self._restore
+        living.timed = self._timed
+        living.extension.TimeMarks = lambda device, room: SimpleNamespace(room=room)
+
+    def _restore(self):
+        self.restored += 1
+
+    def _timed(self, places, marked, marks):
+        self.asked.append((list(places), list(marked), marks.room))
+        return Loop(self.living, places, 1)
+
+
+def test_the_whole_step_is_marked_before_what_prepares_each_launch(captured, monkeypatch):
+    step, living, dog = captured, Living(), Dog()
+    timed, started = Timed(living), []
+    made = SimpleNamespace(settles=lambda: False, is_over=lambda: True, feed=lambda: None, ended=3)
+    made.passes, made.stop = lambda: {"n": 1}, lambda: None
+    monkeypatch.setattr(step_loads, "Passing", lambda *words: started.append(words) or made)
+    iteration = step_loads.StepIteration(living, step, dog)
+    ((places, marked, room),) = timed.asked
+    assert places == list(range(len(step.nodes))) and room >= 4 * (len(step.order) + 2)
+    assert len(marked) == len(step.order) and marked == sorted(marked)
+    assert [step.nodes[place] for place in marked] == [step.nodes[place] for place in sorted(marked)]
+    assert all(place == 0 or step.nodes[place - 1] != step.nodes[place] for place in marked), "with what prepares it"
+    passing = iteration.start(0.5, 2.5)
+    ((of, settle_s, pass_s),) = started
+    assert (settle_s, pass_s, timed.restored) == (0.5, 2.5, 1)
+    assert of.names == [step.targets[step.order[step.nodes[place]]].id for place in marked]
+    passing.feed()
+    assert passing.passes() == {"n": 1} and passing.is_over() and not passing.settles()
+    iteration.check()
+    assert living.checked == 1
+
+
+def test_kernels_in_turn_run_on_the_data_that_the_last_of_them_meets(captured):
+    step, living = captured, Living()
+    Timed(living)
+    iteration = step_loads.StepIteration(living, step, Dog())
+    names = tuple(target.id for target in step.measured[:3])
+    load = iteration.round(names)
+    nodes_of = sorted(step.nodes_of(name)[-1] for name in names)
+    assert living.chained == [] and load._part.places == [place for each in nodes_of for place in each]
+    assert living.met[-1] == nodes_of[-1][0] and iteration.round(names) is load, "prepared once"
+    assert load.restores == any(step.target(name).repeatable == "restored" for name in names)
+    (alone,) = (iteration.round(names[:1]),)
+    assert alone._part.places != load._part.places

@@ -53,20 +53,28 @@ def compare_iteration(
     metered = {pair: _windows(names, light) for pair, names in chosen.items()}
     at_auto = _apart(group for groups in metered.values() for group in groups)
     locked = [pair for pair in metered if pair != BASELINE]
-    at = {
-        pair: visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))
-        for place, pair in enumerate(locked, 1)
-    }
-    last = visitor.visit(Visit(session, len(at) + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
-    whole = _of_iteration(setup, last)
+    everything = _windows(setup.targets["kernel"], light)
+    at: dict[Pair, list[Visited]] = {}
+    place = 0
+    for pair in locked:
+        place += 1
+        at[pair] = [visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))]
+        if any(each["is_capped"] for each in at[pair][0]["powers"]):
+            # then what all kernels take together tells what these take
+            place += 1
+            rest = _apart([*metered[pair], *everything])[len(metered[pair]) :]
+            at[pair].append(visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, rest)))
+    last = visitor.visit(Visit(session, place + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
+    powers = {pair: power_in_passes_mw(setup, *each[:1], each[1:]) for pair, each in at.items()}
+    powers[BASELINE] = power_in_passes_mw(setup, last)
     name = visitor.run.get("run_id", f"fresh-{repeat}")
     found: list[list[Comparison]] = []
     for pairs in choices:
         own: list[Comparison] = []
         for target, pair in pairs.items():
             kernels = _kernels_of(setup, target)
-            auto = _point(setup, last, kernels, [first, last], whole)
-            point = auto if pair == BASELINE else _point(setup, at[pair], kernels, [at[pair]])
+            auto = _point(last, powers[BASELINE], kernels, [first, last])
+            point = auto if pair == BASELINE else _point(at[pair][0], powers[pair], kernels, at[pair])
             own.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
         found.append(own)
     return found
@@ -113,23 +121,10 @@ def _windows(names: Mapping[str, Any], light: set[str]) -> tuple[tuple[str, ...]
     return tuple((name,) for name in names if name not in light) + ((together,) if together else ())
 
 
-def _of_iteration(setup: Setup, visited: Visited) -> float:
-    """Return the iteration's energy over the sum of its kernels', each by its own window of power, at the same clocks.
-
-    Where the governor decides, a kernel by itself runs at another clock than one among others.
-    """
-    passes, power_mw, kernels = visited["passes"], power_in_passes_mw(setup, visited), setup.targets["kernel"]
-    if power_mw.keys() != kernels.keys():
-        return 1.0  # some kernel is of no choice
-    alone = (kernels[name]["launches_per_iteration"] * passes["time_us"][name] * own for name, own in power_mw.items())
-    return passes["power_mw"] * passes["iteration_us"] / math.fsum(alone)
-
-
 def _point(
-    setup: Setup, metered: Visited, kernels: Mapping[str, int], timed: Sequence[Visited], factor: float = 1.0
+    metered: Visited, power_mw: Mapping[str, float], kernels: Mapping[str, int], timed: Sequence[Visited]
 ) -> Compared:
-    """Return a target's point: times of all these visits, power of the one that metered its kernels, times a factor."""
-    power_mw = {name: factor * own for name, own in power_in_passes_mw(setup, metered).items()}
+    """Return a target's point: times of all these visits, powers in the passes."""
     times_us = [math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed]
     time_us = math.fsum(times_us) / len(times_us)
     by_kernel_us = {name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels}

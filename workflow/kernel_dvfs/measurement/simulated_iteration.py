@@ -17,7 +17,7 @@ from kernel_dvfs.gpu.governor import State, is_governed
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.noise import Key, Reading, mean_offsets, offsets, read_window, scatter, short_sds
 from kernel_dvfs.measurement.simulated import SimulatedGpu
-from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, judge
+from kernel_dvfs.measurement.verdict import judge
 from kernel_dvfs.measurement.visit import (
     AUTO_SETTLE_S,
     KERNEL_S,
@@ -77,13 +77,11 @@ class SimulatedVisitor:
         with gpu.locked(visit.pair, self._key(visit, "iteration")) as switch_s:
             gpu.warm_up(self._iteration, AUTO_SETTLE_S if is_auto else SETTLE_S)
             passes, state = self._passes(gpu, visit)
-            powers, held = [], []
+            powers = []
             for number, group in enumerate(groups):
                 load = list(group.values())
                 gpu.warm_up(load, min(AUTO_SETTLE_S, visit.window_s) if is_auto else KERNEL_S)
-                power, capped = self._power(gpu, visit, number, group, load)
-                powers.append(power)
-                held += [f"{', '.join(group)} alone: {POWER_CAP_ACTIVE}"] * (capped and not state.capped)
+                powers.append(self._power(gpu, visit, number, group, load))
         reached = {"core_mhz": state.core_mhz, "mem_mhz": float(state.mem_mhz)}
         verdict, reasons, _ = judge(visit.pair, reached, [_held(state)])
         policy = AUTO if is_auto else self._setup.measurement.get("clocks", "lock")
@@ -97,7 +95,7 @@ class SimulatedVisitor:
                 "temp_c": [round(before_c, 2), round(gpu.temperature_c, 2)],
                 "spent_s": round(gpu.now_s - began_s, 6),
                 "verdict": verdict,
-                "reasons": reasons + held,
+                "reasons": reasons,
             },
         )
 
@@ -133,21 +131,30 @@ class SimulatedVisitor:
         power_w = self._mean_w(gpu, visit, state, time_s, count * iteration_s)
         gpu.run(state, count * iteration_s)
         times_us = {name: 1e6 * each for name, each in time_s.items()}
-        return {"n": count, "iteration_us": 1e6 * iteration_s, "power_mw": 1000 * power_w, "time_us": times_us}, state
+        passes: Passes = {
+            "n": count,
+            "iteration_us": 1e6 * iteration_s,
+            "power_mw": 1000 * power_w,
+            "is_capped": state.capped,
+            "time_us": times_us,
+        }
+        return passes, state
 
     def _mean_w(
         self, gpu: SimulatedGpu, visit: Visit, state: State, time_s: dict[str, float], passes_s: float
     ) -> float:
-        """What the energy counter says of the passes. What a session does to the board's power follows from what it does
-        to each kernel's."""
+        """What the energy counter says of the passes. Scatter and offset of the board's power follow from each
+        kernel's."""
         if gpu.exact:
             return state.power_w
         noise = gpu.spec["noise"]
         key = self._key(visit, "iteration")
         seconds = {name: count * time_s[name] for name, (_, count) in self._kernels.items()}
         governed = is_governed(visit.pair, state.core_mhz)
-        launch_s = math.fsum(seconds.values()) / sum(count for _, count in self._kernels.values())
-        _, own = scatter(short_sds(noise, launch_s, passes_s, state.capped), gpu.seed, key, visit.pair, "power")
+        own = math.fsum(
+            each * scatter(short_sds(noise, time_s[name], passes_s, state.capped), gpu.seed, key, visit.pair, name)[1]
+            for name, each in seconds.items()
+        ) / math.fsum(seconds.values())
         _, shared = mean_offsets(noise, gpu.seed, self._key(visit, "kernel"), visit.pair, seconds, governed)
         draw = (gpu.seed, *key, *visit.pair, "passes")
         reading = read_window(gpu.spec["sensor"], state.power_w * own * shared, passes_s, draw)
@@ -155,8 +162,8 @@ class SimulatedVisitor:
 
     def _power(
         self, gpu: SimulatedGpu, visit: Visit, number: int, group: Named, load: list[tuple[Kernel, int]]
-    ) -> tuple[Power, bool]:
-        """A window of kernels that run in turn, in rounds; and whether the power cap held their clock."""
+    ) -> Power:
+        """A window of kernels that run in turn, in rounds."""
         state = gpu.state(load)
         time_s, power_w = state.time_s, state.power_w
         least_s = max(visit.window_s, time_s)
@@ -181,8 +188,9 @@ class SimulatedVisitor:
             "power_mw": reading.energy_mj / reading.duration_s,
             "time_us": 1e6 * time_s,
             "core_mhz": state.core_mhz,
+            "is_capped": state.capped,
         }
-        return power, state.capped
+        return power
 
 
 def _held(state: State) -> Window:

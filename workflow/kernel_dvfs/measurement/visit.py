@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequir
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import CHECKSUM, checksum, inside, sealed_json, write_text
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.measurement.point import Mhz
 from kernel_dvfs.measurement.verdict import Verdict
 from kernel_dvfs.measurement.window import Device, Ends
@@ -36,6 +36,8 @@ HEAVY_SHARE = 0.97
 # another measuring process: tensors allocated anew, kernels made ready
 OPENING_S = 20.0
 _REMEDY = "delete it and run snakemake again"
+# of the ratio of two clocks, in energy: voltage rises by less than the fourth power of the clock
+_MOST_POWER, _HALVINGS = 8.0, 40
 
 
 class Visit(NamedTuple):
@@ -73,6 +75,7 @@ class Passes(TypedDict):
     n: AtLeastOne  # whole passes that were stamped
     iteration_us: Positive  # of one pass, mean
     power_mw: Positive  # of the board, mean over the passes
+    is_capped: bool  # the power cap held the clocks down
     time_us: dict[str, Positive]  # of one launch of each kernel, mean over its launches and all passes
 
 
@@ -83,7 +86,8 @@ class Power(TypedDict):
     duration_s: Positive
     power_mw: Positive
     time_us: Positive  # of one round (round_of)
-    core_mhz: Positive  # that it ran at: alone, a kernel may be held down by the power cap where the iteration is not
+    core_mhz: Positive
+    is_capped: bool  # the power cap held the clocks down: alone, also a kernel that it leaves alone among others
 
 
 class Reached(TypedDict):
@@ -156,19 +160,47 @@ def round_of(names: Sequence[str], launches: Mapping[str, int]) -> dict[str, int
     return {name: launches[name] // least for name in names}
 
 
-def power_in_passes_mw(setup: Setup, visited: Visited) -> dict[str, float]:
+def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] = ()) -> dict[str, float]:
     """Return {kernel: mW} so that power x time in the passes is its energy, of all kernels that were metered.
 
-    A window's energy is power x its own time. That is another than in the passes only where a kernel by itself is held
-    below the clock that it has among others: there a launch takes longer at the cap, and its energy, of which most does
-    not depend on the clock while the voltage stays, is that of the window.
+    more: further visits of the same pair, with windows of other kernels. A kernel by itself may be held below the clock
+    that it has among others, by the power cap or, at auto, by the governor. Its window says too little then. Where all
+    kernels were metered, such kernels share what the iteration takes beyond the others; else they are left out.
     """
     launches = {name: about["launches_per_iteration"] for name, about in setup.targets["kernel"].items()}
-    time_us, found = visited["passes"]["time_us"], {}
-    for each in visited["powers"]:
+    passes, powers = visited["passes"], [each for own in (visited, *more) for each in own["powers"]]
+    time_us, is_auto = passes["time_us"], visited["request"]["policy"] == AUTO
+    found: dict[str, float] = {}
+    held: dict[str, float] = {}  # {kernel: its clock among others over its clock alone}
+    for each in powers:
         round_us = math.fsum(count * time_us[name] for name, count in round_of(each["kernels"], launches).items())
         found |= dict.fromkeys(each["kernels"], each["power_mw"] * each["time_us"] / round_us)
+        if each["is_capped"] or is_auto:
+            held |= dict.fromkeys(each["kernels"], visited["reached"]["core_mhz"] / each["core_mhz"])
+    if held and found.keys() < launches.keys():
+        return {name: own for name, own in found.items() if name not in held}
+    if held:
+        taken = {name: launches[name] * time_us[name] * own for name, own in found.items()}
+        rest = passes["power_mw"] * passes["iteration_us"] - math.fsum(taken[name] for name in taken.keys() - held.keys())
+        factors = _shares({name: taken[name] for name in held}, held, rest)
+        found |= {name: factors[name] * found[name] for name in held}
     return found
+
+
+def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float) -> dict[str, float]:
+    """Return the factor of each kernel's energy by which all together take `rest`: a power of the ratio of its clocks, as
+    voltage goes with the clock; where no power does it, the same factor for all."""
+
+    def total(power: float) -> float:
+        return math.fsum(own * ratio[name] ** power for name, own in taken.items())
+
+    low, high = 0.0, _MOST_POWER
+    if not (total(low) <= rest <= total(high)):
+        return dict.fromkeys(taken, rest / total(0.0))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if total(middle) < rest else (low, middle)
+    return {name: ratio[name] ** low for name in taken}
 
 
 def path(visit: Visit) -> str:

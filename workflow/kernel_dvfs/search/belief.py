@@ -38,7 +38,7 @@ class Cells(NamedTuple):
     """Logarithms of time, or of power, of U parts as measured at C pairs."""
 
     mean: np.ndarray  # (U, C), NaN where not measured
-    count: np.ndarray  # (U, C) visits
+    visits: np.ndarray  # (U, C) that they come from
     squares: np.ndarray  # (U, C) sums of squared deviations from the mean
 
 
@@ -50,22 +50,21 @@ class Belief(NamedTuple):
     draws: np.ndarray  # (S, U, C)
 
 
-def cells_of(values: Sequence[np.ndarray], pairs: Sequence[int], count: int) -> Cells:
-    """The cells of visits: values (U,) of each, NaN where a part was not measured, at the pair of each."""
-    table, place = np.array(values), np.array(pairs)
-    known = np.isfinite(table)
+def cells_of(values: np.ndarray, pairs: Sequence[int], count: int) -> Cells:
+    """The cells of visits: values (visits, U), NaN where a part was not measured, at the pair of each."""
+    place, known = np.array(pairs), np.isfinite(values)
     at = (place[:, None] == np.arange(count)).astype(float)
     n = known.T.astype(float) @ at
     with np.errstate(invalid="ignore"):
-        mean = np.where(known, table, 0).T @ at / n
-    apart = np.where(known, table - mean[:, place].T, 0)
+        mean = np.where(known, values, 0).T @ at / n
+    apart = np.where(known, values - mean[:, place].T, 0)
     return Cells(mean, n, (apart**2).T @ at)
 
 
 def repeat_variance(cells: Cells, guess_sd: float) -> np.ndarray:
     """(U,) variance of one visit at a locked pair: what repeats show, drawn to that of all parts and to the guess."""
     squares = cells.squares[:, 1:].sum(1)
-    freedom = np.maximum(cells.count[:, 1:] - 1, 0).sum(1)
+    freedom = np.maximum(cells.visits[:, 1:] - 1, 0).sum(1)
     whole = (_BEFOREHAND * guess_sd**2 + squares.sum()) / (_BEFOREHAND + freedom.sum())
     return (_OF_ALL * whole + squares) / (_OF_ALL + freedom)
 
@@ -100,11 +99,11 @@ def believed(
 ) -> Belief:
     """The belief of a field, from cells whose one visit has a variance (U,); only pairs that every part was seen at
     count. Draws are of the whole: parts share what is unknown of the board."""
-    at = np.flatnonzero((cells.count > 0).all(0))
+    at = np.flatnonzero((cells.visits > 0).all(0))
     base = cells.mean[:, :1]
     y = cells.mean[:, at] - base - field.mean[at]
-    noise = variance[:, None] / cells.count[:, at]
-    noise[:, 0] = auto_sd**2 * variance / np.median(variance) / cells.count[:, 0]
+    noise = variance[:, None] / cells.visits[:, at]
+    noise[:, 0] = auto_sd**2 * variance / np.median(variance) / cells.visits[:, 0]
     stretch = stretch_of(field, at, y, noise)
     known = conditioned(field, stretch, LEVEL_SD, at, y, noise)
     rest = y - known.common[at]

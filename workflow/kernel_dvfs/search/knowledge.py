@@ -22,7 +22,6 @@ class Look(NamedTuple):
     pair: int
     time_s: np.ndarray  # (K,) of one launch
     power_w: Mapping[int, float]  # of each part that was metered
-    iteration_w: float | None = None  # mean over the passes
 
 
 class Pooled(NamedTuple):
@@ -57,26 +56,21 @@ class Knowledge:
         self._kept.clear()
 
     @property
-    def seen(self) -> list[int]:
-        """The pairs that all parts were metered at, auto among them."""
-        return np.flatnonzero(self.is_seen).tolist()
-
-    @property
     def is_seen(self) -> np.ndarray:
-        """(C,) bool."""
+        """(C,) bool: the pairs that all parts were metered at, auto among them."""
         time, power = self.cells()
-        return ((time.count > 0) & (power.count > 0)).all(0)
+        return np.all((time.visits > 0) & (power.visits > 0), axis=0)
 
     def cells(self) -> tuple[Cells, Cells]:
         """Log time and log power of every part, as measured."""
-        launches, at_auto = self._space.launches, auto_together(self._space, self.parts, self.looks)
+        launches = self._space.launches
         times = [
             [np.log(sum(launches[k] * look.time_s[k] for k in part.kernels)) for part in self.parts]
             for look in self.looks
         ]
         powers = [
             [
-                np.log(look.power_w[part]) + (0.0 if look.pair else at_auto) if part in look.power_w else np.nan
+                np.log(look.power_w[part]) if part in look.power_w else np.nan
                 for part in range(len(self.parts))
             ]
             for look in self.looks
@@ -91,7 +85,7 @@ class Knowledge:
             found = []
             seen = self.is_seen
             for number, (field, cells) in enumerate(zip(self._prior, self.cells())):
-                only = cells._replace(count=np.where(seen, cells.count, 0))
+                only = cells._replace(visits=np.where(seen, cells.visits, 0))
                 variance = belief.repeat_variance(cells, REPEAT_SD[number])
                 seed = self._seed, 1, len(self.looks), stream, number
                 found.append(belief.believed(field, only, variance, AUTO_SD[number], seed, draws))
@@ -111,34 +105,18 @@ class Knowledge:
         return level.share @ mean[0], level.share @ mean[1], (level.share @ drawn[0], level.share @ drawn[1])
 
 
-def auto_together(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> float:
-    """Log of the iteration's energy at auto over the sum of its parts', each by a window of its own; 0 where nothing
-    tells.
-
-    Where the governor decides, a kernel by itself runs at another clock than one among others. What a user pays is the
-    iteration, so its energy is the baseline, and a part's at auto is its part of that.
-    """
-    found = []
-    for look in looks:
-        if look.pair == 0 and look.iteration_w is not None and len(look.power_w) == len(parts):
-            time = space.launches * look.time_s
-            alone = sum(look.power_w[part] * time[list(own.kernels)].sum() for part, own in enumerate(parts))
-            found.append(float(np.log(look.iteration_w * time.sum() / alone)))
-    return float(np.mean(found)) if found else 0.0
-
-
 def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled:
     """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
-    time = belief.cells_of([np.log(look.time_s) for look in looks], pairs, count)
-    powers, at_auto = np.full((len(looks), len(space.names)), np.nan), auto_together(space, parts, looks)
+    time = belief.cells_of(np.log([look.time_s for look in looks]), pairs, count)
+    powers = np.full((len(looks), len(space.names)), np.nan)
     for row, look in zip(powers, looks):
         for part, watts in look.power_w.items():
-            row[list(parts[part].kernels)] = np.log(watts) + (0.0 if look.pair else at_auto)
+            row[list(parts[part].kernels)] = np.log(watts)
     power = belief.cells_of(powers, pairs, count)
     visited = sorted(set(pairs))
     time_se, power_se = (
-        np.sqrt(belief.repeat_variance(own, guess)[:, None] / np.maximum(own.count, 1))[:, visited]
+        np.sqrt(belief.repeat_variance(own, guess)[:, None] / np.maximum(own.visits, 1))[:, visited]
         for own, guess in ((time, REPEAT_SD[0]), (power, REPEAT_SD[1]))
     )
     time_s = np.exp(time.mean[:, visited])

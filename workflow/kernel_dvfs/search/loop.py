@@ -143,10 +143,10 @@ def answer_of(setup: Setup, space: Space, visit: Visit, visited: Visited) -> Ans
     time_us, power_mw = visited["passes"]["time_us"], visits.power_in_passes_mw(setup, visited)
     return Answer(
         time_s=np.array([time_us[name] for name in space.names]) * 1e-6,
-        power_w=np.array([power_mw[names[0]] for names in visit.metered]) * 1e-3,
+        power_w=np.array([power_mw.get(names[0], np.nan) for names in visit.metered]) * 1e-3,
         spent_s=visited["spent_s"],
         is_usable=visited["verdict"] not in UNUSABLE,
-        iteration_w=visited["passes"]["power_mw"] * 1e-3,
+        is_capped=visited["passes"]["is_capped"] and visit.pair != BASELINE,
     )
 
 

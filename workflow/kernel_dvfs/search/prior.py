@@ -1,10 +1,10 @@
 """The prior of a study by clock: boards that never were, and what kernels on them have in common.
 
-Of no make and no specification: 160 boards of 40 kernels each are drawn, with relations that hold on every GPU. A kernel
-takes ((C / f)^p + (M / b)^p)^(1 / p) + t0 at core clock f and bandwidth b, both as shares of the highest; the board draws
-Ps + k V^2 f + (A V^2 + s B) / t, with voltage V by core clock, and where that is above its power cap the core clock falls
-until it is not. What is kept of them: the mean of log time and log power against auto, the covariance between boards,
-that between kernels of a board, and a smooth misfit, since no real board is like these.
+Of no make and no specification: 160 boards of 40 kernels each are drawn, with relations that hold on every GPU. A
+kernel takes ((C / f)^p + (M / b)^p)^(1 / p) + t0 at core clock f and bandwidth b, both as shares of the highest. The
+board draws Ps + k V^2 f + (A V^2 + s B) / t, with voltage V by core clock; where that is above its power cap, the core
+clock falls until it is not. What is kept of them: the mean of log time and log power against auto, the covariance
+between boards, that between kernels of a board, and a misfit, since no real board is like these.
 
 A function of pairs and a seed alone.
 """

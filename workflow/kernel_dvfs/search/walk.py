@@ -28,8 +28,10 @@ _NEAR, _BEYOND = 0.35, 0.05  # percent of time below and beyond a limit, where a
 def path(time: np.ndarray, energy: np.ndarray, pairs: Sequence[int], limits: Sequence[float]) -> np.ndarray:
     """(N, J) pairs: the exact choices at many limits, fastest first, each once.
 
-    time, energy: (J, C) in percent of auto's iteration. pairs: that may be chosen. limits: changes of the total, percent.
+    time, energy: (J, C) in percent of auto's iteration. pairs: that may be chosen. limits: of added time, percent.
     """
+    if not len(pairs):
+        return np.zeros((0, len(time)), dtype=int)
     places = np.array(pairs)
     times, energies = time[:, places], energy[:, places]
     problem = Problem.of(list(times), list(energies), times.argmin(1).tolist(), [places.tolist()] * len(times))
@@ -71,7 +73,10 @@ def worth_of_block(changes: np.ndarray, limit: float, cost: float, over: float) 
 
     cost: price of time in energy at which the limit binds.
     """
-    blocks, mean = len(changes), changes.mean(0)
+    blocks = len(changes)
+    if blocks < LEAST_BLOCKS or not changes.size:
+        return 0.0
+    mean = changes.mean(0)
     near = int(np.searchsorted(np.maximum.accumulate(mean), limit, side="right")) - 1
     if near < 0:
         return 0.0

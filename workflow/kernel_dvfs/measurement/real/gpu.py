@@ -350,9 +350,8 @@ class RealGpu:
 
     def _set(self, pair: Pair) -> None:
         if not self._may_set:
-            # the first time that anything is set; a refusal changes nothing
+            # the first time that anything is set; what a refusal leaves is the guard's to reset
             self._guard.announce("a probe of all clocks")
-            self._pair = None
             preflight.check_permission(self._guard, self._clocks)
             self._may_set = True
         self._guard.announce(label(pair))

@@ -1,0 +1,324 @@
+"""A study by clock: what it asks for and in which order, how it goes on, ends and is answered, and what it shows."""
+
+import itertools
+
+import numpy as np
+import pytest
+from made_board import LAUNCHES, NAMES, OPTIONS, PAIRS, SPACE, Rig, change, studied, truth
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, sweep_pairs
+from kernel_dvfs.search import by_clock, walk
+from kernel_dvfs.search.board_pairs import pairs_of, probes
+from kernel_dvfs.search.by_clock import study
+from kernel_dvfs.search.knowledge import Knowledge, Look
+from kernel_dvfs.search.parts import KERNEL, PASS, Part, levels_of, parts_of
+
+GEMM = ("gemm_a", "gemm_b")
+
+
+@pytest.fixture(scope="module")
+def rig():
+    return Rig()
+
+
+@pytest.fixture(scope="module")
+def result(rig):
+    return studied(rig)
+
+
+def sessions_of(rig):
+    return [list(own) for _, own in itertools.groupby(rig.asked, key=lambda visit: visit.session)]
+
+
+def test_pairs_are_locked_core_clocks_near_the_top_at_memory_clocks_near_the_top():
+    clocks = {"core_mhz": {"lowest": 210, "highest": 2100, "step": 15}, "mem_mhz": [405, 5001, 9251]}
+    clocks |= {"auto_mem_mhz": 9251}
+    grid, _ = sweep_pairs(clocks, {"core_mhz": [1500], "mem_mhz": "all", "auto": True})
+    found = pairs_of(clocks, grid)
+    cores = list(range(2100, 944, -30))
+    assert found == (BASELINE, *(Pair(core, mem) for mem in (9251, 5001) for core in cores))
+    # a board of wide steps keeps its own, one of rounded steps of 7.5 MHz every fourth, and one memory clock is auto's
+    clocks["core_mhz"]["step"] = 105
+    assert pairs_of(clocks, [BASELINE, Pair(1500, AUTO)])[1:3] == (Pair(2100, AUTO), Pair(1995, AUTO))
+    listed = {"core_mhz": {"listed": {"5001": [990, 998, 1005, 1012, 1020, 1027]}}, "mem_mhz": [5001]}
+    assert pairs_of(listed, [BASELINE, Pair(990, 5001)]) == (BASELINE, Pair(1027, 5001), Pair(998, 5001))
+
+
+def test_probes_spread_over_the_clocks_slowest_first():
+    assert [PAIRS[place] for place in probes(PAIRS)] == [
+        Pair(1000, 3000),
+        Pair(1700, 3000),
+        Pair(1400, 3000),
+        Pair(1600, 2000),
+        Pair(1300, 2000),
+    ]
+    alone = (BASELINE, *(Pair(core, AUTO) for core in (1410, 1200, 1000, 800)))
+    assert [alone[place][0] for place in probes(alone)] == [800, 1410, 1200, 1000]
+
+
+def test_parts_are_the_heavy_targets_and_light_ones_that_slow_down_alike():
+    time, _ = truth()
+    found = parts_of(SPACE, time[:, 0], time[:, PAIRS.index(Pair(1000, 3000))])
+    # copies are one; by hand: gemm 48 %, gemm_c 17 %, gelu 12 %, norm 9 % and the rest below 3 %
+    assert [part.kernels for part in found if not part.is_light] == [(0, 1), (2,), (3,), (4,)]
+    light = [part.kernels for part in found if part.is_light]
+    assert sorted(itertools.chain(*light)) == [5, 6, 7]
+    slower = (LAUNCHES * time[:, PAIRS.index(Pair(1000, 3000))]) / (LAUNCHES * time[:, 0])
+    assert [slower[list(own)].mean() for own in light] == sorted(slower[list(own)].mean() for own in light)
+
+
+def test_a_light_kernel_shares_its_window_with_others(monkeypatch):
+    monkeypatch.setattr("kernel_dvfs.search.parts.MOST", 2)
+    time, _ = truth()
+    found = parts_of(SPACE, time[:, 0], time[:, -1])
+    assert [part.is_light for part in found] == [False, False, *[True] * (len(found) - 2)]
+    assert 2 < len(found) <= 5
+    assert sorted(itertools.chain(*(part.kernels for part in found))) == list(range(8))
+
+
+def test_levels_weigh_parts_by_their_share_of_a_pass():
+    time, _ = truth()
+    parts = (Part((0, 1), False), Part((2,), False), Part((3,), False), Part((4,), False), Part((5, 6, 7), True))
+    kernels, passes = levels_of(SPACE, parts, time[:, 0])
+    assert kernels.name == KERNEL and passes.name == PASS
+    assert kernels.targets[0] == GEMM and kernels.targets[4] == ("bias", "reduce", "embed")
+    assert kernels.launches[0].tolist() == [24, 24, 0, 0, 0, 0, 0, 0] and (kernels.share == np.eye(5)).all()
+    assert passes.targets == (("forward",), ("backward",)) and passes.launches[0, 4] == 8
+    assert passes.share[:, 0] == pytest.approx([0.5, 0.5]) and passes.share[:, 3] == pytest.approx([1 / 3, 2 / 3])
+    embed = time[7, 0] / (48 * time[5, 0] + 6 * time[6, 0] + time[7, 0])
+    assert passes.share[:, 4] == pytest.approx([embed, 1 - embed])
+
+
+def test_a_study_begins_with_auto_and_probes_in_one_session(rig, result):
+    first = sessions_of(rig)[0]
+    places = [PAIRS[place] for place in probes(PAIRS)]
+    assert [visit.pair for visit in first] == [BASELINE, places[0], BASELINE, *places]
+    assert [visit.place for visit in first] == list(range(8))
+    # times alone, until it is known what is heavy
+    assert [len(visit.metered) > 0 for visit in first] == [False, False, *[True] * 6]
+    assert first[2].metered[0] == GEMM
+    assert sorted(itertools.chain(*first[2].metered)) == sorted(NAMES)
+    # auto longer than a lock, whose clocks do not wander
+    assert {(visit.pass_s, visit.window_s) for visit in first} == {(5.0, 0.0), (2.5, 0.0), (5.0, 1.0), (2.5, 0.5)}
+
+
+def test_every_later_session_begins_at_auto_and_the_search_visits_no_pair_twice(rig, result):
+    sessions = sessions_of(rig)
+    for number, own in enumerate(sessions):
+        assert [visit.session for visit in own] == [number] * len(own)
+        assert [visit.place for visit in own] == list(range(len(own)))
+        assert own[0].pair == BASELINE
+    walked = len(result.shown[KERNEL, 0.0].time_percent)
+    searched = sessions[1 : -walked - by_clock.REFINED]
+    assert searched and all(len(own) == 1 + by_clock.SEARCHED for own in searched[:-1])
+    pairs = [visit.pair for visit in (*sessions[0][2:], *itertools.chain(*(own[1:] for own in searched)))]
+    assert len(set(pairs)) == len(pairs)
+    assert all(visit.metered == sessions[0][2].metered for own in searched for visit in own[1:])
+    assert not any(own[0].metered for own in sessions[1:])
+
+
+def test_a_walk_times_auto_the_paths_pairs_and_auto_again(rig, result):
+    blocks = len(result.shown[KERNEL, 0.0].time_percent)
+    assert blocks >= walk.LEAST_BLOCKS
+    walked = sessions_of(rig)[-blocks:]
+    for own in walked:
+        assert not any(visit.metered for visit in own)
+        assert own[0].pair == own[-1].pair == BASELINE
+        assert sorted(visit.pair for visit in own[1:-1]) == sorted(visit.pair for visit in walked[0][1:-1])
+    assert len({tuple(visit.pair for visit in own) for own in walked}) > 1
+    assert {result.shown[key].pairs[name] for key in result.shown for name in result.shown[key].pairs} <= {
+        BASELINE,
+        *(visit.pair for visit in walked[0]),
+    }
+
+
+def test_what_is_shown_saves_energy_and_keeps_its_limit(rig, result):
+    for limit in OPTIONS.limits_percent:
+        shown = result.shown[KERNEL, limit]
+        time, energy = change(shown.pairs)
+        assert time <= limit and energy < -5
+        assert shown.energy_percent == pytest.approx(energy, abs=1.0)
+        assert np.mean(shown.time_percent) == pytest.approx(time, abs=0.3)
+        # copies share their pair, and kernels never stay at auto
+        assert shown.pairs["gemm_a"] == shown.pairs["gemm_b"]
+        assert set(shown.pairs) == set(NAMES) and all(pair[0] != AUTO for pair in shown.pairs.values())
+        assert 0 < shown.passed <= shown.schedules and shown.energy_se_percent > 0
+        whole = result.shown[PASS, limit]
+        assert set(whole.pairs) == {"forward", "backward"}
+        assert energy <= change(by_pass(whole.pairs))[1] + 0.2
+
+
+def by_pass(pairs):
+    """The kernels' pairs of a choice for passes, where a kernel goes with the pass that launches it more."""
+    forward = {"gemm_a", "gemm_c", "gelu", "embed"}
+    return {name: pairs["forward" if name in forward else "backward"] for name in NAMES}
+
+
+def test_the_change_of_a_block_is_that_of_its_own_passes(rig, result):
+    shown = result.shown[KERNEL, 1.5]
+    blocks = len(shown.time_percent)
+    for said, own in zip(shown.time_percent, sessions_of(rig)[-blocks:]):
+        times = {}
+        for visit in own:
+            answer = rig.answers[rig.asked.index(visit)]
+            times.setdefault(visit.pair, []).append(LAUNCHES * answer.time_s)
+        auto = np.mean(times[BASELINE], axis=0)
+        chosen = sum(times[shown.pairs[name]][0][row] for row, name in enumerate(NAMES))
+        assert said == pytest.approx(100 * (chosen / auto.sum() - 1))
+
+
+def test_the_table_pools_every_visit(rig, result):
+    table = result.table
+    assert [PAIRS[place] for place in table.pairs] == [pair for pair in PAIRS if pair in {v.pair for v in rig.asked}]
+    for column, place in enumerate(table.pairs):
+        own = [(visit, answer) for visit, answer in zip(rig.asked, rig.answers) if visit.pair == PAIRS[place]]
+        times = np.log([answer.time_s for _, answer in own])
+        assert table.time_s[:, column] == pytest.approx(np.exp(times.mean(0)))
+        assert (table.sessions[:, column] == len({visit.session for visit, _ in own})).all()
+        powers = [answer.power_w[visit.metered.index(GEMM)] for visit, answer in own if GEMM in visit.metered]
+        expected = table.time_s[:2, column] * np.exp(np.log(powers).mean())
+        assert table.energy_j[:2, column] == pytest.approx(expected)
+    assert np.isfinite(table.energy_j).all() and (table.time_se_s > 0).all() and (table.energy_se_j > 0).all()
+
+
+def test_the_time_is_what_visits_and_sessions_took(rig, result):
+    spent_s = sum(answer.spent_s for answer in rig.answers) + result.sessions * OPTIONS.opening_s
+    assert result.spent_s == pytest.approx(spent_s)
+    assert result.visits == len(rig.asked) and result.sessions == len(sessions_of(rig))
+    assert result.spent_s <= 60 * OPTIONS.minutes
+
+
+def test_the_same_answers_lead_to_the_same_visits(rig, result):
+    made = study(SPACE, OPTIONS)
+    visit = next(made)
+    with pytest.raises(StopIteration) as ended:
+        for asked, answer in zip(rig.asked, rig.answers):
+            assert visit == asked
+            visit = made.send(answer)
+    assert ended.value.value.shown == result.shown
+
+
+def test_a_study_of_little_time_still_walks():
+    rig = Rig()
+    found = studied(rig, options=OPTIONS._replace(minutes=1.0))
+    assert len(found.shown[KERNEL, 0.0].time_percent) == walk.LEAST_BLOCKS
+    searched = [visit for visit in rig.asked if visit.metered and visit.session]
+    assert all(len(visit.metered) < len(rig.asked[2].metered) or visit.session < 3 for visit in searched)
+    assert len(found.table.pairs) == 6
+
+
+def test_more_is_asked_for_where_a_minute_must_be_worth_less():
+    spent = [studied(Rig(), options=OPTIONS._replace(worth_percent=worth, minutes=60)).spent_s for worth in (3.0, 0.02)]
+    assert spent[0] < spent[1]
+
+
+@pytest.mark.parametrize("minutes", [8.0, 11.0, 14.5])
+def test_the_time_that_is_given_is_used_and_kept(minutes):
+    rig = Rig()
+    found = studied(rig, options=OPTIONS._replace(minutes=minutes, worth_percent=0.0))
+    blocks = len(found.shown[KERNEL, 0.0].time_percent)
+    last = [answer.spent_s for visit, answer in zip(rig.asked, rig.answers) if visit.session == rig.asked[-1].session]
+    assert blocks >= walk.LEAST_BLOCKS
+    assert 60 * minutes - sum(last) - OPTIONS.opening_s < found.spent_s <= 60 * minutes
+
+
+def test_no_limit_is_left_where_a_minute_is_worth_more():
+    found = studied(Rig(time_sd=0.01), options=OPTIONS._replace(minutes=60.0, worth_percent=0.006))
+    assert walk.LEAST_BLOCKS < len(found.shown[KERNEL, 0.0].time_percent) < by_clock.MOST_BLOCKS
+    worths = [shown.worth_percent for shown in found.shown.values()]
+    assert 0 < max(worths) < 0.006 and min(worths) < max(worths)
+
+
+def test_where_locked_clocks_save_nothing_all_stay_at_auto():
+    found = studied(Rig(locked_power=1.5))
+    for shown in found.shown.values():
+        assert shown.passed == 0 and set(shown.pairs.values()) == {BASELINE} and shown.energy_percent == 0
+
+
+def test_what_is_believed_follows_every_visit():
+    time, energy = truth()
+    known = Knowledge(SPACE, 3)
+    known.divide([Part(tuple(range(len(NAMES))), False)])
+    watts = energy.sum(0) / time.sum(0)
+    for session, pair in enumerate((0, 3, 9, 12)):
+        known.add(Look(session, pair, time[:, pair], {0: watts[pair]}))
+        before = known.believed()[1].mean[0, 9]
+    assert before == pytest.approx(np.log(watts[9]), abs=0.02)
+    for session in range(9):
+        known.add(Look(9 + session, 9, time[:, 9], {0: 1.1 * watts[9]}))
+    assert known.believed()[1].mean[0, 9] > before + 0.04
+
+
+def test_a_visit_that_cannot_be_used_is_made_again():
+    rig = Rig(unusable={(0, 0), (0, 4), (0, 5)})
+    found = studied(rig)
+    assert [visit.pair for visit in rig.asked[:2]] == [BASELINE, BASELINE]
+    assert rig.asked[4].pair == rig.asked[5].pair == rig.asked[6].pair
+    # what could not be used is in no mean
+    used = [(v, a) for v, a in zip(rig.asked, rig.answers) if v.pair == rig.asked[4].pair and a.is_usable]
+    column = found.table.pairs.index(PAIRS.index(rig.asked[4].pair))
+    assert found.table.time_s[:, column] == pytest.approx(np.exp(np.log([a.time_s for _, a in used]).mean(0)))
+    assert found.visits == len(rig.asked) - 3
+
+
+def test_a_pair_that_cannot_be_used_three_times_is_left_out():
+    rig = Rig(unusable={(0, 4), (0, 5), (0, 6)})
+    found = studied(rig)
+    pair = rig.asked[4].pair
+    assert [visit.pair for visit in rig.asked].count(pair) == 3
+    assert PAIRS.index(pair) not in found.table.pairs
+    assert found.shown[KERNEL, 0.0].passed
+
+
+def test_without_auto_or_any_locked_pair_a_study_says_so():
+    with pytest.raises(InputError, match="auto could not be measured in 3 tries"):
+        studied(Rig(unusable={(0, place) for place in range(3)}))
+    with pytest.raises(InputError, match="no pair of locked clocks could be measured"):
+        studied(Rig(unusable={(0, place) for place in range(1, 40)}))
+
+
+def test_blocks_that_cannot_be_used_are_walked_again_and_then_no_more(result):
+    first = result.sessions - len(result.shown[KERNEL, 0.0].time_percent)
+    rig = Rig(unusable={(first, place) for place in range(1, 4)})
+    found = studied(rig)
+    assert len(found.shown[KERNEL, 0.0].time_percent) >= walk.LEAST_BLOCKS
+    always = Rig(unusable={(session, place) for session in range(first, first + 9) for place in range(1, 4)})
+    found = studied(always)
+    assert found.shown[KERNEL, 0.0].passed == 0 and found.sessions == first + by_clock.DROPPED
+    assert set(found.shown[KERNEL, 0.0].pairs.values()) == {BASELINE}
+
+
+def test_where_nothing_keeps_the_limit_all_stay_at_auto():
+    found = studied(Rig(), options=OPTIONS._replace(limits_percent=(-30.0, 1.5)))
+    shown = found.shown[KERNEL, -30.0]
+    assert shown.passed == 0 and set(shown.pairs.values()) == {BASELINE}
+    assert shown.energy_percent == shown.energy_se_percent == 0 and set(shown.time_percent) == {0}
+    assert found.shown[KERNEL, 1.5].passed
+
+
+def test_copies_that_are_not_tied_choose_by_themselves():
+    rig = Rig()
+    found = studied(rig, options=OPTIONS._replace(ties="untied"))
+    assert ("gemm_a",) in rig.asked[2].metered and ("gemm_b",) in rig.asked[2].metered
+    assert found.shown[KERNEL, 0.0].passed
+
+
+def test_without_passes_only_kernels_are_chosen_for():
+    found = studied(Rig(), space=SPACE._replace(passes={}))
+    assert {level for level, _ in found.shown} == {KERNEL}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"pairs": PAIRS[1:]}, "auto,auto first"),
+        ({"pairs": PAIRS[:1]}, "at least one pair with a locked core clock"),
+        ({"pairs": (*PAIRS, Pair(AUTO, 3000))}, "locked core clock"),
+        ({"launches": LAUNCHES[:-1]}, "8 kernels with 7 counts of launches"),
+        ({"passes": {"forward": {"gemm_z": 1.0}}}, "launch gemm_z, which is no kernel"),
+    ],
+)
+def test_a_space_that_cannot_be_studied_is_refused(changed, message):
+    with pytest.raises(InputError, match=message):
+        next(study(SPACE._replace(**changed), OPTIONS))

@@ -1,0 +1,50 @@
+"""Which pairs are worth a visit by what is believed: unseen ones, the few of a path, and those to be measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernel_dvfs.search import gain
+from kernel_dvfs.search.knowledge import Knowledge
+from kernel_dvfs.search.parts import Level
+
+_DRAWS, _TABLES = 24, 6  # of what is believed: for the gain, and for what is measured again
+_LEAST_PRICE = 0.05  # of a percent of time in percent of energy, so that a loose limit's paths know faster pairs
+
+
+def gains(known: Knowledge, level: Level, limits: Sequence[float], allowed: np.ndarray) -> np.ndarray:
+    """(C,) what each allowed pair that was not seen is expected to gain, at the limit where that is the most.
+
+    In percent of auto's energy. allowed: (C,) bool.
+    """
+    usable = allowed & known.is_seen
+    time, energy, drawn = known.of_level(level, _DRAWS)
+    costs = [gain.price(time, energy, allowed, 100 + limit) for limit in limits]
+    found = [gain.expected_gain(time, energy, drawn, usable, cost) for cost in costs]
+    return np.where(allowed, np.max(found, axis=0), 0.0)
+
+
+def few(known: Knowledge, levels: Sequence[Level], limits: Sequence[float], allowed: np.ndarray) -> list[int]:
+    """The few pairs that paths are made of: for every level and limit those that hold the saving around its price."""
+    usable, found = allowed & known.is_seen, set()
+    for level in levels if usable.any() else ():
+        time, energy, _ = known.of_level(level)
+        for limit in limits:
+            cost = max(gain.price(time, energy, usable, 100 + limit), _LEAST_PRICE)
+            found |= set(gain.few_pairs(time, energy, usable, [cost / 2, cost, 2 * cost]))
+    return sorted(found)
+
+
+def wanted(known: Knowledge, level: Level, limits: Sequence[float], pairs: Sequence[int], number: int) -> np.ndarray:
+    """(J, C) bool: what some drawn tables would choose among these pairs. number: of the draw."""
+    places = np.array(pairs)
+    time, energy, drawn = known.of_level(level, _TABLES, number)
+    usable = np.isin(np.arange(time.shape[1]), places)
+    found, row = np.zeros(time.shape, dtype=bool), np.arange(len(time))
+    for limit in limits:
+        cost = gain.price(time, energy, usable, 100 + limit)
+        for score in drawn[1] + cost * drawn[0]:
+            found[row, places[score[:, places].argmin(1)]] = True
+    return found

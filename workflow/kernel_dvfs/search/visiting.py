@@ -1,0 +1,114 @@
+"""Asking for visits: their sessions and places, what they take, and what is done where one cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement.visit import (
+    AUTO_PASS_S,
+    AUTO_WINDOW_S,
+    KERNEL_S,
+    PASS_S,
+    SETTLE_S,
+    WINDOW_S,
+    Visit,
+)
+from kernel_dvfs.search.knowledge import Knowledge, Look
+from kernel_dvfs.search.parts import Space
+
+TRIES = 3  # of a visit that cannot be used
+
+
+class Answer(NamedTuple):
+    """What a visit measured."""
+
+    time_s: np.ndarray  # (K,) of one launch
+    power_w: np.ndarray  # (M,) of each of visit.metered, NaN where a window tells nothing
+    spent_s: float  # of the board's time, without what a session takes to open
+    is_usable: bool
+    is_capped: bool = False  # the power cap held the passes below the clocks asked for
+
+
+Times = Generator[Visit, Answer, np.ndarray | None]
+
+
+class Visiting:
+    """Asks for visits one after the other, and keeps what they took."""
+
+    def __init__(self, space: Space, known: Knowledge, opening_s: float, seed: int):
+        self.session, self.spent_s = 0, opening_s
+        self.left_out = np.zeros(len(space.pairs), dtype=bool)  # pairs that no try could be used at
+        self._space, self._known, self._opening_s, self._seed = space, known, opening_s, seed
+        self._place = 0
+        # of visits at locked clocks so far
+        self._guessed_s, self._taken_s = guess_s(0), guess_s(0)
+
+    def open(self) -> None:
+        """Open another session."""
+        self.session, self._place = self.session + 1, 0
+        self.spent_s += self._opening_s
+
+    def timed(self, pair: int) -> Times:
+        """Visit a pair for times alone, and return the (K,) times of a launch."""
+        return self.metered(pair, ())
+
+    def metered(self, pair: int, parts: Sequence[int] | np.ndarray | None = None) -> Times:
+        """Visit a pair, meter these parts (None: all), and return the (K,) times of a launch.
+
+        A visit that cannot be used is made again. Where no try could be used, the pair is left out from then on and
+        None is returned; raises InputError where that is auto.
+        """
+        known, space = self._known, self._space
+        chosen = list(range(len(known.parts))) if parts is None else [int(part) for part in parts]
+        names = tuple(tuple(space.names[kernel] for kernel in known.parts[part].kernels) for part in chosen)
+        pass_s, window_s = (PASS_S, WINDOW_S) if pair else (AUTO_PASS_S, AUTO_WINDOW_S)
+        for _ in range(TRIES):
+            answer = yield Visit(
+                self.session, self._place, space.pairs[pair], pass_s, window_s if names else 0.0, names
+            )
+            self._place += 1
+            self.spent_s += answer.spent_s
+            if answer.is_usable:
+                if pair:
+                    self._guessed_s += guess_s(len(names))
+                    self._taken_s += answer.spent_s
+                powers = {part: own for part, own in zip(chosen, answer.power_w.tolist()) if own == own}
+                known.add(Look(self.session, pair, answer.time_s, powers))
+                if answer.is_capped and pair:
+                    # A lock that is not held is none: the governor gives what power is left to such kernels, so what
+                    # they take depends on all others. Nor will it be held at higher clocks.
+                    self.left_out |= [is_above(each, space.pairs[pair]) for each in space.pairs]
+                return answer.time_s
+        if not pair:
+            raise InputError(f"study: auto could not be measured in {TRIES} tries; see the records of its visits")
+        self.left_out[pair] = True
+        return None
+
+    def shuffled(self, pairs: np.ndarray) -> list[int]:
+        """The pairs in an order that seed and session draw."""
+        return np.random.default_rng([self._seed, 2, self.session]).permutation(pairs).tolist()
+
+    def cost_s(self, windows: int) -> float:
+        """How long a visit of locked clocks takes with so many windows, as visits took so far."""
+        return guess_s(windows) * self._taken_s / self._guessed_s
+
+    @property
+    def opening_s(self) -> float:
+        """How long a session takes to open and to time auto."""
+        return self._opening_s + AUTO_PASS_S + SETTLE_S
+
+
+def is_above(pair: Pair, other: Pair) -> bool:
+    """Whether a pair of clocks is another or higher in both, auto aside."""
+    both = [(own, least) for own, least in zip(pair, other) if own != AUTO or least != AUTO]
+    return pair != BASELINE and all(own != AUTO and least != AUTO and own >= least for own, least in both)
+
+
+def guess_s(windows: int) -> float:
+    """How long a visit of locked clocks takes with so many windows, before any was made."""
+    return SETTLE_S + PASS_S + windows * (KERNEL_S + WINDOW_S)
