@@ -226,7 +226,7 @@ class NativeIteration:
         self._marked = Marked(cuda, device, marks, quick(device, unit, len(names)), names)
         # from here on it computes the same again and again, and so does each plan by itself
         self._checksums = {name: plan.checksum() for name, plan in plans.items()}
-        self._rounds: dict[tuple[str, ...], NativeLoad] = {}
+        self._rounds: dict[tuple[tuple[str, int], ...], NativeLoad] = {}
 
     def start(self, settle_s: float, pass_s: float) -> Passing:
         """See loads.Iteration."""

@@ -409,7 +409,7 @@ class StepIteration:
             refreshed = living.refreshed(graph)
             living.device.synchronize()
         self._marked = Marked(living.extension, living.device, marks, refreshed.run, names)
-        self._rounds: dict[tuple[str, ...], StepLoad] = {}
+        self._rounds: dict[tuple[tuple[str, int], ...], StepLoad] = {}
 
     def start(self, settle_s: float, pass_s: float) -> StepPassing:
         """See loads.Iteration."""
