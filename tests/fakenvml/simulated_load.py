@@ -243,8 +243,8 @@ class _Iteration:
         self._load = _Load(loads, [(self._kernels[name], count) for name, count in counts.items()], "iteration")
         self._rounds = {}
 
-    def start(self, settle_s, pass_s):
-        return _Passing(self._load, self._kernels, settle_s, pass_s)
+    def start(self, settle_s, pass_s, busy_s):
+        return _Passing(self._load, self._kernels, settle_s, pass_s, busy_s)
 
     def round(self, counts):
         key = tuple(counts.items())
@@ -260,7 +260,7 @@ class _Iteration:
 class _Passing:
     """What native.passing.Passing offers."""
 
-    def __init__(self, load, kernels, settle_s, pass_s):
+    def __init__(self, load, kernels, settle_s, pass_s, busy_s):
         self._load, self._kernels, self._pass_s = load, kernels, pass_s
         self._steady, self._loads = load.start(), load.loads
         self._settled_s, self._end_s = self._loads.now_s() + settle_s, None

@@ -105,9 +105,9 @@ class Passing(Protocol):
 class Iteration(Protocol):
     """The whole iteration of a setup, ready to run (native_loads.NativeIteration)."""
 
-    def start(self, settle_s: float, pass_s: float) -> Passing:
+    def start(self, settle_s: float, pass_s: float, busy_s: float) -> Passing:
         """Start to run it: until it has run for settle_s, then as many whole passes as come nearest to pass_s, one at
-        least."""
+        least, and on until pass_s and busy_s are over."""
         ...
 
     def round(self, counts: Mapping[str, int]) -> Load:
