@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
-# of a sweep's points: passes of the whole iteration, once a pair; a window of each target
-PASS_S, WINDOW_S = 2.5, 0.5
+# of a sweep's points: passes of the whole iteration, once a pair, longer at auto; a window of each target
+PASS_S, AUTO_PASS_S, WINDOW_S = 2.5, 5.0, 0.5
 # settings that hold for a whole session; all others may differ from point to point
 _OF_SESSION = ("clocks", "through", "lock", "after", "share")
 
@@ -250,7 +250,8 @@ class Session:
         with gpu.locked(pair, ()) as switch_s:
             key = (setup.digest, pair, of, gpu.settings_made, self._moves)
             if self._passed is None or self._passed[0] != key:
-                passes, seen = _of_setup(setup, *gpu.passes(iteration, pair, PASS_S))
+                pass_s = AUTO_PASS_S if pair == BASELINE else PASS_S
+                passes, seen = _of_setup(setup, *gpu.passes(iteration, pair, pass_s))
                 self._passed = key, passes, seen, switch_s
             _, passes, seen, switch_s = self._passed
             window = _with_time(gpu.power(load, WINDOW_S), seen, _time_us(setup, target, passes))
