@@ -186,7 +186,7 @@ def test_an_iteration_with_marks_has_the_times_of_its_kernels(device, cuda):
     steps = [step for each in passes(rows).values() for step in each]
     iteration, whole = NativeIteration(cuda, device, plans, steps), pass_of(cuda, plans, steps)
     launches = {row.id: row.multiplicity for row in rows}
-    passing = iteration.start(0.5, 1.5)
+    passing = iteration.start(0.5, 1.5, 0.3)
     while not passing.is_over():
         passing.feed()
         time.sleep(0.005)

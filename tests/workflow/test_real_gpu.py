@@ -142,14 +142,15 @@ def test_another_gpu_has_its_own_folder_and_the_first_one_s_results_stay(stepped
     assert len(stepped.records()) == POINTS and stepped.planned() == {}
 
 
-def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
+def test_without_the_right_no_clock_is_locked_and_one_error_says_what_to_do(fresh):
     fresh.boards.set(deny=1)
     done = fresh.run("profile", check=False)
     assert done.returncode != 0
     # beside the line that names the rule
     errors = {line for line in done.stdout.splitlines() if line.startswith("error: ") and ": rule " not in line}
     assert len(errors) == 1 and "no permission" in errors.pop()
-    assert not fresh.records() and fresh.boards.get("sets") == "0"
+    assert {record["request"]["policy"] for record in fresh.records()} <= {"auto"}, "which needs no right"
+    assert fresh.boards.get("sets") == "0"
 
 
 # by day test_step_study.py shows this of a step, and tests/report/test_registry.py which tables and figures a model has

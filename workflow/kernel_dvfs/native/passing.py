@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.native.steady import BATCH_S, GRAPH_BELOW_US
+from kernel_dvfs.native.steady import BATCH_S
 
 _QUEUED = 2
 _ROOM = 1 << 20
@@ -42,14 +42,11 @@ class Marked:
         return room_for(len(self.names)) // (len(self.names) + 2)
 
 
-def quick(device: Any, unit: Any, launches: int) -> Callable[[int], object]:
-    """What enqueues a marked pass so many times: through a CUDA graph where the host could not launch as fast as the
-    kernels run."""
+def quick(device: Any, unit: Any) -> Callable[[int], object]:
+    """Return what enqueues a marked pass so many times: through a CUDA graph, since the host would wait for room for
+    thousands of launches, and see the energy counter move too late."""
     unit.run(1)
     device.synchronize()
-    if 1e3 * unit.time(1) / launches >= GRAPH_BELOW_US:
-        run: Callable[[int], object] = unit.run
-        return run
     launch: Callable[[int], object] = unit.capture(1).launch
     return launch
 
