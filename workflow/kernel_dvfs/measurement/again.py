@@ -65,7 +65,7 @@ def compare_iteration(
             rest = _apart([*metered[pair], *everything])[len(metered[pair]) :]
             at[pair].append(visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, rest)))
     last = visitor.visit(Visit(session, place + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
-    powers = {pair: power_in_passes_mw(setup, *each[:1], each[1:]) for pair, each in at.items()}
+    powers = {pair: power_in_passes_mw(setup, each[0], each[1:]) for pair, each in at.items()}
     powers[BASELINE] = power_in_passes_mw(setup, last)
     name = visitor.run.get("run_id", f"fresh-{repeat}")
     found: list[list[Comparison]] = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
 
 SCHEMA = "kernel-dvfs/visit/1"
-# what the board shows in so long (H200, default clocks): passes of the iteration at a lock and at auto; windows of power,
+# what a board shows in so long (H200, default clocks): passes of the iteration at a lock and at auto; windows of power:
 # 0.03 % of time and 0.6 to 1.1 % of power in 0.5 s, but 1.3 and 2.5 % at the power cap, where 1 s is within 0.2 %
 PASS_S, AUTO_PASS_S = 2.5, 5.0
 WINDOW_S, AUTO_WINDOW_S = 0.5, 1.0
@@ -190,8 +190,8 @@ def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] =
 
 
 def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float) -> dict[str, float]:
-    """Return the factor of each kernel's energy by which all together take `rest`: a power of the ratio of its clocks, as
-    voltage goes with the clock; where no power does it, the same factor for all."""
+    """Return the factor of each kernel's energy by which all together take `rest`: a power of the ratio of its clocks,
+    as voltage goes with the clock; where no power does it, the same factor for all."""
 
     def total(power: float) -> float:
         return math.fsum(own * ratio[name] ** power for name, own in taken.items())

@@ -35,10 +35,10 @@ def halfway(problem: Problem, option: np.ndarray, supported: Callable, most: int
 def at_auto(problem: Problem, option: np.ndarray, supported: Callable, reached_mhz: np.ndarray) -> list[tuple]:
     """Return keys that the problem lacks: the core clock that auto reached under load, at each chosen memory clock.
 
-    option, supported: as above. reached_mhz: (K,) at the baseline; half of its time is spent at the median or below. The
-    next supported clock below is taken. There the baseline's time can be kept with less energy, if anywhere; halving
-    might not come by. Only beside memory clocks at which core clocks were asked for: not every GPU can lock the core
-    alone.
+    option, supported: as above. reached_mhz: (K,) at the baseline; half of its time is spent at the median or below.
+    The next supported clock below is taken. There the baseline's time can be kept with less energy, if anywhere;
+    halving might not come by. Only beside memory clocks at which core clocks were asked for: not every GPU can lock the
+    core alone.
     """
     weight = problem.time[problem.baseline]
     order = np.argsort(reached_mhz)

@@ -62,9 +62,9 @@ def run(
     """Measure what a study by clock asks for, write what came of it to `output` (study_file), and return it.
 
     setup_path: the setup's file. folder: the records, with visit/ below it. options: pairs (labels of all that may be
-    asked for, the baseline first), limits_percent, minutes, worth_percent, over_percent, ties, seed. kernels: SHA-256 of
-    the library whose kernels run now on a real GPU: visits of another build are measured again. token: kept in the file.
-    say: told a line a visit, and a line a limit at the end. Raises InputError naming a record that is damaged.
+    asked for, the baseline first), limits_percent, minutes, worth_percent, over_percent, ties, seed. kernels: SHA-256
+    of the library whose kernels run now on a real GPU: visits of another build are measured again. token: kept in the
+    file. say: told a line a visit, and a line a limit at the end. Raises InputError naming a record that is damaged.
     """
     given = checked(dict(options), _Options, "study by clock: options", "give those of config.yaml's by_clock")
     setup = setups.read(setup_path)
@@ -195,8 +195,8 @@ def rows_of(
 ) -> dict[str, list[Any]]:
     """Return the columns of a profile (profile.store) of all kernels and passes at all pairs that they were metered at.
 
-    Times and energies are those of a launch in the iteration; the baseline is the iteration at auto. A pass is the sum of
-    its kernels.
+    Times and energies are those of a launch in the iteration; the baseline is the iteration at auto. A pass is the sum
+    of its kernels.
     """
     table, kernels = result.table, setup.targets["kernel"]
     place = {name: row for row, name in enumerate(table.names)}
@@ -258,6 +258,6 @@ def _shown(name: str, walked: Mapping[str, Any]) -> str:
     blocks = walked["time_percent"]
     time = sum(blocks) / len(blocks)
     return (
-        f"walk: {name}: energy {walked['energy_percent']:+.2f} %, time {time:+.3f} % over {len(blocks)} blocks; another "
-        f"minute is worth {walked['another_minute']:.2g} points of energy at most"
+        f"walk: {name}: energy {walked['energy_percent']:+.2f} %, time {time:+.3f} % over {len(blocks)} blocks; "
+        f"another minute is worth {walked['another_minute']:.2g} points of energy at most"
     )

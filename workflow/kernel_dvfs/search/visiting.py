@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.visit import (
     AUTO_PASS_S,
     AUTO_WINDOW_S,
@@ -104,9 +104,11 @@ class Visiting:
 
 
 def is_above(pair: Pair, other: Pair) -> bool:
-    """Whether a pair of clocks is another or higher in both, auto aside."""
-    both = [(own, least) for own, least in zip(pair, other) if own != AUTO or least != AUTO]
-    return pair != BASELINE and all(own != AUTO and least != AUTO and own >= least for own, least in both)
+    """Return whether a pair of clocks is another, or higher in any and lower in none."""
+    return pair != BASELINE and all(
+        own == least or (isinstance(own, int) and isinstance(least, int) and own > least)
+        for own, least in zip(pair, other)
+    )
 
 
 def guess_s(windows: int) -> float:
