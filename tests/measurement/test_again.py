@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import pytest
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import again, record
 from kernel_dvfs.measurement.setup import Setup
@@ -290,3 +291,15 @@ def test_a_comparison_is_a_record_that_reads_back(setup, tmp_path):
         **{"lock": "range", "core_range_mhz": [210, 1890.0], "through": "broker"},
     }
     assert chosen["reached"] == {"core_mhz": 1890.0, "mem_mhz": 9251.0, "alias_of": None}
+
+
+def test_a_kernel_among_others_may_draw_more_than_the_board_is_allowed_and_its_record_is_kept(setup, tmp_path):
+    """The cap holds the iteration as a whole, at a clock that the kernel alone would not have."""
+    visitor, path = Visitor(held={("a", HIGH): 1.25}), str(tmp_path / "repeat-0.json")
+    [found] = again.compare_iteration(setup, visitor, [kernels(a=HIGH, b=LOW, x=LOW, y=LOW)], 0)
+    found[0]["points"][1]["summary"] |= {"power_mw": 623_000, "energy_mj": 1e-6 * 623_000 * TIME_US[HIGH]["a"]}
+    record.write_comparison(path, setup, visitor.device, "s.json", found)
+    assert record.read_comparison(path)[1] == found
+    found[0]["points"][1]["summary"]["energy_mj"] *= 1000
+    with pytest.raises(InputError, match=r"comparisons\[0\]\.points\[1\]\.summary\.energy_mj"):
+        record.write_comparison(path, setup, visitor.device, "s.json", found)
