@@ -27,7 +27,7 @@ from kernel_dvfs.errors import InputError  # noqa: E402 - of this checkout
 from kernel_dvfs.files import write_text  # noqa: E402
 from kernel_dvfs.gpu.clocks import BASELINE  # noqa: E402
 from kernel_dvfs.measurement.real.session import Session  # noqa: E402
-from kernel_dvfs.measurement.setup import gpu_folder, read  # noqa: E402
+from kernel_dvfs.measurement.setup import read  # noqa: E402
 from kernel_dvfs.measurement.visit import AUTO_PASS_S, AUTO_WINDOW_S, WINDOW_S, Visit  # noqa: E402
 from kernel_dvfs.plan.config import load  # noqa: E402
 from kernel_dvfs.plan.study import ALONE, plan  # noqa: E402
@@ -44,7 +44,7 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Any], list[tuple], 
     setup = read(path)
     launches = {name: about["launches_per_iteration"] for name, about in setup.targets["kernel"].items()}
     rows, totals = [], []
-    with Session(setup, gpu_folder(path), lambda line: print(line, file=sys.stderr, flush=True)) as session:
+    with Session(setup, lambda line: print(line, file=sys.stderr, flush=True)) as session:
         place = 0
         for window_s, count in ((AUTO_WINDOW_S, options.visits), (WINDOW_S, options.visits)):
             for number in range(count):
