@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments.searches.selection_bias import CONFIG, QUICK, TABLES, table_truth
 
+from experiments.searches.one_sweep import CONFIG, TABLES, table_truth
 from experiments.searches.sampling import Noise, Truth, noise_of, truth
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
@@ -24,7 +24,7 @@ from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.plan.config import load
-from kernel_dvfs.plan.study import plan
+from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.search.board_pairs import LEAST, pairs_of
 from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown, study
 from kernel_dvfs.search.parts import Space, targets_of
@@ -187,7 +187,7 @@ def validated(board: Board, shown: Shown, seed: int) -> dict[str, Any]:
 def setup_of(gpu: str) -> tuple[Setup, list[Pair]]:
     """The setup of the configuration on a simulated GPU, and the pairs of its sweep."""
     with tempfile.TemporaryDirectory() as folder:
-        planned = plan(load(str(CONFIG)) | QUICK | {"gpu": gpu}, folder)
+        planned = plan(load(str(CONFIG)) | ALONE | {"gpu": gpu}, folder)
         assert planned.setup, "a simulated GPU has a setup"
         return read(planned.setup.write()), list(planned.pairs)
 
@@ -207,7 +207,7 @@ def simulated(gpu: str) -> Board:
 
 def of_table(name: str) -> Board:
     """A measured table as the truth; the pairs that every kernel was measured at. Raises InputError without it."""
-    known, _ = table_truth(Path(TABLES) / name)
+    known = table_truth(Path(TABLES) / name)
     highest = [max((clock for clock in clocks if clock != AUTO), default=0) for clocks in zip(*known.pairs)]
     near = [
         place == 0 or (core != AUTO and core >= LEAST * highest[0] and (mem == AUTO or mem >= LEAST * highest[1]))

@@ -21,6 +21,7 @@ VISITED = {
         "n": 7,
         "iteration_us": 311_007.5,
         "power_mw": 268_750.0,
+        "is_capped": False,
         "time_us": {"forward_fc_gemm": 3119.25, "forward_gelu": 877.5, "embedding_layernorm": 301.0},
     },
     "powers": [
@@ -28,10 +29,11 @@ VISITED = {
             **{"kernels": ["forward_fc_gemm"], "duration_s": 0.51, "power_mw": 291_000.0},
             "time_us": 3120.0,
             "core_mhz": 1485,
+            "is_capped": False,
         },
         {
             **{"kernels": ["forward_gelu", "embedding_layernorm"], "duration_s": 0.5, "power_mw": 207_500.0},
-            **{"time_us": 21_361.0, "core_mhz": 1484.5},
+            **{"time_us": 21_361.0, "core_mhz": 1484.5, "is_capped": True},
         },
     ],
     "reached": {"core_mhz": 1485.0, "mem_mhz": 9251.0},
@@ -121,6 +123,7 @@ def test_a_record_that_is_missing_is_named(setup, tmp_path):
         ({"passes": {}}, "passes.n is missing"),
         ({"passes": VISITED["passes"] | {"n": 0}}, "passes.n is 0"),
         ({"passes": VISITED["passes"] | {"power_mw": -1}}, "passes.power_mw is -1"),
+        ({"passes": VISITED["passes"] | {"is_capped": 1}}, "passes.is_capped is 1"),
         ({"passes": VISITED["passes"] | {"time_us": {"forward_gelu": -3.5}}}, "forward_gelu is -3.5"),
         ({"powers": [VISITED["powers"][0] | {"power_mw": 0}]}, "power_mw is 0"),
         ({"powers": [VISITED["powers"][0] | {"kernels": "forward_gelu"}]}, "kernels is 'forward_gelu'"),

@@ -87,7 +87,7 @@ def test_rows_are_a_profile_that_the_chosen_schedule_is_found_in(undisturbed, tm
     folder = undisturbed[0]
     found = study_file.read(str(folder.output))
     profile = tmp_path / "profile.parquet"
-    aggregate.from_visits(folder.setup, folder.measurements, found, str(profile))
+    aggregate.from_visits(folder.setup, folder.measurements, found.records, found.rows, str(profile))
     rows = read_profile(profile).table.to_pylist()
     kernels = {row["target"] for row in rows if row["study"] == "kernel"}
     assert kernels == set(KERNELS) and {row["target"] for row in rows if row["study"] == "pass"} == {

@@ -238,34 +238,25 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
     assert fresh.is_restored() and fresh.boards.get("core_lock", 1) == "none"
 
 
-def test_a_walk_measures_again_pair_by_pair_with_the_clocks_restored_between_and_after(stepped):
-    # three blocks, whatever is left
-    on = ["refine={windows: 100, hours: null, over_percent: 10}"]
-    stepped.run("profile", config=on)
-    again = [record for record in stepped.records() if record["run"]["campaign"].startswith("remeasure")]
-    assert len(again) > 3 * TARGETS and len(stepped.records()) >= POINTS + len(again)
-    sessions = {}
-    for record in again:
-        here = (record["request"]["core_mhz"], record["request"]["mem_mhz"])
-        stretches = sessions.setdefault(record["run"]["run_id"], [])
-        if not stretches or stretches[-1] != here:
-            stretches.append(here)
-    [search] = stepped.directory.glob("results/*/*/search.json")
-    rounds = json.loads(search.read_text())["rounds"]
-    processes = {name.partition(".")[0] for name in sessions}
-    assert len(processes) == len(rounds) - 1 >= 3, "a process for each block"
-    assert len(sessions) == 4 * len(processes), "in which each session has its tensors elsewhere"
-    for stretches in sessions.values():
-        assert len(stretches) == len(set(stretches)), "no pair is come back to within a session"
-    assert stepped.planned("profile", config=on) == {} and stepped.is_restored()
-    # a search that fails leaves what the last one found, and the next run searches again
-    found = search.read_bytes()
-    paths = search.parent.glob("measurements/*/*/*/*.json")
-    next(path for path in paths if '"remeasure' in path.read_text()).unlink()
+def test_a_study_by_clock_visits_pair_by_pair_with_the_clocks_restored_after(stepped):
+    on = ["by_clock={minutes: 12, worth_percent: 0.1, over_percent: 10}"]
+    stepped.run("answer", config=on)
+    [path] = stepped.directory.glob("results/*/*/by_clock.json")
+    found = path.read_bytes()
+    paths = [path.parent / "measurements" / name for name in json.loads(found)["records"]]
+    processes = {}
+    for visit in (json.loads(own.read_text()) for own in paths):
+        processes.setdefault(visit["request"]["session"], set()).add(visit["run"]["run_id"].partition(".")[0])
+    names = [name for own in processes.values() for name in own]
+    assert len(processes) == len(names) == len(set(names)) >= 5, "a process a session"
+    assert stepped.planned("answer", config=on) == {} and stepped.is_restored()
+    # one that fails leaves what the last one found, and the next run makes it again
+    [*_, locked] = [path for path in paths if not path.stem.endswith("auto-auto")]
+    locked.unlink()
     stepped.boards.set(fail="nvmlDeviceSetGpuLockedClocks:999")
-    done = stepped.run("profile", config=on, check=False)
+    done = stepped.run("answer", config=on, check=False)
+    assert path.read_bytes() == found and stepped.planned("answer", config=on)["by_clock"] == 1
     assert done.returncode and "nvmlDeviceSetGpuLockedClocks" in done.stdout
-    assert search.read_bytes() == found and stepped.planned("profile", config=on)["search"] == 1
 
 
 def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(stepped):

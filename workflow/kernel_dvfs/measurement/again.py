@@ -51,9 +51,9 @@ def compare_iteration(
             chosen.setdefault(pair, {}).update(dict.fromkeys(_kernels_of(setup, target)))
     # the light ones that go to one pair share a window at auto as well
     metered = {pair: _windows(names, light) for pair, names in chosen.items()}
-    at_auto = _apart(group for groups in metered.values() for group in groups)
-    locked = [pair for pair in metered if pair != BASELINE]
     everything = _windows(setup.targets["kernel"], light)
+    at_auto = _apart([*(group for groups in metered.values() for group in groups), *everything])
+    locked = [pair for pair in metered if pair != BASELINE]
     at: dict[Pair, list[Visited]] = {}
     place = 0
     for pair in locked:

@@ -84,11 +84,12 @@ def without_windows(point: Point) -> Compared:
     return cast("Compared", rest | by_difference(point["windows"]))
 
 
-def of_summary(where: str, point: Compared, device: Device) -> str:
+def of_summary(where: str, point: Compared, device: Device, is_part: bool = False) -> str:
     """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
 
-    where: what precedes a field's name in the answer. A difference multiplies the noise of its windows, so no limit of
-    the board bounds its power.
+    where: what precedes a field's name in the answer. is_part: of an iteration, which the power cap holds as a whole,
+    so no limit of the board bounds what a part draws. Nor does one bound a difference, which multiplies the noise of
+    its windows.
     """
     total, request = point["summary"], point["request"]
     if (request["policy"] == AUTO) != (request["core_mhz"] == request["mem_mhz"] == AUTO):
@@ -101,7 +102,7 @@ def of_summary(where: str, point: Compared, device: Device) -> str:
         return f"device.counter_period_ms is {period_ms}, a read takes {device['counter_read_ms']}: no such counter"
     if limit_mw and not _LEAST_POWER_MW <= limit_mw <= _MOST_POWER_MW:
         return f"device.power_limit_mw is {limit_mw}: no limit in mW"
-    most_mw = _MOST_POWER_MW if point.get("by_difference") else _most_mw(device)
+    most_mw = _MOST_POWER_MW if is_part or point.get("by_difference") else _most_mw(device)
     if not _LEAST_POWER_MW <= total["power_mw"] <= most_mw:
         return f"{where}summary.power_mw is {total['power_mw']}: no power of this GPU in mW"
     energy_mj = total["power_mw"] * total["time_us"] * 1e-6
