@@ -243,8 +243,8 @@ class _Iteration:
         self._load = _Load(loads, [(self._kernels[name], count) for name, count in counts.items()], "iteration")
         self._rounds = {}
 
-    def start(self, settle_s, pass_s, busy_s):
-        return _Passing(self._load, self._kernels, settle_s, pass_s, busy_s)
+    def start(self, settle_s, pass_s):
+        return _Passing(self._load, self._kernels, settle_s, pass_s)
 
     def round(self, counts):
         key = tuple(counts.items())
@@ -260,13 +260,16 @@ class _Iteration:
 class _Passing:
     """What native.passing.Passing offers."""
 
-    def __init__(self, load, kernels, settle_s, pass_s, busy_s):
+    def __init__(self, load, kernels, settle_s, pass_s):
         self._load, self._kernels, self._pass_s = load, kernels, pass_s
         self._steady, self._loads = load.start(), load.loads
         self._settled_s, self._end_s = self._loads.now_s() + settle_s, None
 
     def feed(self):
         self._steady.feed()
+
+    def stay(self, seconds):
+        pass  # it runs until it is stopped
 
     def settles(self):
         now_s, _, core_mhz, mem_mhz = self._loads.now()

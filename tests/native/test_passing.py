@@ -146,7 +146,7 @@ def passed(monkeypatch, groups, settle_s, pass_s):
     unit = marked_pass(gpu, marks, [([Kernel(gpu, us) for _, us in each], repeat) for each, repeat in groups])
     run = quick(gpu, unit)
     begin_s, gpu.idle_s = gpu.now_s, 0.0
-    made = Passing(Marked(gpu, gpu, marks, run, names), settle_s, pass_s, 0.2)
+    made = Passing(Marked(gpu, gpu, marks, run, names), settle_s, pass_s)
     while not made.is_over():
         made.feed()
         gpu.now_s += 0.002
@@ -173,6 +173,25 @@ def test_each_kernel_has_its_own_time_and_the_gpu_never_idles(monkeypatch, layer
     assert found["n"] == pytest.approx(max(1, 2.5 / marked_s), abs=max(1, 0.04 / marked_s))
     assert took_s == pytest.approx(settled_s + found["n"] * marked_s, abs=max(0.1, 0.6 * marked_s))
     assert gpu.idle_s < 0.02, "but while the first pass is timed"
+
+
+def test_a_window_beside_the_passes_sees_no_idle_gpu_however_late_it_begins(monkeypatch):
+    gpu = Gpu()
+    monkeypatch.setattr(passing.time, "monotonic", gpu.monotonic)
+    marks = gpu.TimeMarks(gpu, room_for(2))
+    unit = marked_pass(gpu, marks, [([Kernel(gpu, 170_000.0), Kernel(gpu, 430_000.0)], 1)])
+    made = Passing(Marked(gpu, gpu, marks, quick(gpu, unit), ["a", "b"]), 0.5, 2.5)
+    while made.settles():
+        made.feed()
+        gpu.now_s += 0.002
+    gpu.now_s += 0.55  # what looks at the board for the first time takes a while
+    made.stay(2.9)
+    end_s, gpu.idle_s = gpu.now_s + 2.8, 0.0
+    while gpu.now_s < end_s:
+        made.feed()
+        gpu.now_s += 0.002
+    assert made.is_over() and gpu.idle_s == 0 and gpu.busy_until_s >= end_s
+    assert made.passes()["time_us"] == pytest.approx({"a": 170_000, "b": 430_000}, rel=1e-3)
 
 
 def test_one_pass_is_whole_however_long_it_takes(monkeypatch):

@@ -53,11 +53,11 @@ def quick(device: Any, unit: Any) -> Callable[[int], object]:
 
 class Passing:
     """A marked iteration that runs (loads.Passing): until it has run for settle_s, then the passes that count, and on
-    until pass_s and busy_s are over, so that a window of power beside the passes sees no idle GPU."""
+    for as long as it is to stay."""
 
-    def __init__(self, iteration: Marked, settle_s: float, pass_s: float, busy_s: float) -> None:
+    def __init__(self, iteration: Marked, settle_s: float, pass_s: float) -> None:
         self._of, self._settle_s, self._pass_s = iteration, settle_s, pass_s
-        self._busy_s, self._until_s = busy_s, 0.0
+        self._until_s = 0.0
         self._probe = iteration.cuda.ClockProbe(iteration.device, 2)
         self._ends: list[Any] = []  # events: the begin, then one behind each batch
         self._done = 0  # of them, as far as the host knows
@@ -83,7 +83,6 @@ class Passing:
         self._note()
         while len(self._ends) - self._done < _QUEUED and not self._is_enough_queued:
             if self._begun is None and self._lasts_until(self._began_s + self._settle_s):
-                self._until_s = time.monotonic() + self._pass_s + self._busy_s
                 self._of.marks.clear()
                 self._probe.mark()
                 self._begun = len(self._ends) - 1
@@ -93,6 +92,10 @@ class Passing:
             self._launch()
             if self._is_all_queued and not was_all_queued:
                 self._probe.mark()
+
+    def stay(self, seconds: float) -> None:
+        """See loads.Passing."""
+        self._until_s = time.monotonic() + seconds
 
     def settles(self) -> bool:
         """See loads.Passing."""

@@ -166,15 +166,14 @@ class RealGpu:
         """Whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
         board = self._board
         with self.account.part("passes"):
-            self._steady = passing = iteration.start(
-                AUTO_SETTLE_S if pair[0] == AUTO else SETTLE_S, pass_s, _EDGE_PERIODS * self._counter.period_s
-            )
+            self._steady = passing = iteration.start(AUTO_SETTLE_S if pair[0] == AUTO else SETTLE_S, pass_s)
             while passing.settles():
                 self._feed()
                 self._loads.sleep(_FEED_EVERY_S)
             with self._watching() as seen:
                 before_c, before, begin_s = board.temperature_c(), board.throttled(), self._loads.now_s()
                 self._sample()
+                passing.stay(pass_s + _EDGE_PERIODS * self._counter.period_s)
                 span = self._counter.window(pass_s)
                 self._sample()
                 while not passing.is_over():

@@ -85,6 +85,11 @@ class Passing(Protocol):
         """Queue enough work that the GPU does not run dry; to be called every few milliseconds."""
         ...
 
+    def stay(self, seconds: float) -> None:
+        """Have it run on for so long from now, beyond the passes that count: a window of power beside them must see no
+        idle GPU."""
+        ...
+
     def settles(self) -> bool:
         """Whether what runs is not counted yet."""
         ...
@@ -105,9 +110,9 @@ class Passing(Protocol):
 class Iteration(Protocol):
     """The whole iteration of a setup, ready to run (native_loads.NativeIteration)."""
 
-    def start(self, settle_s: float, pass_s: float, busy_s: float) -> Passing:
+    def start(self, settle_s: float, pass_s: float) -> Passing:
         """Start to run it: until it has run for settle_s, then as many whole passes as come nearest to pass_s, one at
-        least, and on until pass_s and busy_s are over."""
+        least."""
         ...
 
     def round(self, counts: Mapping[str, int]) -> Load:

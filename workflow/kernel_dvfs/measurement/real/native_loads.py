@@ -228,9 +228,9 @@ class NativeIteration:
         self._checksums = {name: plan.checksum() for name, plan in plans.items()}
         self._rounds: dict[tuple[tuple[str, int], ...], NativeLoad] = {}
 
-    def start(self, settle_s: float, pass_s: float, busy_s: float) -> Passing:
+    def start(self, settle_s: float, pass_s: float) -> Passing:
         """See loads.Iteration."""
-        return Passing(self._marked, settle_s, pass_s, busy_s)
+        return Passing(self._marked, settle_s, pass_s)
 
     def round(self, counts: Mapping[str, int]) -> NativeLoad:
         """See loads.Iteration."""

@@ -411,11 +411,11 @@ class StepIteration:
         self._marked = Marked(living.extension, living.device, marks, refreshed.run, names)
         self._rounds: dict[tuple[tuple[str, int], ...], StepLoad] = {}
 
-    def start(self, settle_s: float, pass_s: float, busy_s: float) -> StepPassing:
+    def start(self, settle_s: float, pass_s: float) -> StepPassing:
         """See loads.Iteration."""
         with self._dog.limit(self._launch_s, "step"):
             self._living.memory.restore()
-            passing = Passing(self._marked, settle_s, pass_s, busy_s)
+            passing = Passing(self._marked, settle_s, pass_s)
         return StepPassing(passing, self._dog, self._launch_s)
 
     def round(self, counts: Mapping[str, int]) -> StepLoad:
@@ -446,7 +446,7 @@ class StepPassing:
 
     def __init__(self, passing: Passing, dog: Watchdog, limit_s: float) -> None:
         self._passing, self._dog, self._limit_s = passing, dog, limit_s
-        self.settles, self.is_over = passing.settles, passing.is_over
+        self.stay, self.settles, self.is_over = passing.stay, passing.settles, passing.is_over
         self._ended = 0
         dog.arm(limit_s, "step")
 
