@@ -1,9 +1,10 @@
 """The study by clock: all kernels at one clock pair while it is in force, then the next pair.
 
-Start: auto and a low clock show which kernels are heavy, and how the light ones slow down. Probes show what the board
-is like. Search: always the pair of the most expected gain, until that is little or time is up. Refine: what a draw of
-what is believed might choose is measured again in other sessions. Path: schedules from the fastest on, exactly chosen.
-Walk: fresh sessions show which of them keep their limit.
+Start: times at auto and at a few probes show which kernels are heavy, and how the light ones slow down; their power
+shows what the board is like. Search: always the pair of the most expected gain, until that is little or half of the
+time is up. Refine: what a draw of what is believed might choose is measured again in other sessions. Settle: the few
+pairs that matter are timed again, where a limit is so steep that small errors of time cost much. Path: schedules from
+the fastest on, exactly chosen. Walk: fresh sessions show which of them keep their limit.
 
 A generator: it yields visits, is sent answers, and returns a result. It reads no file and no clock; its one source of
 chance is the seed. So the same answers lead to the same visits, which is how an interrupted study goes on.
@@ -28,6 +29,7 @@ from kernel_dvfs.search.visiting import Answer, Visiting
 __all__ = ["Answer", "Options", "Pooled", "Result", "Shown", "Space", "pairs_of", "study"]
 
 SEARCHED = 4  # visits of the search in a session; the last of them serves passes
+SEARCH_SHARE = 0.55  # of the time, at most
 REFINED = 2  # sessions that measure again
 MOST_PAIRS, MOST_BLOCKS = 40, 60  # of a search, and of a walk
 DROPPED = 3  # blocks that may be lost to visits that cannot be used
@@ -83,6 +85,7 @@ def study(space: Space, options: Options) -> Generator[Visit, Answer, Result]:
     yield from made.start()
     yield from made.search()
     yield from made.refine()
+    yield from made.settle()
     made.fix_paths()
     yield from made.walk()
     return made.result()
@@ -100,18 +103,18 @@ class _Study:
         self._block_s = 0.0
 
     def start(self) -> Visits:
-        """Visit auto and the probes, auto and the slowest probe first for times alone."""
-        auto, slow, places = (yield from self._visiting.timed(0)), None, probes(self._space.pairs)
+        """Visit auto and the probes, first for times alone."""
+        auto, places = (yield from self._visiting.timed(0)), probes(self._space.pairs)
+        probed = []
         for pair in places:
-            slow = yield from self._visiting.timed(pair)
-            if slow is not None:
-                break
-        if auto is None or slow is None:
+            probed.append((yield from self._visiting.timed(pair)))
+        known = [own for own in probed if own is not None]
+        if auto is None or not known:
             raise InputError(_NONE)
-        parts = parts_of(self._space, auto, slow)
+        parts = parts_of(self._space, auto, known)
         self._known.divide(parts)
         self._levels = levels_of(self._space, parts, auto)
-        for pair in (0, *places):
+        for pair in (0, *(pair for pair, own in zip(places, probed) if own is not None)):
             yield from self._visiting.metered(pair)
         if not (self._known.is_seen & self._allowed).any():
             raise InputError(_NONE)
@@ -126,7 +129,8 @@ class _Study:
             cost_s = visiting.cost_s(len(self._known.parts)) + visiting.opening_s / SEARCHED
             if REALISED * gained[best] < self._options.worth_percent * cost_s / 60:
                 return
-            if visiting.spent_s + cost_s + self._reserve_s() > 60 * self._options.minutes:
+            left_s = 60 * self._options.minutes - visiting.spent_s - cost_s
+            if left_s < max(self._reserve_s(), (1 - SEARCH_SHARE) * 60 * self._options.minutes):
                 return
             if count % SEARCHED == 0:
                 visiting.open()
@@ -145,6 +149,20 @@ class _Study:
             yield from self._visiting.timed(0)
             for pair in self._visiting.shuffled(np.flatnonzero(wanted.any(0))):
                 yield from self._visiting.metered(pair, np.flatnonzero(wanted[:, pair]))
+
+    def settle(self) -> Visits:
+        """Time the few pairs again, a session each time, while better times are worth it; half of what is left at most."""
+        few = outlook.few(self._known, self._levels, self._limits, self._allowed)
+        visiting = self._visiting
+        session_s = 2 * visiting.opening_s + len(few) * visiting.cost_s(0)
+        until_s = (visiting.spent_s + 60 * self._options.minutes) / 2
+        while few and visiting.spent_s + session_s < until_s:
+            gained = outlook.gain_of_timing(self._known, self._levels[0], self._limits, few)
+            if gained < self._options.worth_percent * session_s / 60:
+                return
+            visiting.open()
+            for pair in (0, *visiting.shuffled(np.array(few)), 0):
+                yield from visiting.timed(pair)
 
     def fix_paths(self) -> None:
         """Choose the schedules that the walk goes through, by what is believed now."""
@@ -236,13 +254,12 @@ class _Study:
 
     def _worths(self) -> dict[tuple[str, float], float]:
         """Points of energy that another minute of the walk might gain, by level and limit."""
-        found, usable = {}, self._known.is_seen
-        usable[0] = False
+        found = {}
         for level, path in zip(self._levels, self._paths):
-            time, energy, _ = self._known.of_level(level)
-            changes = self._changes(level, path)
+            _, energy, _ = self._known.of_level(level)
+            row, changes = np.arange(len(energy)), self._changes(level, path)
+            saved = (energy[row, path] - energy[:, 0]).sum(1)
             for limit in self._limits:
-                cost = gain.price(time, energy, usable, 100 + limit)
-                block = walk.worth_of_block(changes, limit, cost, self._options.over_percent / 100)
+                block = walk.worth_of_block(changes, saved, limit, self._options.over_percent / 100)
                 found[level.name, limit] = 60 * block / self._block_s if block else 0.0
         return found
