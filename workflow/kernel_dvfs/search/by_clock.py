@@ -28,7 +28,8 @@ from kernel_dvfs.search.visiting import Answer, Visiting
 
 __all__ = ["Answer", "Options", "Pooled", "Result", "Shown", "Space", "pairs_of", "study"]
 
-SEARCHED = 4  # visits of the search in a session; the last of them serves passes
+SEARCHED = 8  # visits of the search in a session
+FOR_PASSES = 4  # every so many visits of the search serve passes
 SEARCH_SHARE = 0.55  # of the time, at most
 REFINED = 2  # sessions that measure again
 MOST_PAIRS, MOST_BLOCKS = 40, 60  # of a search, and of a walk
@@ -123,11 +124,11 @@ class _Study:
         """Visit the pair of the most expected gain, again and again; every few visits in a new session."""
         visiting, count = self._visiting, 0
         while self._known.is_seen.sum() <= MOST_PAIRS:
-            is_last = count % SEARCHED == SEARCHED - 1
-            gained = outlook.gains(self._known, self._levels[-1 if is_last else 0], self._limits, self._allowed)
+            level = self._levels[-1 if count % FOR_PASSES == FOR_PASSES - 1 else 0]
+            gained = outlook.gains(self._known, level, self._limits, self._allowed)
             best = int(gained.argmax())
             cost_s = visiting.cost_s(len(self._known.parts)) + visiting.opening_s / SEARCHED
-            if REALISED * gained[best] < self._options.worth_percent * cost_s / 60:
+            if REALISED * gained[best] <= self._options.worth_percent * cost_s / 60:
                 return
             left_s = 60 * self._options.minutes - visiting.spent_s - cost_s
             if left_s < max(self._reserve_s(), (1 - SEARCH_SHARE) * 60 * self._options.minutes):
@@ -151,7 +152,7 @@ class _Study:
                 yield from self._visiting.metered(pair, np.flatnonzero(wanted[:, pair]))
 
     def settle(self) -> Visits:
-        """Time the few pairs again, a session each time, while better times are worth it; half of what is left at most."""
+        """Time the few pairs again in further sessions while better times are worth it, half of the time left at most."""
         few = outlook.few(self._known, self._levels, self._limits, self._allowed)
         visiting = self._visiting
         session_s = 2 * visiting.opening_s + len(few) * visiting.cost_s(0)

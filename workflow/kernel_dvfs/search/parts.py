@@ -110,7 +110,7 @@ def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarr
         group = groups.pop(int(place))
         group = group[np.argsort(features[group, feature], kind="stable")]
         sums = np.cumsum(weight[group])
-        half = min(max(int(np.searchsorted(sums, sums[-1] / 2, side="right")), 1), len(group) - 1)
+        half = 1 + int(abs(sums[:-1] - sums[-1] / 2).argmin())
         groups += [group[:half], group[half:]]
     return groups
 

@@ -84,5 +84,8 @@ def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: 
     sd = np.maximum(own, np.median(own))
     saved = np.append(np.minimum(energy, 0.0), 0.0)  # the last: of none that is passed
     now = saved[furthest(changes, limit, over) - 1]
-    ahead = [saved[_passed(mean + margin(blocks + more, over) * sd, limit) - 1] for more in range(1, AHEAD * blocks + 1)]
-    return max(0.0, *((now - then) / more for more, then in enumerate(ahead, 1)))
+    worths = [0.0]
+    for more in range(1, AHEAD * blocks + 1):
+        then = saved[_passed(mean + margin(blocks + more, over) * sd, limit) - 1]
+        worths.append(float(now - then) / more)
+    return max(worths)
