@@ -8,7 +8,7 @@ from made_board import LAUNCHES, NAMES, OPTIONS, PAIRS, SPACE, Rig, change, stud
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, sweep_pairs
-from kernel_dvfs.search import by_clock, walk
+from kernel_dvfs.search import by_clock, gain, outlook, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
 from kernel_dvfs.search.knowledge import Knowledge, Look
@@ -240,7 +240,7 @@ def test_the_time_that_is_given_is_used_and_kept(minutes):
 
 def test_no_limit_is_left_where_a_minute_is_worth_more():
     found = studied(Rig(time_sd=0.01), options=OPTIONS._replace(minutes=60.0, worth_percent=0.006))
-    assert walk.LEAST_BLOCKS < len(found.shown[KERNEL, 0.0].time_percent) < by_clock.MOST_BLOCKS
+    assert walk.LEAST_BLOCKS < len(found.shown[KERNEL, 0.0].time_percent) < walk.MOST_BLOCKS
     worths = [shown.worth_percent for shown in found.shown.values()]
     assert 0 < max(worths) < 0.006 and min(worths) < max(worths)
 
@@ -263,6 +263,45 @@ def test_what_is_believed_follows_every_visit():
     for session in range(9):
         known.add(Look(9 + session, 9, time[:, 9], {0: 1.1 * watts[9]}))
     assert known.believed()[1].mean[0, 9] > before + 0.04
+
+
+def test_times_are_settled_where_small_errors_of_them_cost_much():
+    """A board of noisy times and a steep limit: the few pairs are timed again in sessions of their own, auto around."""
+    rig = Rig(time_sd=0.02)
+    found = studied(rig, options=OPTIONS._replace(limits_percent=(0.0,), minutes=60.0, worth_percent=0.001))
+    walked = len(found.shown[KERNEL, 0.0].time_percent)
+    timed = [own for own in sessions_of(rig)[:-walked] if not any(visit.metered for visit in own)]
+    assert timed and all(own[0].pair == own[-1].pair == BASELINE for own in timed)
+    quiet = Rig(time_sd=0.0001, session_sd=0.0)
+    found = studied(quiet, options=OPTIONS._replace(limits_percent=(0.0,), minutes=60.0))
+    walked = len(found.shown[KERNEL, 0.0].time_percent)
+    assert all(any(visit.metered for visit in own) for own in sessions_of(quiet)[:-walked])
+
+
+@pytest.mark.parametrize("visits", [1, 4])
+def test_timing_once_more_gains_what_is_unknown_of_times_over_the_visits(visits):
+    time, energy = truth()
+    known = Knowledge(SPACE, 3)
+    parts = (Part((0, 1), False), Part((2, 3, 4, 5, 6, 7), False))
+    known.divide(parts)
+    draw = np.random.default_rng(2)
+    for session in range(visits):
+        for pair in (0, 1, 3, 5, 7):
+            noisy = time[:, pair] * np.exp(0.01 * draw.standard_normal(len(NAMES)))
+            sums = [[table[list(own.kernels), pair].sum() for own in parts] for table in (energy, time)]
+            known.add(Look(session, pair, noisy, {place: one / other for place, (one, other) in enumerate(zip(*sums))}))
+    (level, _), few = levels_of(SPACE, parts, time[:, 0]), [1, 3, 5]
+    found = outlook.gain_of_timing(known, level, (0.3,), few)
+    mean_t, mean_e, (times, _) = known.of_level(level, 24)
+    usable = np.isin(np.arange(len(PAIRS)), few)
+    cost = gain.price(mean_t, mean_e, usable, 100.3)
+    lost = 0.0
+    for part in range(2):
+        of_time = {pair: mean_e[part, pair] / mean_t[part, pair] + cost for pair in few}
+        chosen = min(few, key=lambda pair, part=part, of_time=of_time: of_time[pair] * mean_t[part, pair])
+        for table in times:
+            lost += of_time[chosen] * table[part, chosen] - min(of_time[pair] * table[part, pair] for pair in few)
+    assert lost > 0 and found == pytest.approx(lost / 24 / (visits + 1))
 
 
 def test_a_visit_that_cannot_be_used_is_made_again():

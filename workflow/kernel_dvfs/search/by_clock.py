@@ -32,7 +32,7 @@ SEARCHED = 8  # visits of the search in a session
 FOR_PASSES = 4  # every so many visits of the search serve passes
 SEARCH_SHARE = 0.55  # of the time, at most
 REFINED = 2  # sessions that measure again
-MOST_PAIRS, MOST_BLOCKS = 40, 60  # of a search, and of a walk
+MOST_PAIRS = 40  # of a search
 DROPPED = 3  # blocks that may be lost to visits that cannot be used
 # of the gain that is expected of a pair: no board's physics is quite the prior's, so the misfit is stretched, and more
 # is believed possible than is; on boards of known truth a fifth to a tenth of it came
@@ -100,6 +100,7 @@ class _Study:
         self._visiting = Visiting(space, self._known, options.opening_s, options.seed)
         self._levels: tuple[Level, ...] = ()
         self._paths: list[np.ndarray] = []  # (N, J) pairs of each level
+        self._saved: list[np.ndarray] = []  # (N,) change of energy of each schedule, as believed before the walk
         self._blocks: list[np.ndarray] = []  # (K, C) times of a launch, NaN where not visited
         self._block_s = 0.0
 
@@ -152,7 +153,7 @@ class _Study:
                 yield from self._visiting.metered(pair, np.flatnonzero(wanted[:, pair]))
 
     def settle(self) -> Visits:
-        """Time the few pairs again in further sessions while better times are worth it, half of the time left at most."""
+        """Time the few pairs again in other sessions while better times are worth it; half of the time left at most."""
         few = outlook.few(self._known, self._levels, self._limits, self._allowed)
         visiting = self._visiting
         session_s = 2 * visiting.opening_s + len(few) * visiting.cost_s(0)
@@ -170,12 +171,14 @@ class _Study:
         few = outlook.few(self._known, self._levels, self._limits, self._allowed)
         for level in self._levels:
             time, energy, _ = self._known.of_level(level)
-            self._paths.append(walk.path(time, energy, few, self._limits))
+            path = walk.path(time, energy, few, self._limits)
+            self._paths.append(path)
+            self._saved.append((energy[np.arange(len(energy)), path] - energy[:, 0]).sum(1))
 
     def walk(self) -> Visits:
         """Time auto and the paths' pairs in one session after the other, until a minute is worth too little."""
         pairs, dropped, visiting = np.unique(np.concatenate([path.ravel() for path in self._paths])), 0, self._visiting
-        while len(pairs) and len(self._blocks) < MOST_BLOCKS and dropped < DROPPED:
+        while len(pairs) and len(self._blocks) < walk.MOST_BLOCKS and dropped < DROPPED:
             if len(self._blocks) >= walk.LEAST_BLOCKS:
                 if visiting.spent_s + self._block_s > 60 * self._options.minutes:
                     return
@@ -256,10 +259,8 @@ class _Study:
     def _worths(self) -> dict[tuple[str, float], float]:
         """Points of energy that another minute of the walk might gain, by level and limit."""
         found = {}
-        for level, path in zip(self._levels, self._paths):
-            _, energy, _ = self._known.of_level(level)
-            row, changes = np.arange(len(energy)), self._changes(level, path)
-            saved = (energy[row, path] - energy[:, 0]).sum(1)
+        for level, path, saved in zip(self._levels, self._paths, self._saved):
+            changes = self._changes(level, path)
             for limit in self._limits:
                 block = walk.worth_of_block(changes, saved, limit, self._options.over_percent / 100)
                 found[level.name, limit] = 60 * block / self._block_s if block else 0.0

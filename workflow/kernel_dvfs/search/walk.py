@@ -20,7 +20,7 @@ from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.student import t_quantile
 
-LEAST_BLOCKS = 4  # of fewer a standard error says little
+LEAST_BLOCKS, MOST_BLOCKS = 4, 60  # of fewer a standard error says little
 AHEAD = 4  # times as many blocks as were walked, that a walk's worth looks ahead
 SCHEDULES = 61  # of a path, evenly spaced
 _NEAR, _BEYOND = 0.35, 0.05  # percent of time below and beyond a limit, where another half as many lie
@@ -85,7 +85,7 @@ def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: 
     saved = np.append(np.minimum(energy, 0.0), 0.0)  # the last: of none that is passed
     now = saved[furthest(changes, limit, over) - 1]
     worths = [0.0]
-    for more in range(1, AHEAD * blocks + 1):
+    for more in range(1, min(AHEAD * blocks, MOST_BLOCKS - blocks) + 1):
         then = saved[_passed(mean + margin(blocks + more, over) * sd, limit) - 1]
         worths.append(float(now - then) / more)
     return max(worths)
