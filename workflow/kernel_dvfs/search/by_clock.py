@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.search import gain, outlook, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.knowledge import Knowledge, Pooled, pooled
+from kernel_dvfs.search.outcome import Result, Shown, shown_of
 from kernel_dvfs.search.parts import Level, Space, levels_of, parts_of
 from kernel_dvfs.search.visiting import Answer, Visiting
 
@@ -50,29 +50,6 @@ class Options(NamedTuple):
     ties: str  # "tied": copies share data and choice; "untied"
     seed: int
     opening_s: float  # what a session takes before its first visit, known or guessed
-
-
-class Shown(NamedTuple):
-    """The choice for a level and a limit, and what the walk has shown for it."""
-
-    pairs: dict[str, Pair]  # of every target; all BASELINE where nothing was shown to keep the limit
-    schedules: int  # of the path
-    passed: int  # of these; 0: nothing was shown
-    time_percent: tuple[float, ...]  # change against auto in each block
-    energy_percent: float  # change against auto, as believed
-    energy_se_percent: float
-    over_percent: float
-    worth_percent: float  # points of energy that another minute might gain
-
-
-class Result(NamedTuple):
-    """What a study has found."""
-
-    shown: dict[tuple[str, float], Shown]  # by level and limit
-    table: Pooled
-    visits: int
-    sessions: int
-    spent_s: float  # what sessions took to open included
 
 
 Visits = Generator[Visit, Answer, None]
@@ -204,37 +181,18 @@ class _Study:
         """What was found; the walk's times count in the table, and in what is believed of energy."""
         worths = self._worths()
         shown = {
-            (level.name, limit): self._shown(level, path, limit, worths[level.name, limit])
+            (level.name, limit): shown_of(
+                *(self._space, self._known, level, path, self._changes(level, path)),
+                limit,
+                self._options.over_percent,
+                worths[level.name, limit],
+            )
             for level, path in zip(self._levels, self._paths)
             for limit in self._limits
         }
         looks = self._known.looks
         table = pooled(self._space, self._known.parts, looks)
         return Result(shown, table, len(looks), self._visiting.session + 1, self._visiting.spent_s)
-
-    def _shown(self, level: Level, path: np.ndarray, limit: float, worth: float) -> Shown:
-        changes, over_percent = self._changes(level, path), self._options.over_percent
-        passed = walk.furthest(changes, limit, over_percent / 100)
-        _, energy, drawn = self._known.of_level(level)
-        row, choice = np.arange(len(energy)), np.zeros(len(energy), dtype=int)
-        if passed and (energy[row, path[passed - 1]] - energy[:, 0]).sum() < 0:
-            choice = path[passed - 1]
-        else:
-            passed = 0
-        change = (energy[row, choice] - energy[:, 0]).sum()
-        apart = (drawn[1][:, row, choice] - drawn[1][:, :, 0]).sum(1)
-        pairs = {name: self._space.pairs[pair] for names, pair in zip(level.targets, choice.tolist()) for name in names}
-        blocks = changes[:, passed - 1] if passed else np.zeros(len(changes))
-        return Shown(
-            pairs=pairs,
-            schedules=len(path),
-            passed=passed,
-            time_percent=tuple(blocks.tolist()),
-            energy_percent=float(change),
-            energy_se_percent=float(apart.std(ddof=1)),
-            over_percent=over_percent,
-            worth_percent=worth,
-        )
 
     @property
     def _allowed(self) -> np.ndarray:
