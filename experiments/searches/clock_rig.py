@@ -20,7 +20,7 @@ from experiments.searches.one_sweep import CONFIG, TABLES, table_truth
 from experiments.searches.sampling import Noise, Truth, noise_of, truth
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.gpu.clocks import AUTO, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.plan.config import load
@@ -206,18 +206,26 @@ def simulated(gpu: str) -> Board:
 
 
 def of_table(name: str) -> Board:
-    """A measured table as the truth; the pairs that every kernel was measured at. Raises InputError without it."""
+    """A measured table as the truth; the pairs that every kernel was measured at. Raises InputError without it.
+
+    Where its reference is a locked pair, that is both auto and a pair.
+    """
     known = table_truth(Path(TABLES) / name)
-    highest = [max((clock for clock in clocks if clock != AUTO), default=0) for clocks in zip(*known.pairs)]
-    near = [
-        place == 0 or (core != AUTO and core >= LEAST * highest[0] and (mem == AUTO or mem >= LEAST * highest[1]))
-        for place, (core, mem) in enumerate(known.pairs)
-    ]
-    keep = np.flatnonzero(near & np.isfinite(known.time_s).all(0))
+    columns = [0, *range(len(known.pairs))] if known.pairs[0] != BASELINE else [*range(len(known.pairs))]
+    pairs = [BASELINE, *(known.pairs[column] for column in columns[1:])]
+    highest = [max((clock for clock in clocks if clock != AUTO), default=0) for clocks in zip(*pairs)]
+    keep = [0]
+    for place, (core, mem) in enumerate(pairs):
+        is_near = core != AUTO and core >= LEAST * highest[0] and (mem == AUTO or mem >= LEAST * highest[1])
+        if is_near and np.isfinite(known.time_s[:, columns[place]]).all():
+            keep.append(place)
     known = replace(
         known,
-        pairs=[known.pairs[place] for place in keep],
-        **{name: getattr(known, name)[:, keep] for name in ("time_s", "energy_j", "core_mhz")},
+        pairs=[pairs[place] for place in keep],
+        **{
+            table: getattr(known, table)[:, [columns[place] for place in keep]]
+            for table in ("time_s", "energy_j", "core_mhz")
+        },
     )
     setup, _ = setup_of(DEVICE)
     noise = noise_of(setup.gpu["spec"], setup.measurement, known)
