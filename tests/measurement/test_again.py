@@ -43,7 +43,10 @@ class Visitor:
     def window(self, visit, names, time_us):
         """Of kernels by themselves; where they are slower than among others is told by `slower`."""
         round_us = sum(count * time_us[name] for name, count in round_of(names, LAUNCHES).items())
-        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * self.slower.get(visit.pair, 1)}
+        slower = self.slower.get((visit.pair, names[0]), 1)
+        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * slower}
+        core_mhz = 1930.0 if visit.pair == BASELINE else visit.pair[0]
+        own |= {"core_mhz": core_mhz / slower, "is_capped": slower > 1}
         return {"kernels": list(names)} | own
 
     def visit(self, visit):
@@ -55,7 +58,10 @@ class Visitor:
         verdict = self.verdicts.get(visit.place, "ok")
         return {
             "request": asked(visit) | more | {"policy": "auto" if visit.pair == BASELINE else "lock", "switch_s": 0.01},
-            "passes": {"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us), "power_mw": WHOLE_MW},
+            "passes": {
+                **{"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us)},
+                **{"power_mw": WHOLE_MW, "is_capped": False},
+            },
             "powers": [self.window(visit, names, time_us) for names in visit.metered],
             "reached": {"core_mhz": core, "mem_mhz": mem},
             "verdict": verdict,

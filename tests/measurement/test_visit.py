@@ -21,6 +21,7 @@ VISITED = {
         "n": 7,
         "iteration_us": 311_007.5,
         "power_mw": 268_750.0,
+        "is_capped": False,
         "time_us": {"forward_fc_gemm": 3119.25, "forward_gelu": 877.5, "embedding_layernorm": 301.0},
     },
     "powers": [
@@ -28,10 +29,11 @@ VISITED = {
             **{"kernels": ["forward_fc_gemm"], "duration_s": 0.51, "power_mw": 291_000.0},
             "time_us": 3120.0,
             "core_mhz": 1485,
+            "is_capped": True,
         },
         {
             **{"kernels": ["forward_gelu", "embedding_layernorm"], "duration_s": 0.5, "power_mw": 207_500.0},
-            **{"time_us": 21_361.0, "core_mhz": 1484.5},
+            **{"time_us": 21_361.0, "core_mhz": 1484.5, "is_capped": False},
         },
     ],
     "reached": {"core_mhz": 1485.0, "mem_mhz": 9251.0},

@@ -104,7 +104,7 @@ def visited(setup, tmp_path):
 
 def test_the_profile_of_a_study_by_clock_has_its_rows(setup, visited, tmp_path):
     found, _ = visited
-    aggregate.from_visits(setup, str(tmp_path), found, str(tmp_path / "p.parquet"))
+    aggregate.from_visits(setup, str(tmp_path), found.records, found.rows, str(tmp_path / "p.parquet"))
     read = rows(tmp_path / "p.parquet")
     assert [{name: row[name] for name in found.rows} for row in read] == [
         dict(zip(found.rows, values)) for values in zip(*found.rows.values())
@@ -118,7 +118,7 @@ def test_a_study_by_clock_cannot_outlive_a_visit_that_it_read(setup, visited, tm
     found, path = visited
     change(path)
     with pytest.raises(InputError, match=r"0-auto-auto\.json: is gone or was changed since .*; run snakemake again"):
-        aggregate.from_visits(setup, str(tmp_path), found, str(tmp_path / "p.parquet"))
+        aggregate.from_visits(setup, str(tmp_path), found.records, found.rows, str(tmp_path / "p.parquet"))
     assert not (tmp_path / "p.parquet").exists()
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.point import Quantity
     from kernel_dvfs.measurement.request import Request
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.search.study_file import ByClock
 
     # (target) -> (pair, repeat) -> its point; None where it was left out
     Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Point | None]]
@@ -60,13 +59,18 @@ def from_records(
         _write(setup, columns(setup, requests, auto_repeats, records.points, is_first=True), published)
 
 
-def from_visits(setup: Setup, folder: str, found: ByClock, output: str) -> None:
-    """Write to `output` the profile of what a study by clock visited. folder: of its records. Raises InputError where a
-    visit is gone or has changed since the study read it."""
-    if gone := changed(folder, found.records):
+def from_visits(
+    setup: Setup, folder: str, records: dict[str, str], rows: dict[str, list[Any]], output: str
+) -> None:
+    """Write to `output` the profile of what a study by clock visited, of its rows.
+
+    folder: of its records. records: {path below it: SHA-256}. Raises InputError where a visit is gone or has changed
+    since the study read it.
+    """
+    if gone := changed(folder, records):
         raise InputError(f"record {folder}/{gone[0]}: is gone or was changed since the study by clock read it; run "
                          "snakemake again, which makes both again")  # fmt: skip
-    _write(setup, found.rows, output)
+    _write(setup, rows, output)
 
 
 def from_bench(
