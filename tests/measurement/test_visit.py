@@ -194,9 +194,7 @@ def test_a_round_holds_the_fewest_launches_that_stand_to_one_another_as_in_an_it
 # --- powers in the passes ---------------------------------------------------------------------------------------------
 
 LAUNCHES = {"a": 5, "b": 3, "x": 4, "y": 6}
-ODD = SimpleNamespace(
-    targets={"kernel": {name: {"launches_per_iteration": count} for name, count in LAUNCHES.items()}}
-)
+ODD = SimpleNamespace(targets={"kernel": {name: {"launches_per_iteration": count} for name, count in LAUNCHES.items()}})
 TIME_US = {"a": 1300.0, "b": 1700.0, "x": 110.0, "y": 70.0}
 ITERATION_US = 12_460.0  # 6500 + 5100 + 440 + 420
 

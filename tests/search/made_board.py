@@ -66,7 +66,13 @@ class Rig:
             powers.append(watts * np.exp(self.power_sd * draw.standard_normal()))
         spent_s = 0.7 + visit.pass_s + len(visit.metered) * (0.3 + visit.window_s)
         is_usable = (visit.session, visit.place) not in self.unusable
-        found = Answer(time[:, place] * np.exp(sd), np.array(powers), spent_s, is_usable, place > 0 and visit.pair[0] >= self.capped_mhz)
+        found = Answer(
+            time[:, place] * np.exp(sd),
+            np.array(powers),
+            spent_s,
+            is_usable,
+            place > 0 and visit.pair[0] >= self.capped_mhz,
+        )
         self.asked.append(visit)
         self.answers.append(found)
         return found

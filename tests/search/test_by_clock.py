@@ -296,7 +296,7 @@ def test_a_pair_is_above_another_where_one_clock_is_higher_and_none_lower(pair, 
 def test_a_lock_that_the_cap_takes_away_is_left_out_and_so_is_all_above_it(result, capped_mhz):
     """Without a cap higher clocks are chosen."""
     used = {pair for shown in result.shown.values() for pair in shown.pairs.values()}
-    assert any(pair[0] >= 1700 for pair in used)
+    assert any(pair[0] >= 1700 for pair in used - {BASELINE})
     rig = Rig(capped_mhz=capped_mhz)
     found = studied(rig, options=OPTIONS._replace(limits_percent=(0.0, 40.0)))
     chosen = {pair for shown in found.shown.values() for pair in shown.pairs.values()} - {BASELINE}

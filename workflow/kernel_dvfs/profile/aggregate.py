@@ -59,9 +59,7 @@ def from_records(
         _write(setup, columns(setup, requests, auto_repeats, records.points, is_first=True), published)
 
 
-def from_visits(
-    setup: Setup, folder: str, records: dict[str, str], rows: dict[str, list[Any]], output: str
-) -> None:
+def from_visits(setup: Setup, folder: str, records: dict[str, str], rows: dict[str, list[Any]], output: str) -> None:
     """Write to `output` the profile of what a study by clock visited, of its rows.
 
     folder: of its records. records: {path below it: SHA-256}. Raises InputError where a visit is gone or has changed
