@@ -200,7 +200,7 @@ ITERATION_US = 12_460.0  # 6500 + 5100 + 440 + 420
 
 
 def passed(whole_mw, *windows, policy="lock"):
-    """A visit at 1500 MHz. windows: (kernels, mW, time of a round over that in the passes, MHz, whether it is capped)."""
+    """A visit at 1500 MHz. windows: (kernels, mW, time of a round over that in the passes, MHz, is it capped)."""
     powers = []
     for names, power_mw, slower, core_mhz, is_capped in windows:
         round_us = {"a": 1300.0, "b": 1700.0, "xy": 2 * 110.0 + 3 * 70.0}[names]

@@ -60,11 +60,11 @@ def compare_iteration(
     for pair in locked:
         place += 1
         at[pair] = [visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))]
-        if any(each["is_capped"] for each in at[pair][0]["powers"]):
+        rest = _apart([*metered[pair], *everything])[len(metered[pair]) :]
+        if rest and any(each["is_capped"] for each in at[pair][0]["powers"]):
             # then what all kernels take together tells what these take
-            if rest := _apart([*metered[pair], *everything])[len(metered[pair]) :]:
-                place += 1
-                at[pair].append(visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, rest)))
+            place += 1
+            at[pair].append(visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, rest)))
     last = visitor.visit(Visit(session, place + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
     powers = {pair: power_in_passes_mw(setup, each[0], each[1:]) for pair, each in at.items()}
     powers[BASELINE] = power_in_passes_mw(setup, last)
