@@ -4,7 +4,6 @@ from typing import ClassVar
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import again, record
 from kernel_dvfs.measurement.setup import Setup
@@ -25,8 +24,7 @@ POWER_MW = {
     HIGH: {"a": 301_500, "b": 270_250, "x": 187_000, "y": 169_500, "xy": 179_500},
     LOW: {"a": 219_750, "b": 213_000, "x": 141_500, "y": 133_250, "xy": 137_750},
 }
-# of an iteration; at auto kernels by themselves draw less
-WHOLE_MW = {BASELINE: 317_250, HIGH: 297_000, LOW: 212_000}
+WHOLE_MW = 317_250  # of an iteration at auto, whose kernels by themselves draw less
 PASSES = {"forward": [["a", 11], ["x", 3], ["a", 13]], "backward": [["b", 13], ["y", 7]]}
 
 
@@ -38,30 +36,33 @@ class Visitor:
         **{"energy_scope": "board", "counter_period_ms": 20.0, "counter_read_ms": 0.5},
     }
 
-    def __init__(self, verdicts=(), run_id="", held=()):
-        """held: {(kernel, pair): how far the power cap holds its clock down while it runs by itself}."""
-        self.visited, self.verdicts, self.held = [], dict(verdicts), dict(held)
+    def __init__(self, verdicts=(), run_id="", slower=()):
+        self.visited, self.verdicts, self.slower = [], dict(verdicts), dict(slower)
         self.run = {"run_id": run_id} if run_id else {}
 
-    def window(self, visit, names, time_us, core_mhz):
-        """Of kernels by themselves, which take longer by half of what the cap holds their clock down."""
+    def window(self, visit, names, time_us):
+        """Of kernels by themselves; where they are slower than among others is told by `slower`."""
         round_us = sum(count * time_us[name] for name, count in round_of(names, LAUNCHES).items())
-        ratio = self.held.get((names[0], visit.pair), 1.0)
-        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * (1 + (ratio - 1) / 2)}
-        return {"kernels": list(names), "core_mhz": core_mhz / ratio, "is_capped": ratio > 1} | own
+        slower = self.slower.get((visit.pair, names[0]), 1)
+        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * slower}
+        core_mhz = 1930.0 if visit.pair == BASELINE else visit.pair[0]
+        own |= {"core_mhz": core_mhz / slower, "is_capped": slower > 1}
+        return {"kernels": list(names)} | own
 
     def visit(self, visit):
         self.visited.append(visit)
         pace = 1.01 if visit.pair == BASELINE and visit.place else 1.0
         core, mem = (1930.0, 9251.0) if visit.pair == BASELINE else map(float, visit.pair)
         more = {} if visit.pair == BASELINE else {"lock": "range", "core_range_mhz": [210, core], "through": "broker"}
-        passes = {"power_mw": WHOLE_MW[visit.pair], "is_capped": False}
         time_us = {name: pace * each for name, each in TIME_US[visit.pair].items()}
         verdict = self.verdicts.get(visit.place, "ok")
         return {
             "request": asked(visit) | more | {"policy": "auto" if visit.pair == BASELINE else "lock", "switch_s": 0.01},
-            "passes": {"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us), **passes},
-            "powers": [self.window(visit, names, time_us, core) for names in visit.metered],
+            "passes": {
+                **{"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us)},
+                **{"power_mw": WHOLE_MW, "is_capped": False},
+            },
+            "powers": [self.window(visit, names, time_us) for names in visit.metered],
             "reached": {"core_mhz": core, "mem_mhz": mem},
             "verdict": verdict,
             "reasons": [] if verdict == "ok" else [f"visit {visit.place}"],
@@ -93,7 +94,7 @@ def whole(**power_mw):
             if name in LAUNCHES
         }
     )
-    return WHOLE_MW[BASELINE] * in_iteration(TIME_US[BASELINE]) / alone
+    return WHOLE_MW * in_iteration(TIME_US[BASELINE]) / alone
 
 
 def auto_us(name):
@@ -173,58 +174,40 @@ def test_at_auto_all_targets_together_take_the_energy_of_the_iteration_not_of_it
     auto_mj = [
         {each["target"]: each["points"][0]["summary"]["energy_mj"] for each in own} for own in (by_kernel, by_pass)
     ]
-    expected_mj = 1e-6 * WHOLE_MW[BASELINE] * in_iteration({name: auto_us(name) for name in LAUNCHES})
+    expected_mj = 1e-6 * WHOLE_MW * in_iteration({name: auto_us(name) for name in LAUNCHES})
     assert in_iteration(auto_mj[0]) == pytest.approx(expected_mj)
     assert sum(auto_mj[1].values()) == pytest.approx(expected_mj)
-
-
-def test_at_auto_all_kernels_are_metered_whatever_is_asked_about(setup):
-    visitor = Visitor()
-    [[alone]] = again.compare_iteration(setup, visitor, [kernels(a=LOW)], 3)
-    assert visitor.visited[1].metered == (("a",),)
-    assert visitor.visited[-1].metered == (("a",), ("b",), ("x", "y"))
+    # also where a choice names some kernels only: all are metered at auto
+    [[alone]] = again.compare_iteration(setup, Visitor(), [kernels(a=LOW)], 3)
     assert alone["points"][0]["summary"]["power_mw"] == pytest.approx(whole(x=188_000, y=188_000) * 331_000)
 
 
-def alone_mj(name, ratio=1.0):
-    """An iteration's launches of a kernel at HIGH by the energy of its own window."""
-    power_mw = POWER_MW[HIGH]["xy" if name in "xy" else name]
-    return 1e-6 * LAUNCHES[name] * TIME_US[HIGH][name] * power_mw * (1 + (ratio - 1) / 2)
-
-
-def test_a_kernel_that_the_cap_holds_by_itself_takes_what_the_iteration_takes_beyond_the_others(setup):
-    """Its pair is visited twice, the second time for the power of all others."""
-    visitor = Visitor(held={("a", HIGH): 1.125})
-    [[a, b]] = again.compare_iteration(setup, visitor, [kernels(a=HIGH, b=LOW)], 0)
+def test_kernels_that_the_cap_holds_alone_share_what_the_iteration_takes_beyond_the_others(setup):
+    """At HIGH a, x and y are slower alone by an eighth; a second visit meters b, which tells what is left for them."""
+    choice = kernels(a=HIGH, b=LOW, x=HIGH, y=HIGH)
+    visitor = Visitor(slower={(HIGH, "a"): 1.125, (HIGH, "x"): 1.125})
+    [[a, b, x, y]] = again.compare_iteration(setup, visitor, [choice], 0)
     assert [each.pair for each in visitor.visited] == [BASELINE, HIGH, HIGH, LOW, BASELINE]
-    assert [each.place for each in visitor.visited] == [0, 1, 2, 3, 4]
-    assert [each.metered for each in visitor.visited[1:4]] == [(("a",),), (("b",), ("x", "y")), (("b",),)]
-    chosen = a["points"][1]["summary"]
-    whole_mj = 1e-6 * WHOLE_MW[HIGH] * in_iteration(TIME_US[HIGH])
-    assert LAUNCHES["a"] * chosen["energy_mj"] == pytest.approx(whole_mj - sum(map(alone_mj, "bxy")))
-    assert chosen["time_us"] == TIME_US[HIGH]["a"] and chosen["n"] == 2
+    assert visitor.visited[2].metered == (("b",),) and [each.place for each in visitor.visited] == [0, 1, 2, 3, 4]
+    time_us = TIME_US[HIGH]
+    left_mj = 1e-6 * (WHOLE_MW * in_iteration(time_us) - 13 * time_us["b"] * 270_250)
+    alone_mj = 1e-6 * (24 * time_us["a"] * 301_500 + (3 * time_us["x"] + 7 * time_us["y"]) * 179_500)
+    assert 1.2 < left_mj / alone_mj < 1.3
+    for found, name, power_mw in ((a, "a", 301_500), (x, "x", 179_500), (y, "y", 179_500)):
+        chosen = found["points"][1]["summary"]
+        assert chosen["time_us"] == pytest.approx(time_us[name]) and chosen["n"] == 2
+        assert chosen["energy_mj"] == pytest.approx(1e-6 * time_us[name] * power_mw * left_mj / alone_mj)
     assert b["points"][1]["summary"]["power_mw"] == pytest.approx(POWER_MW[LOW]["b"])
+    # what is alone at auto tells how they share, not how much they take
+    slow = Visitor(slower={(BASELINE, name): 1.25 for name in "abxy"})
+    [[same, *_]] = again.compare_iteration(setup, slow, [choice], 0)
+    assert same["points"][0]["summary"] == pytest.approx(a["points"][0]["summary"])
 
 
-def test_kernels_that_the_cap_holds_share_by_how_far_it_does(setup, monkeypatch):
-    """As a power of the ratio of clocks, since voltage goes with the clock: here its square."""
-    held = {("a", HIGH): 1.125, ("b", HIGH): 1.0625}
-    total = sum(alone_mj(name, ratio) * ratio**2 for (name, _), ratio in held.items()) + sum(map(alone_mj, "xy"))
-    monkeypatch.setitem(WHOLE_MW, HIGH, 1e6 * total / in_iteration(TIME_US[HIGH]))
-    [[a, b]] = again.compare_iteration(setup, Visitor(held=held), [kernels(a=HIGH, b=HIGH)], 0)
-    for found, name, ratio in ((a, "a", 1.125), (b, "b", 1.0625)):
-        energy_mj = LAUNCHES[name] * found["points"][1]["summary"]["energy_mj"]
-        assert energy_mj == pytest.approx(alone_mj(name, ratio) * ratio**2)
-
-
-def test_where_no_power_of_the_clocks_explains_it_kernels_that_the_cap_holds_share_alike(setup, monkeypatch):
-    held = {("a", HIGH): 1.125, ("b", HIGH): 1.0625}
-    total = sum(0.75 * alone_mj(name, ratio) for (name, _), ratio in held.items()) + sum(map(alone_mj, "xy"))
-    monkeypatch.setitem(WHOLE_MW, HIGH, 1e6 * total / in_iteration(TIME_US[HIGH]))
-    [[a, b]] = again.compare_iteration(setup, Visitor(held=held), [kernels(a=HIGH, b=HIGH)], 0)
-    for found, name, ratio in ((a, "a", 1.125), (b, "b", 1.0625)):
-        energy_mj = LAUNCHES[name] * found["points"][1]["summary"]["energy_mj"]
-        assert energy_mj == pytest.approx(0.75 * alone_mj(name, ratio))
+def test_where_all_kernels_were_metered_nothing_is_visited_again(setup):
+    visitor = Visitor(slower={(HIGH, "a"): 1.125})
+    again.compare_iteration(setup, visitor, [kernels(a=HIGH, b=HIGH, x=HIGH, y=HIGH)], 0)
+    assert [each.pair for each in visitor.visited] == [BASELINE, HIGH, BASELINE]
 
 
 def test_several_choices_share_a_session_and_each_has_comparisons_of_its_own(setup):
@@ -291,15 +274,3 @@ def test_a_comparison_is_a_record_that_reads_back(setup, tmp_path):
         **{"lock": "range", "core_range_mhz": [210, 1890.0], "through": "broker"},
     }
     assert chosen["reached"] == {"core_mhz": 1890.0, "mem_mhz": 9251.0, "alias_of": None}
-
-
-def test_a_kernel_among_others_may_draw_more_than_the_board_is_allowed_and_its_record_is_kept(setup, tmp_path):
-    """The cap holds the iteration as a whole, at a clock that the kernel alone would not have."""
-    visitor, path = Visitor(held={("a", HIGH): 1.25}), str(tmp_path / "repeat-0.json")
-    [found] = again.compare_iteration(setup, visitor, [kernels(a=HIGH, b=LOW, x=LOW, y=LOW)], 0)
-    found[0]["points"][1]["summary"] |= {"power_mw": 623_000, "energy_mj": 1e-6 * 623_000 * TIME_US[HIGH]["a"]}
-    record.write_comparison(path, setup, visitor.device, "s.json", found)
-    assert record.read_comparison(path)[1] == found
-    found[0]["points"][1]["summary"]["energy_mj"] *= 1000
-    with pytest.raises(InputError, match=r"comparisons\[0\]\.points\[1\]\.summary\.energy_mj"):
-        record.write_comparison(path, setup, visitor.device, "s.json", found)

@@ -13,6 +13,7 @@ from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
 from kernel_dvfs.search.knowledge import Knowledge, Look
 from kernel_dvfs.search.parts import KERNEL, PASS, Part, alike, levels_of, parts_of
+from kernel_dvfs.search.visiting import is_above
 
 GEMM = ("gemm_a", "gemm_b")
 
@@ -323,6 +324,63 @@ def test_a_pair_that_cannot_be_used_three_times_is_left_out():
     assert [visit.pair for visit in rig.asked].count(pair) == 3
     assert PAIRS.index(pair) not in found.table.pairs
     assert found.shown[KERNEL, 0.0].passed
+
+
+@pytest.mark.parametrize(
+    ("pair", "other", "above"),
+    [
+        (Pair(1500, 3000), Pair(1500, 3000), True),
+        (Pair(1515, 3000), Pair(1500, 3000), True),
+        (Pair(1500, 3000), Pair(1500, 2000), True),
+        (Pair(1515, 2000), Pair(1500, 3000), False),
+        (Pair(1485, 3000), Pair(1500, 2000), False),
+        (Pair(1515, AUTO), Pair(1500, AUTO), True),
+        (Pair(1485, AUTO), Pair(1500, AUTO), False),
+        (Pair(1515, AUTO), Pair(1500, 3000), False),
+        (Pair(1515, 3000), Pair(1500, AUTO), False),
+        (BASELINE, Pair(1500, 3000), False),
+        (BASELINE, BASELINE, False),
+    ],
+)
+def test_a_pair_is_above_another_where_one_clock_is_higher_and_none_lower(pair, other, above):
+    assert is_above(pair, other) is above
+
+
+@pytest.mark.parametrize("capped_mhz", [1700, 1350])
+def test_a_lock_that_the_cap_takes_away_is_left_out_and_so_is_all_above_it(result, capped_mhz):
+    """Without a cap higher clocks are chosen."""
+    used = {pair for shown in result.shown.values() for pair in shown.pairs.values()}
+    assert any(pair[0] >= 1700 for pair in used - {BASELINE})
+    rig = Rig(capped_mhz=capped_mhz)
+    found = studied(rig, options=OPTIONS._replace(limits_percent=(0.0, 40.0)))
+    chosen = {pair for shown in found.shown.values() for pair in shown.pairs.values()} - {BASELINE}
+    assert chosen and all(pair[0] < capped_mhz for pair in chosen)
+    # once the cap was seen at a pair, the search asks for none above it; probes are asked for whatever they show
+    seen = []
+    for visit, answer in zip(rig.asked, rig.answers):
+        if visit.session and visit.pair != BASELINE:
+            assert not any(is_above(visit.pair, other) for other in seen)
+        if answer.is_capped:
+            seen.append(visit.pair)
+    assert seen
+
+
+def test_a_window_that_tells_nothing_counts_for_nothing():
+    """Of a kernel that the cap holds alone, while others were not metered."""
+    rig = Rig()
+    told = rig.answer
+
+    def answer(visit):
+        found = told(visit)
+        if visit.session == 0 and visit.place == 4:
+            found.power_w[0] = np.nan
+        return found
+
+    rig.answer = answer
+    found = studied(rig)
+    column = found.table.pairs.index(PAIRS.index(rig.asked[4].pair))
+    assert found.shown[KERNEL, 0.0].passed and np.isfinite(found.table.time_s).all()
+    assert np.isfinite(found.table.energy_j[2:, column]).all()
 
 
 def test_without_auto_or_any_locked_pair_a_study_says_so():

@@ -127,7 +127,8 @@ class _Study:
             self._visiting.open()
             yield from self._visiting.timed(0)
             for pair in self._visiting.shuffled(np.flatnonzero(wanted.any(0))):
-                yield from self._visiting.metered(pair, np.flatnonzero(wanted[:, pair]))
+                parts = None if self._visiting.is_held[pair] else np.flatnonzero(wanted[:, pair])
+                yield from self._visiting.metered(pair, parts)
 
     def settle(self) -> Visits:
         """Time the few pairs again in other sessions while better times are worth it; half of the time left at most."""
