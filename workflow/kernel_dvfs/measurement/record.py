@@ -222,7 +222,9 @@ def _is_of(path: str, content: PointRecord, setup: Setup, target: Target, pair: 
 def _disagreement(content: ComparisonRecord) -> str:
     """What is wrong with the points of a comparison's record, in words; "" where they agree."""
     found = (
-        consistency.of_summary(f"comparisons[{number}].points[{place}].", point, content["device"])
+        consistency.of_summary(
+            f"comparisons[{number}].points[{place}].", point, content["device"], len(comparison["points"]) == 2
+        )
         for number, comparison in enumerate(content["comparisons"])
         for place, point in enumerate(comparison["points"])
     )
