@@ -18,6 +18,7 @@ from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_bandwidth, ru
 from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.real.clock_probe import highest
+from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target, iteration
 
@@ -42,10 +43,9 @@ def _spec(board: str) -> dict:
 class SimulatedLoads:
     """What measurement.real.native_loads.NativeLoads offers, without CUDA."""
 
-    facts = {"cuda_runtime": 0, "cublaslt": 0}  # noqa: RUF012 - there is no CUDA
-
     def __init__(self, nvml, uuid: str):
         self._fake, self._uuid = nvml.shared_library, uuid.encode()
+        self.facts = {"cuda_runtime": 0, "cublaslt": 0, "library_sha256": library_sha256()}  # there is no CUDA
         board = Board(nvml, uuid)
         self.spec = _spec(board.name())
         listed = board.supported_mhz()

@@ -1,7 +1,14 @@
 """A study by clock on a real GPU: a session is a measuring process, clocks change once a visit, and it goes on where it
 was stopped. Measuring again has a session of its own for each repeat."""
 
+import contextlib
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import yaml
@@ -66,14 +73,14 @@ def test_each_session_is_a_process_each_visit_one_pair_and_what_is_there_is_not_
     for own in found.values():
         sessions.setdefault(own["request"]["session"], set()).add(own["run"]["run_id"].partition(".")[0])
         assert set(own["passes"]["time_us"]) == set(known) and own["device"]["kind"] == "nvml"
+        assert own["verdict"] in ("ok", "throttled"), own["reasons"]  # an iteration of these is at the power cap
         core = own["request"]["core_mhz"]
         assert (own["request"]["policy"] == "auto") == (core == "auto")
-        # near the highest clock the power cap holds products down
-        assert own["verdict"] == "ok" or (core != "auto" and core >= 1500 and own["verdict"] == "throttled")
-        if own["verdict"] == "ok" and core != "auto":
-            assert own["reached"]["core_mhz"] == pytest.approx(core, abs=16)
+        is_held = core == "auto" or own["verdict"] == "throttled"
+        assert is_held or own["reached"]["core_mhz"] == pytest.approx(core, abs=16)
     processes = [name for own in sessions.values() for name in own]
     assert len(processes) == len(set(processes)) == len(sessions) >= 6, "one process a session, another each"
+    assert made.restored()
 
     before = {path: path.stat().st_mtime_ns for path in (made.folder / "m").rglob("*.json")}
     done = made.command(*words)
@@ -89,9 +96,88 @@ def test_each_session_is_a_process_each_visit_one_pair_and_what_is_there_is_not_
     assert made.restored()
 
 
+def test_a_visit_of_another_build_is_measured_again_where_one_is_named(begun):
+    made, _, _, words = begun
+    assert made.command(*words).returncode == 0
+    library = {own["device"]["library_sha256"] for own in files(made).values()}
+    assert len(library) == 1
+    (made.folder / "kernels").write_text(library.pop() + "\n")
+    before = {path: path.stat().st_mtime_ns for path in (made.folder / "m").rglob("*.json")}
+    assert made.command(*words, "--kernels", "kernels").returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    (made.folder / "kernels").write_text("0" * 64 + "\n")
+    assert made.command(*words, "--kernels", "kernels").returncode == 0
+    assert all(path.stat().st_mtime_ns != before[path] for path in (made.folder / "m/visit/s0").glob("*.json"))
+    made.stop()
+
+
+# more of them by hand, at other moments: KERNEL_DVFS_INTERRUPTS=100 KERNEL_DVFS_INTERRUPT_SEED=7
+KILLS = int(os.environ.get("KERNEL_DVFS_INTERRUPTS", "3"))
+SEED = int(os.environ.get("KERNEL_DVFS_INTERRUPT_SEED", "48"))
+
+
+def kill(made, words, after_s, whom) -> None:
+    """Begin a study and kill it so much later, with SIGKILL: the command, the measuring process, or both."""
+    command = [sys.executable, "-m", "kernel_dvfs", *words]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    client = subprocess.Popen(command, env=made.environment(), cwd=made.folder, start_new_session=True, **quiet)
+    time.sleep(after_s)
+    if whom != "command":
+        with contextlib.suppress(OSError, ValueError):  # it holds no GPU now
+            os.kill(json.loads(made.lease.read_text())["pid"], signal.SIGKILL)
+    if whom != "measuring process":
+        client.kill()
+    client.wait()
+
+
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(20, marks=pytest.mark.nightly)])
+def test_a_study_that_is_killed_at_any_moment_goes_on_and_rests_on_what_it_had(begun, kills):
+    # Fake boards draw noise anew at each moment of their clock, and records hold times and processes, so no two studies
+    # have the same bytes here (tests/workflow/test_by_clock_study.py asks that of simulated ones). From the same
+    # records, whoever measured them, comes the same file, and what is shown is the same but for noise.
+    made, _, _, words = begun
+    began_s = time.monotonic()
+    assert made.command(*words).returncode == 0
+    whole_s = time.monotonic() - began_s
+    made.stop()
+    undisturbed = json.loads((made.folder / "b.json").read_text())
+    (made.folder / "b.json").unlink()
+    (made.folder / "m").rename(made.folder / "undisturbed")
+
+    draw = random.Random(SEED)
+    for number in range(kills):
+        kept = {path: path.read_bytes() for path in (made.folder / "m").rglob("*.json")}
+        kill(
+            made, words, draw.uniform(0.2, 1.5) * whole_s / kills, ("both", "measuring process", "command")[number % 3]
+        )
+        if number % 3 == 2:
+            made.stop()  # a command that is gone leaves it to the measuring process, which ends when it is idle
+        assert made.restored(), f"kill {number}"
+        assert {path: path.read_bytes() for path in kept} == kept, "what was measured stays"
+        (made.folder / "b.json").unlink(missing_ok=True)  # it may have been through already
+    kept = {path: path.read_bytes() for path in (made.folder / "m").rglob("*.json")}
+    done = made.command(*words)
+    assert done.returncode == 0, done.stderr
+    assert {path: path.read_bytes() for path in kept} == kept
+    study = json.loads((made.folder / "b.json").read_text())
+    assert {f"m/{name}" for name in study["records"]} >= {str(path.relative_to(made.folder)) for path in kept}
+    assert study["walks"].keys() == undisturbed["walks"].keys()
+    for name, walked in study["walks"].items():
+        assert walked["energy_percent"] == pytest.approx(undisturbed["walks"][name]["energy_percent"], abs=1.5), name
+
+    text = (made.folder / "b.json").read_bytes()
+    (made.folder / "b.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in (made.folder / "m").rglob("*.json")}
+    assert made.command(*words).returncode == 0
+    assert (made.folder / "b.json").read_bytes() == text, "as if nobody had killed it"
+    assert {path: path.stat().st_mtime_ns for path in (made.folder / "m").rglob("*.json")} == before
+    made.stop()
+    assert made.restored()
+
+
 def test_a_repeat_of_measuring_again_is_a_session_of_its_own_that_its_record_names(begun):
     made, path, known, _ = begun
-    targets = {name: {"core_mhz": 1005, "mem_mhz": 2201} for name in known}
+    targets = {name: {"core_mhz": 1200, "mem_mhz": 2201} for name in known}
     other = targets | {known[0]: {"core_mhz": "auto", "mem_mhz": "auto"}}
     for name, own in (("one.json", targets), ("other.json", other)):
         (made.folder / name).write_text(json.dumps(whole_schedule(targets=own)))
@@ -109,7 +195,7 @@ def test_a_repeat_of_measuring_again_is_a_session_of_its_own_that_its_record_nam
         assert both[1][0]["points"][0] == both[1][0]["points"][1], "it stays at auto"
         for each in both[0]:
             auto, chosen = each["points"]
-            assert auto["request"]["core_mhz"] == "auto" and chosen["request"]["core_mhz"] == 1005
+            assert auto["request"]["core_mhz"] == "auto" and chosen["request"]["core_mhz"] == 1200
             assert chosen["summary"]["time_us"] > auto["summary"]["time_us"] > 0
     assert len(sessions) == 2, "another process"
     made.stop()

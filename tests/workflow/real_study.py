@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 from reduced_study import ROOT, clone, planned, snakemake
@@ -98,9 +99,9 @@ class Real:
     def planned(self, *targets, config=(), environment=None) -> dict:
         config = (*REAL, self.workload, *config)
         jobs = planned(self.directory, *targets, config=config, env=environment or self.environment())
-        measured = [count for rule, count in jobs.items() if rule.startswith("measure_")]
-        return {rule: count for rule, count in jobs.items() if not rule.startswith("measure_")} | (
-            {"measure": sum(measured)} if measured else {}
+        measured = {rule: count for rule, count in jobs.items() if re.match("measure_.+_r", rule)}
+        return {rule: count for rule, count in jobs.items() if rule not in measured} | (
+            {"measure": sum(measured.values())} if measured else {}
         )
 
     def records(self, slug=SLUG) -> list:

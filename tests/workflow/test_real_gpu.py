@@ -142,15 +142,15 @@ def test_another_gpu_has_its_own_folder_and_the_first_one_s_results_stay(stepped
     assert len(stepped.records()) == POINTS and stepped.planned() == {}
 
 
-def test_without_the_right_no_clock_is_locked_and_one_error_says_what_to_do(fresh):
+def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
     fresh.boards.set(deny=1)
     done = fresh.run("profile", check=False)
     assert done.returncode != 0
     # beside the line that names the rule
     errors = {line for line in done.stdout.splitlines() if line.startswith("error: ") and ": rule " not in line}
     assert len(errors) == 1 and "no permission" in errors.pop()
-    assert {record["request"]["policy"] for record in fresh.records()} <= {"auto"}, "which needs no right"
-    assert fresh.boards.get("sets") == "0"
+    # what is measured at auto needs no right
+    assert {record["request"]["policy"] for record in fresh.records()} <= {"auto"} and fresh.boards.get("sets") == "0"
 
 
 # by day test_step_study.py shows this of a step, and tests/report/test_registry.py which tables and figures a model has
@@ -238,25 +238,27 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
     assert fresh.is_restored() and fresh.boards.get("core_lock", 1) == "none"
 
 
-def test_a_study_by_clock_visits_pair_by_pair_with_the_clocks_restored_after(stepped):
-    on = ["by_clock={minutes: 12, worth_percent: 0.1, over_percent: 10}"]
-    stepped.run("answer", config=on)
-    [path] = stepped.directory.glob("results/*/*/by_clock.json")
-    found = path.read_bytes()
-    paths = [path.parent / "measurements" / name for name in json.loads(found)["records"]]
-    processes = {}
-    for visit in (json.loads(own.read_text()) for own in paths):
-        processes.setdefault(visit["request"]["session"], set()).add(visit["run"]["run_id"].partition(".")[0])
-    names = [name for own in processes.values() for name in own]
-    assert len(processes) == len(names) == len(set(names)) >= 5, "a process a session"
-    assert stepped.planned("answer", config=on) == {} and stepped.is_restored()
-    # one that fails leaves what the last one found, and the next run makes it again
-    [*_, locked] = [path for path in paths if not path.stem.endswith("auto-auto")]
-    locked.unlink()
+def test_a_study_by_clock_visits_pair_by_pair_in_a_process_a_session_and_one_that_fails_leaves_the_last(stepped):
+    folder = stepped.directory / FOLDER
+    visits = [json.loads(path.read_text()) for path in folder.glob("measurements/visit/*/*.json")]
+    visits.sort(key=lambda visit: (visit["request"]["session"], visit["request"]["place"]))
+    found = json.loads((folder / "by_clock.json").read_text())
+    assert found["about"]["visits"] == len(found["records"]) == len(visits) > 6
+    processes: dict = {}
+    for visit in visits:
+        processes.setdefault(visit["request"]["session"], set()).add(visit["run"]["run_id"])
+    assert all(len(own) == 1 for own in processes.values())
+    assert len(set.union(*processes.values())) == len(processes) >= 4, "a process for each session"
+    # one that fails leaves what the last one found, and the next run goes on
+    whole, gone = (folder / "by_clock.json").read_bytes(), next(folder.glob("measurements/visit/s1/*-1500-*.json"))
+    gone.unlink()
     stepped.boards.set(fail="nvmlDeviceSetGpuLockedClocks:999")
-    done = stepped.run("answer", config=on, check=False)
-    assert path.read_bytes() == found and stepped.planned("answer", config=on)["by_clock"] == 1
+    done = stepped.run("profile", check=False)
     assert done.returncode and "nvmlDeviceSetGpuLockedClocks" in done.stdout
+    assert (folder / "by_clock.json").read_bytes() == whole and stepped.planned("profile")["by_clock"] == 1
+    stepped.boards.set(fail="")
+    stepped.run("profile")
+    assert gone.is_file() and stepped.planned("profile") == {} and stepped.is_restored()
 
 
 def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(stepped):

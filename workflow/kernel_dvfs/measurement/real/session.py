@@ -312,7 +312,8 @@ def _time_us(setup: Setup, target: Target, passes: Passes) -> float:
 
 
 def _with_time(window: Window, seen: Watched, time_us: float) -> Window:
-    """A window of power with the time of passes, and what was seen during these."""
+    """A window of power with the time of passes, and what was seen during these. The energy of a launch stays that of
+    the window: alone, at the power cap, a hot kernel runs at a lower clock than among others."""
     bits = sorted({*window["reasons"], *seen["reasons"]})
     reasons = {bit: max(window["reasons"].get(bit, 0.0), seen["reasons"].get(bit, 0.0)) for bit in bits}
     foreign = [count for each in (window, seen) if (count := each["processes"]) is not None]
@@ -324,6 +325,7 @@ def _with_time(window: Window, seen: Watched, time_us: float) -> Window:
 
     return {
         **window,
+        "energy_mj": window["energy_mj"] * window["time_us"] / time_us,
         "time_us": time_us,
         "launches": max(1, round(1e6 * window["duration_s"] / time_us)),
         "core_mhz": spread("core_mhz"),
