@@ -15,7 +15,9 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.visit import Visit, power_in_passes_mw
 from kernel_dvfs.plan.config import check
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
@@ -40,9 +42,18 @@ def found(setup):
 def by_benches(setup, pairs):
     """Change of energy of the strict choice, percent, on the truth of the simulated GPU as measurements find it."""
     times, energies = [], []
-    for name, about in setup.targets["kernel"].items():
+    kernels = setup.targets["kernel"]
+    visit = Visit(0, 0, BASELINE, 5.0, 1.0, tuple((name,) for name in kernels))
+    visited = SimulatedVisitor(setup, exact=True).visit(visit)
+    time_us, power_mw = visited["passes"]["time_us"], power_in_passes_mw(setup, visited)
+    in_iteration = {
+        name: {"time_us": time_us[name], "energy_mj": 1e-6 * time_us[name] * power_mw[name]} for name in kernels
+    }
+    for name, about in kernels.items():
         bench = Bench(setup, Target("kernel", name), exact=True)
         points = [bench.point(pair)["summary"] for pair in pairs]
+        # at auto the iteration is the baseline, and a kernel its part of it
+        points[0] = points[0] | in_iteration[name]
         times.append([about["launches_per_iteration"] * point["time_us"] for point in points])
         energies.append([about["launches_per_iteration"] * point["energy_mj"] for point in points])
     problem = Problem.of(times, energies, [0] * len(times))

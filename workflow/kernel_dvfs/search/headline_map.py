@@ -3,8 +3,9 @@
 Two more figures are less in doubt, the exponent of the time model (overlap) and what auto draws beyond the same clock
 locked: they vary alone, and together at the corners of the box of the others.
 
-On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes, also
-between the clocks of the grid, by halving. A kernel that does not depend on what varies is computed once.
+On the truth of the simulated GPU (no noise, no selection), against the iteration at auto, and with the exact choice, for
+kernels and for passes, also between the clocks of the grid, by halving. A kernel that does not depend on what varies is
+computed once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, clock_of, key_of, supported_core_mhz
+from kernel_dvfs.gpu.governor import Running
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.layout import HEADLINE_ENDS as ENDS
@@ -120,6 +122,15 @@ class _Truth:
                 known[pair] = state.time_s, state.time_s * state.power_w, state.core_mhz
         return [known[pair] for pair in pairs]
 
+    def at_auto(self, iteration: Load) -> list[tuple[float, float, float]]:
+        """(s, J, MHz reached) of a launch of each kernel within an iteration at auto, the board hot from it."""
+        hot = self._gpu.copy()
+        hot.condition(iteration)
+        running = Running(hot.spec, iteration, BASELINE)
+        state = running.settled(hot.temperature_c)
+        energies_j = running.launch_j(state, hot.temperature_c)
+        return [(*each, state.core_mhz) for each in zip(running.launch_s(state), energies_j)]
+
 
 class _Loads:
     """The loads of a setup's targets on a moved spec, dense products with other bytes."""
@@ -140,7 +151,11 @@ def _of_kernels(setup: Setup, pairs: Sequence[Pair], ties: str, loads: _Loads, t
         group = about["replicate_group"] if ties == "tied" else None
         tied.setdefault(f"group {group}" if group else name, []).append(name)
     weight = [sum(kernels[name]["launches_per_iteration"] for name in names) for names in tied.values()]
-    return _strict([loads.of([(names[0], 1)]) for names in tied.values()], np.array(weight, float), pairs, truth)
+    whole = truth.at_auto(loads.of([(name, about["launches_per_iteration"]) for name, about in kernels.items()]))
+    in_iteration = dict(zip(kernels, whole))
+    base = np.array([in_iteration[names[0]] for names in tied.values()])
+    own = [loads.of([(names[0], 1)]) for names in tied.values()]
+    return _strict(own, np.array(weight, float), pairs, truth, base)
 
 
 def _of_passes(setup: Setup, pairs: Sequence[Pair], loads: _Loads, truth: _Truth) -> tuple[float, float]:
@@ -148,8 +163,17 @@ def _of_passes(setup: Setup, pairs: Sequence[Pair], loads: _Loads, truth: _Truth
     return _strict(found, np.ones(len(found)), pairs, truth)
 
 
-def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], truth: _Truth) -> tuple[float, float]:
-    """(change of time, change of energy), percent, of the least energy that takes no longer than the baseline."""
+def _strict(
+    loads: Sequence[Load],
+    weight: np.ndarray,
+    pairs: Sequence[Pair],
+    truth: _Truth,
+    baseline: np.ndarray | None = None,
+) -> tuple[float, float]:
+    """(change of time, change of energy), percent, of the least energy that takes no longer than the baseline.
+
+    baseline: (loads, 3) what `truth` says of auto, where that is not each load by itself.
+    """
     pairs, base = list(pairs), list(pairs).index(BASELINE)
 
     def supported(mem_mhz: float | None) -> list[int]:
@@ -158,6 +182,8 @@ def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], tr
     points, new = np.zeros((len(loads), 0, 3)), list(pairs)
     while new:
         points = np.append(points, [truth.of(load, new) for load in loads], axis=1)
+        if baseline is not None:
+            points[:, base] = baseline
         time, energy = (weight[:, None] * points[:, :, place] for place in (0, 1))
         keys = [list(map(key_of, pairs))] * len(loads)
         problem = Problem.of(list(time), list(energy), [base] * len(loads), keys)
