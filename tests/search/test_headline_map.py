@@ -11,13 +11,14 @@ from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.governor import Running
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
+from kernel_dvfs.measurement.simulated import SimulatedGpu
+from kernel_dvfs.measurement.simulated_iteration import iteration_of
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.visit import Visit, power_in_passes_mw
 from kernel_dvfs.plan.config import check
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
@@ -43,12 +44,12 @@ def by_benches(setup, pairs):
     """Change of energy of the strict choice, percent, on the truth of the simulated GPU as measurements find it."""
     times, energies = [], []
     kernels = setup.targets["kernel"]
-    visit = Visit(0, 0, BASELINE, 5.0, 1.0, tuple((name,) for name in kernels))
-    visited = SimulatedVisitor(setup, exact=True).visit(visit)
-    time_us, power_mw = visited["passes"]["time_us"], power_in_passes_mw(setup, visited)
-    in_iteration = {
-        name: {"time_us": time_us[name], "energy_mj": 1e-6 * time_us[name] * power_mw[name]} for name in kernels
-    }
+    board, iteration = SimulatedGpu(setup.gpu["spec"], 1, exact=True), iteration_of(setup)
+    board.condition(list(iteration.values()))
+    running = Running(board.spec, list(iteration.values()), BASELINE)
+    state = running.settled(board.temperature_c)
+    own = zip(iteration, running.launch_s(state), running.launch_j(state, board.temperature_c))
+    in_iteration = {name: {"time_us": 1e6 * time_s, "energy_mj": 1e3 * energy_j} for name, time_s, energy_j in own}
     for name, about in kernels.items():
         bench = Bench(setup, Target("kernel", name), exact=True)
         points = [bench.point(pair)["summary"] for pair in pairs]
