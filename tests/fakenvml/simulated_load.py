@@ -43,7 +43,6 @@ def _spec(board: str) -> dict:
 class SimulatedLoads:
     """What measurement.real.native_loads.NativeLoads offers, without CUDA."""
 
-
     def __init__(self, nvml, uuid: str):
         self._fake, self._uuid = nvml.shared_library, uuid.encode()
         self.facts = {"cuda_runtime": 0, "cublaslt": 0, "library_sha256": library_sha256()}  # there is no CUDA
