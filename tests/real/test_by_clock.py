@@ -118,8 +118,8 @@ SEED = int(os.environ.get("KERNEL_DVFS_INTERRUPT_SEED", "48"))
 
 
 def kill(made, words, after_s, whom) -> bool:
-    """Begin a study and kill it so much later, with SIGKILL: the command, the measuring process, or both. Return whether
-    the measuring process was killed: it may have held no GPU yet."""
+    """Begin a study and kill it so much later, with SIGKILL: the command, the measuring process, or both. Return
+    whether the measuring process was killed: it may have held no GPU yet."""
     command = [sys.executable, "-m", "kernel_dvfs", *words]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     client = subprocess.Popen(command, env=made.environment(), cwd=made.folder, start_new_session=True, **quiet)
