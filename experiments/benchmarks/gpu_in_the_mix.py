@@ -82,16 +82,16 @@ def report(rows: list[tuple], totals: list[tuple]) -> list[str]:
             sds = [_sd([row[at] for row in found]) for at in (4, 6, 8)]
             lines.append(
                 f"{name:34} {in_us:10.1f} {in_mhz:6.0f} {us:10.1f} {mhz:6.0f} {100 * (us / in_us - 1):+9.1f}% "
-                f"{watt:8.1f} "
-                + " ".join(f"{each:{width}.2f}" for each, width in zip(sds, (8, 8, 6)))
+                f"{watt:8.1f} " + " ".join(f"{each:{width}.2f}" for each, width in zip(sds, (8, 8, 6)))
             )
         mine = [row for row in totals if row[0] == window_s]
         whole_s, whole_w, mhz, alone_s, alone_j = (statistics.median(row[at] for row in mine) for at in (2, 3, 4, 6, 7))
         capped = sum(row[5] for row in mine)
+        whole_j = whole_s * whole_w
         lines.append(
-            f"iteration: {whole_s:.4f} s, {whole_w:.1f} W, {whole_s * whole_w:.2f} J at {mhz:.0f} MHz, "
-            f"capped in {capped} of {len(mine)} visits; sum of kernels alone: {alone_s:.4f} s ({100 * (alone_s / whole_s - 1):+.2f} %), "
-            f"{alone_j:.2f} J ({100 * (alone_j / (whole_s * whole_w) - 1):+.2f} %)"
+            f"iteration: {whole_s:.4f} s, {whole_w:.1f} W, {whole_j:.2f} J at {mhz:.0f} MHz, capped in {capped} of "
+            f"{len(mine)} visits; sum of kernels alone: {alone_s:.4f} s ({100 * (alone_s / whole_s - 1):+.2f} %), "
+            f"{alone_j:.2f} J ({100 * (alone_j / whole_j - 1):+.2f} %)"
         )
         lines.append("")
     return lines

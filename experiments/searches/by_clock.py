@@ -4,9 +4,9 @@
 
 studies boards whose truth is known (clock_rig.py): simulated GPUs, measured tables taken as the truth, a step of 400
 kernels, and a board whose physics the prior does not know. Each study is judged by the truth, and by ten fresh blocks
-of auto and the choice, whose interval ought to hold the truth. Beside them, on the same truths, `--old-seeds` studies
-by race and walk (array_study.py). It writes by_clock.csv (one row a study, level and limit) and by_clock.txt into
-experiments/results, and ends with a line for each board and limit. Seeds of development were below 30000.
+of auto and the choice, whose interval ought to hold the truth. It writes by_clock.csv and by_clock.txt (a row for each
+board, level and limit) into experiments/results, and ends with a line for each board and limit. Seeds of development
+were below 30000.
 """
 
 from __future__ import annotations
@@ -25,20 +25,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy as np
 import pandas as pd
-from experiments.searches.array_study import Ground, race_and_walk, streams, swept, windows_of
 
-from experiments.searches.clock_rig import BOARDS, OPENING_S, board_of, setup_of, studied, validated
+from experiments.searches.clock_rig import BOARDS, OPENING_S, board_of, studied, validated
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.measurement.point import usual_s
 from kernel_dvfs.search.by_clock import Options
 from kernel_dvfs.search.parts import KERNEL
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = 0.0, 0.6, 2.0  # percent of time
 WORTH_PERCENT, OVER_PERCENT = 0.02, 10.0
-NEW, OLD = "by clock", "race and walk"
-OLD_BUDGET = 4_100  # windows of race and walk
 _NOTHING = -0.05  # percent: where less is possible, a share of it says nothing
 _FRESH = 1_000_000  # added to a seed: what measures a validation
 
@@ -50,7 +46,7 @@ def by_clock(name: str, seed: int, minutes: float | None, worth_percent: float) 
     found = studied(board, Options(LIMITS, given, worth_percent, OVER_PERCENT, "tied", seed, OPENING_S))
     rows = []
     for (level, limit), shown in found.shown.items():
-        row = {"board": name, "procedure": NEW, "level": level, "limit_percent": limit, "seed": seed}
+        row = {"board": name, "level": level, "limit_percent": limit, "seed": seed}
         row |= {"minutes": found.spent_s / 60, "visits": found.visits, "sessions": found.sessions}
         row |= {"blocks": len(shown.time_percent), "pairs": len(found.table.pairs) - 1, "passed": shown.passed}
         row |= dict(zip(("time_true_percent", "energy_true_percent"), board.change(shown)))
@@ -63,35 +59,16 @@ def by_clock(name: str, seed: int, minutes: float | None, worth_percent: float) 
     return rows
 
 
-def old(name: str, seed: int, minutes: float | None, worth_percent: float) -> list[dict[str, Any]]:
-    """A study of the same board by sweep, race and walk: a row for each limit."""
-    board = board_of(name)
-    setup, _ = setup_of("rtx_3080_ti")
-    window_s = usual_s(setup.measurement)
-    ground = Ground(board.known, board.noise, len(board.known.pairs), 3600 / window_s)
-    draw, later, _, _ = streams(ground, seed)
-    sweep = swept(ground, draw)
-    found = race_and_walk(ground, sweep, [limit / 100 for limit in LIMITS], OLD_BUDGET, seed, later)
-    windows = windows_of(sweep) + found.about["race_windows"] + found.about["walk_windows"]
-    rows = []
-    for limit, option, claimed in zip(LIMITS, found.options, found.claimed, strict=True):
-        row = {"board": name, "procedure": OLD, "level": KERNEL, "limit_percent": limit, "seed": seed}
-        row |= {"minutes": windows * window_s / 60, "blocks": found.about["walked"]}
-        row |= dict(zip(("time_claimed_percent", "energy_claimed_percent"), claimed))
-        rows.append(row | dict(zip(("time_true_percent", "energy_true_percent"), found.view.change(option))))
-    return rows
-
-
 def make(studies: pd.DataFrame) -> pd.DataFrame:
-    """A row for each board, procedure, level and limit: means over the seeds.
+    """A row for each board, level and limit: means over the seeds.
 
-    studies: rows of `by_clock` and `old`, with best_percent. over: share of studies whose true time exceeds the limit.
+    studies: rows of `by_clock`, with best_percent. over: share of studies whose true time exceeds the limit.
     """
     rows = []
-    for key, own in studies.groupby(["board", "procedure", "level", "limit_percent"], sort=False):
+    for key, own in studies.groupby(["board", "level", "limit_percent"], sort=False):
         best = own.best_percent.iloc[0]
         best = best if best < _NOTHING else np.nan
-        row = dict(zip(("board", "procedure", "level", "limit_percent"), key))
+        row = dict(zip(("board", "level", "limit_percent"), key))
         row |= {"studies": len(own), "best_percent": best, "share_percent": 100 * own.energy_true_percent.mean() / best}
         row |= {"tenth_share_percent": 100 * own.energy_true_percent.quantile(0.9) / best}
         row |= {"minutes": own.minutes.mean(), "blocks": own.blocks.mean()}
@@ -120,12 +97,12 @@ def text(compared: pd.DataFrame) -> str:
         "What studies by clock promise and deliver where the truth is known. Share: of the saving of one who knows the",
         "truth. Claimed - true: points of an iteration at auto. Held: fresh 95 % intervals that hold the truth.",
         "",
-        f"{'board':18} {'procedure':14} {'level':6} {'limit':>5} {'n':>4} {'best':>7} {'share':>6} {'tenth':>6} "
+        f"{'board':18} {'level':6} {'limit':>5} {'n':>4} {'best':>7} {'share':>6} {'tenth':>6} "
         f"{'minutes':>8} {'blocks':>6} {'over':>5} {'claimed - true, energy / time':>30} {'held, time / energy':>20}",
     ]
     for row in compared.to_dict("records"):
         lines.append(
-            f"{row['board']:18} {row['procedure']:14} {row['level']:6} {row['limit_percent']:4g}% {row['studies']:4d} "
+            f"{row['board']:18} {row['level']:6} {row['limit_percent']:4g}% {row['studies']:4d} "
             f"{row['best_percent']:7.2f} {row['share_percent']:6.1f} {row['tenth_share_percent']:6.1f} "
             f"{row['minutes']:8.1f} {row['blocks']:6.1f} {row['over_percent']:5.1f} "
             f"{row['energy_optimism_pp']:+18.3f} / {row['time_optimism_pp']:+9.3f} "
@@ -145,7 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first-seed", type=int, default=30000, metavar="N")
     parser.add_argument("--seeds", type=int, default=200, metavar="N")
-    parser.add_argument("--old-seeds", type=int, default=0, metavar="N", help="studies of race and walk")
     parser.add_argument("--boards", nargs="+", choices=list(BOARDS), default=list(BOARDS), metavar="BOARD")
     parser.add_argument("--minutes", type=float, metavar="M", help="of a study; default: by board")
     parser.add_argument("--worth-percent", type=float, default=WORTH_PERCENT, metavar="P")
@@ -159,14 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             boards.append(name)
         except InputError as error:
             print(f"{name}: {error}", file=sys.stderr)
-    tasks = [
-        (made, name, options.first_seed + number)
-        for made, count in ((by_clock, options.seeds), (old, options.old_seeds))
-        for name in boards
-        for number in range(count)
-    ]
+    tasks = [(name, options.first_seed + number) for name in boards for number in range(options.seeds)]
     with ProcessPoolExecutor(options.jobs) as pool:
-        running = [pool.submit(made, name, seed, options.minutes, options.worth_percent) for made, name, seed in tasks]
+        running = [pool.submit(by_clock, *task, options.minutes, options.worth_percent) for task in tasks]
         studies = pd.DataFrame([row for each in running for row in each.result()])
     if not len(studies):
         raise InputError("nothing was studied; give --seeds, and boards whose tables are there")
@@ -174,11 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     best = {key: best_percent(*key) for key in wanted.itertuples(index=False, name=None)}
     keys = zip(studies.board, studies.level, studies.limit_percent)
     studies = studies.assign(best_percent=[best[key] for key in keys])
-    write_text(f"{options.output}/by_clock.csv", studies.to_csv(index=False, float_format="%.5g"))
     compared = make(studies)
+    write_text(f"{options.output}/by_clock.csv", compared.to_csv(index=False, float_format="%.5g"))
     write_text(f"{options.output}/by_clock.txt", text(compared))
     print(text(compared))
-    for row in compared[(compared.procedure == NEW) & (compared.level == KERNEL)].to_dict("records"):
+    for row in compared[compared.level == KERNEL].to_dict("records"):
         print(line(row))
 
 

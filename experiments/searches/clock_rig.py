@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments.searches.selection_bias import CONFIG, QUICK, TABLES, table_truth
 
+from experiments.searches.one_sweep import CONFIG, TABLES, table_truth
 from experiments.searches.sampling import Noise, Truth, noise_of, truth
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.gpu.clocks import AUTO, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.plan.config import load
-from kernel_dvfs.plan.study import plan
+from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.search.board_pairs import LEAST, pairs_of
 from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown, study
 from kernel_dvfs.search.parts import Space, targets_of
@@ -187,7 +187,7 @@ def validated(board: Board, shown: Shown, seed: int) -> dict[str, Any]:
 def setup_of(gpu: str) -> tuple[Setup, list[Pair]]:
     """The setup of the configuration on a simulated GPU, and the pairs of its sweep."""
     with tempfile.TemporaryDirectory() as folder:
-        planned = plan(load(str(CONFIG)) | QUICK | {"gpu": gpu}, folder)
+        planned = plan(load(str(CONFIG)) | ALONE | {"gpu": gpu}, folder)
         assert planned.setup, "a simulated GPU has a setup"
         return read(planned.setup.write()), list(planned.pairs)
 
@@ -206,18 +206,26 @@ def simulated(gpu: str) -> Board:
 
 
 def of_table(name: str) -> Board:
-    """A measured table as the truth; the pairs that every kernel was measured at. Raises InputError without it."""
-    known, _ = table_truth(Path(TABLES) / name)
-    highest = [max((clock for clock in clocks if clock != AUTO), default=0) for clocks in zip(*known.pairs)]
-    near = [
-        place == 0 or (core != AUTO and core >= LEAST * highest[0] and (mem == AUTO or mem >= LEAST * highest[1]))
-        for place, (core, mem) in enumerate(known.pairs)
-    ]
-    keep = np.flatnonzero(near & np.isfinite(known.time_s).all(0))
+    """A measured table as the truth; the pairs that every kernel was measured at. Raises InputError without it.
+
+    Where its reference is a locked pair, that is both auto and a pair.
+    """
+    known = table_truth(Path(TABLES) / name)
+    columns = [0, *range(len(known.pairs))] if known.pairs[0] != BASELINE else [*range(len(known.pairs))]
+    pairs = [BASELINE, *(known.pairs[column] for column in columns[1:])]
+    highest = [max((clock for clock in clocks if clock != AUTO), default=0) for clocks in zip(*pairs)]
+    keep = [0]
+    for place, (core, mem) in enumerate(pairs):
+        is_near = core != AUTO and core >= LEAST * highest[0] and (mem == AUTO or mem >= LEAST * highest[1])
+        if is_near and np.isfinite(known.time_s[:, columns[place]]).all():
+            keep.append(place)
     known = replace(
         known,
-        pairs=[known.pairs[place] for place in keep],
-        **{name: getattr(known, name)[:, keep] for name in ("time_s", "energy_j", "core_mhz")},
+        pairs=[pairs[place] for place in keep],
+        **{
+            table: getattr(known, table)[:, [columns[place] for place in keep]]
+            for table in ("time_s", "energy_j", "core_mhz")
+        },
     )
     setup, _ = setup_of(DEVICE)
     noise = noise_of(setup.gpu["spec"], setup.measurement, known)

@@ -18,13 +18,14 @@ from experiments.searches.sampling import Campaign, Noise, Truth, measure, noise
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair, supported_core_mhz
+from kernel_dvfs.gpu.clocks import Pair, clock_of, supported_core_mhz
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.profile.table import import_table
 
 CONFIG = Path(__file__).resolve().parents[2] / "config.yaml"
+TABLES = CONFIG.parents[1] / "shared/data/measured"  # measured tables, where there are any
 FINE_FROM_MHZ = 1300  # below it no strict choice comes near
 REPEATS = 10  # of a choice that is measured again
 # what measures cells, each so many times, in a session of its own
@@ -85,6 +86,21 @@ def of_table(path: str | Path, weights: str) -> Table:
             baseline[at[0]] = at[1]
     weight = np.ones(len(targets)) if weights == "raw" else 1 / time[np.arange(len(targets)), baseline]
     return Table(targets, pairs, ~np.isnan(time), weight, baseline, time, energy)
+
+
+def table_truth(path: Path) -> Truth:
+    """Return a measured table as the truth, every kernel for the same share of the time. Raises InputError."""
+    if not path.exists():
+        raise InputError(f"skipped: measured data not found at {path}")
+    own = of_table(path, "equal-time")
+    first = own.baseline[0]
+    if len(own.pairs[0]) != 2 or (own.baseline != first).any():
+        raise InputError(f"{path}: needs core and memory clocks, no other setting, and one baseline for all kernels")
+    order = [first, *(place for place in range(len(own.pairs)) if place != first)]
+    pairs = [Pair(*map(clock_of, own.pairs[place])) for place in order]
+    time_s, energy_j = own.time_s[:, order], own.energy_j[:, order]
+    names = list(own.targets)
+    return Truth(names, own.weight, [None] * len(names), pairs, time_s, energy_j, np.full(time_s.shape, np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

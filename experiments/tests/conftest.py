@@ -3,8 +3,8 @@
 import pytest
 from laboratory import Lab
 
-# short, and with no way to a plateau: what a test does not ask about
-QUICK = {"window_s": 2, "windows": 2, "max_windows": 2, "warmup_s": 0.1, "temperature": "cool", "band_c": 200}
+# short: what a test does not ask about
+QUICK = {"window_s": 2, "windows": 2, "max_windows": 2, "warmup_s": 0.1}
 QUICK["energy_ci_percent"] = 20
 
 

@@ -81,3 +81,14 @@ def test_a_measured_table_is_chosen_from_among_its_rows_alone(tmp_path):
     assert of_table(path, "equal-time").weight == pytest.approx([1 / 0.5, 1 / 0.11])
     with pytest.raises(InputError, match="no choice keeps the limit of -50 % slowdown"):
         table.choose(table.time_s, table.energy_j, np.array([1]), -0.5)
+
+
+def test_a_table_is_taken_as_the_truth_with_its_baseline_first(tmp_path):
+    rows = "X,a,1890,9251,460,119000,0\nX,a,,,500,130000,1\nX,b,1890,9251,120,15000,0\nX,b,,,110,19000,1\n"
+    path = tmp_path / "t.csv"
+    path.write_text("gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto\n" + rows)
+    known = one_sweep.table_truth(path)
+    assert known.pairs == [BASELINE, Pair(1890, 9251)] and known.launches == pytest.approx([1 / 0.5, 1 / 0.11])
+    assert known.time_s == pytest.approx(np.array([[0.5, 0.46], [0.11, 0.12]]))
+    with pytest.raises(InputError, match=r"skipped: measured data not found at .*missing\.csv"):
+        one_sweep.table_truth(tmp_path / "missing.csv")

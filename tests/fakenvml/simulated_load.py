@@ -268,6 +268,9 @@ class _Passing:
     def feed(self):
         self._steady.feed()
 
+    def stay(self, seconds):
+        pass  # it runs until it is stopped
+
     def settles(self):
         now_s, _, core_mhz, mem_mhz = self._loads.now()
         if now_s < self._settled_s:

@@ -43,7 +43,10 @@ class Visitor:
     def window(self, visit, names, time_us):
         """Of kernels by themselves; where they are slower than among others is told by `slower`."""
         round_us = sum(count * time_us[name] for name, count in round_of(names, LAUNCHES).items())
-        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * self.slower.get(visit.pair, 1)}
+        slower = self.slower.get((visit.pair, names[0]), 1)
+        own = {"power_mw": POWER_MW[visit.pair]["".join(names)], "time_us": round_us * slower}
+        core_mhz = 1930.0 if visit.pair == BASELINE else visit.pair[0]
+        own |= {"core_mhz": core_mhz / slower, "is_capped": slower > 1}
         return {"kernels": list(names)} | own
 
     def visit(self, visit):
@@ -55,7 +58,10 @@ class Visitor:
         verdict = self.verdicts.get(visit.place, "ok")
         return {
             "request": asked(visit) | more | {"policy": "auto" if visit.pair == BASELINE else "lock", "switch_s": 0.01},
-            "passes": {"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us), "power_mw": WHOLE_MW},
+            "passes": {
+                **{"n": 9, "time_us": time_us, "iteration_us": in_iteration(time_us)},
+                **{"power_mw": WHOLE_MW, "is_capped": False},
+            },
             "powers": [self.window(visit, names, time_us) for names in visit.metered],
             "reached": {"core_mhz": core, "mem_mhz": mem},
             "verdict": verdict,
@@ -171,22 +177,37 @@ def test_at_auto_all_targets_together_take_the_energy_of_the_iteration_not_of_it
     expected_mj = 1e-6 * WHOLE_MW * in_iteration({name: auto_us(name) for name in LAUNCHES})
     assert in_iteration(auto_mj[0]) == pytest.approx(expected_mj)
     assert sum(auto_mj[1].values()) == pytest.approx(expected_mj)
-    # of the iteration as a whole nothing is known of which a kernel is left out
+    # also where a choice names some kernels only: all are metered at auto
     [[alone]] = again.compare_iteration(setup, Visitor(), [kernels(a=LOW)], 3)
-    assert alone["points"][0]["summary"]["power_mw"] == pytest.approx(331_000)
+    assert alone["points"][0]["summary"]["power_mw"] == pytest.approx(whole(x=188_000, y=188_000) * 331_000)
 
 
-def test_a_kernel_that_the_cap_slows_by_itself_has_the_energy_of_its_window_and_the_time_of_the_passes(setup):
+def test_kernels_that_the_cap_holds_alone_share_what_the_iteration_takes_beyond_the_others(setup):
+    """At HIGH a, x and y are slower alone by an eighth; a second visit meters b, which tells what is left for them."""
     choice = kernels(a=HIGH, b=LOW, x=HIGH, y=HIGH)
-    [[a, b, x, y]] = again.compare_iteration(setup, Visitor(slower={HIGH: 1.125}), [choice], 0)
-    for found, name, window in ((a, "a", "a"), (x, "x", "xy"), (y, "y", "xy")):
+    visitor = Visitor(slower={(HIGH, "a"): 1.125, (HIGH, "x"): 1.125})
+    [[a, b, x, y]] = again.compare_iteration(setup, visitor, [choice], 0)
+    assert [each.pair for each in visitor.visited] == [BASELINE, HIGH, HIGH, LOW, BASELINE]
+    assert visitor.visited[2].metered == (("b",),) and [each.place for each in visitor.visited] == [0, 1, 2, 3, 4]
+    time_us = TIME_US[HIGH]
+    left_mj = 1e-6 * (WHOLE_MW * in_iteration(time_us) - 13 * time_us["b"] * 270_250)
+    alone_mj = 1e-6 * (24 * time_us["a"] * 301_500 + (3 * time_us["x"] + 7 * time_us["y"]) * 179_500)
+    assert 1.2 < left_mj / alone_mj < 1.3
+    for found, name, power_mw in ((a, "a", 301_500), (x, "x", 179_500), (y, "y", 179_500)):
         chosen = found["points"][1]["summary"]
-        assert chosen["time_us"] == TIME_US[HIGH][name]
-        assert chosen["energy_mj"] == pytest.approx(1e-6 * 1.125 * TIME_US[HIGH][name] * POWER_MW[HIGH][window])
+        assert chosen["time_us"] == pytest.approx(time_us[name]) and chosen["n"] == 2
+        assert chosen["energy_mj"] == pytest.approx(1e-6 * time_us[name] * power_mw * left_mj / alone_mj)
     assert b["points"][1]["summary"]["power_mw"] == pytest.approx(POWER_MW[LOW]["b"])
-    # at auto it changes nothing: the iteration's own energy is what counts
-    [[same, *_]] = again.compare_iteration(setup, Visitor(slower={BASELINE: 1.25}), [choice], 0)
+    # what is alone at auto tells how they share, not how much they take
+    slow = Visitor(slower={(BASELINE, name): 1.25 for name in "abxy"})
+    [[same, *_]] = again.compare_iteration(setup, slow, [choice], 0)
     assert same["points"][0]["summary"] == pytest.approx(a["points"][0]["summary"])
+
+
+def test_where_all_kernels_were_metered_nothing_is_visited_again(setup):
+    visitor = Visitor(slower={(HIGH, "a"): 1.125})
+    again.compare_iteration(setup, visitor, [kernels(a=HIGH, b=HIGH, x=HIGH, y=HIGH)], 0)
+    assert [each.pair for each in visitor.visited] == [BASELINE, HIGH, BASELINE]
 
 
 def test_several_choices_share_a_session_and_each_has_comparisons_of_its_own(setup):

@@ -4,6 +4,7 @@ import json
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -12,7 +13,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import CHECKSUM
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import visit as visits
-from kernel_dvfs.measurement.visit import Visit, least_s, round_of
+from kernel_dvfs.measurement.visit import Visit, least_s, power_in_passes_mw, round_of
 
 ASKED = Visit(3, 5, Pair(1485, 9251), 2.5, 0.5, (("forward_fc_gemm",), ("forward_gelu", "embedding_layernorm")))
 VISITED = {
@@ -21,6 +22,7 @@ VISITED = {
         "n": 7,
         "iteration_us": 311_007.5,
         "power_mw": 268_750.0,
+        "is_capped": False,
         "time_us": {"forward_fc_gemm": 3119.25, "forward_gelu": 877.5, "embedding_layernorm": 301.0},
     },
     "powers": [
@@ -28,10 +30,11 @@ VISITED = {
             **{"kernels": ["forward_fc_gemm"], "duration_s": 0.51, "power_mw": 291_000.0},
             "time_us": 3120.0,
             "core_mhz": 1485,
+            "is_capped": True,
         },
         {
             **{"kernels": ["forward_gelu", "embedding_layernorm"], "duration_s": 0.5, "power_mw": 207_500.0},
-            **{"time_us": 21_361.0, "core_mhz": 1484.5},
+            **{"time_us": 21_361.0, "core_mhz": 1484.5, "is_capped": False},
         },
     ],
     "reached": {"core_mhz": 1485.0, "mem_mhz": 9251.0},
@@ -186,3 +189,85 @@ def test_a_round_holds_the_fewest_launches_that_stand_to_one_another_as_in_an_it
     assert round_of(["a", "b", "c"], launches) == {"a": 2, "b": 3, "c": 5}
     assert round_of(["a"], launches) == {"a": 1}
     assert round_of(["a", "d"], launches) == {"a": 24, "d": 7}
+
+
+# --- powers in the passes ---------------------------------------------------------------------------------------------
+
+LAUNCHES = {"a": 5, "b": 3, "x": 4, "y": 6}
+ODD = SimpleNamespace(targets={"kernel": {name: {"launches_per_iteration": count} for name, count in LAUNCHES.items()}})
+TIME_US = {"a": 1300.0, "b": 1700.0, "x": 110.0, "y": 70.0}
+ITERATION_US = 12_460.0  # 6500 + 5100 + 440 + 420
+
+
+def passed(whole_mw, *windows, policy="lock"):
+    """A visit at 1500 MHz. windows: (kernels, mW, time of a round over that in the passes, MHz, is it capped)."""
+    powers = []
+    for names, power_mw, slower, core_mhz, is_capped in windows:
+        round_us = {"a": 1300.0, "b": 1700.0, "xy": 2 * 110.0 + 3 * 70.0}[names]
+        powers.append(
+            {"kernels": list(names), "power_mw": power_mw, "time_us": round_us * slower}
+            | {"core_mhz": core_mhz, "is_capped": is_capped}
+        )
+    return {
+        "request": {"policy": policy},
+        "passes": {"iteration_us": ITERATION_US, "power_mw": whole_mw, "time_us": TIME_US},
+        "powers": powers,
+        "reached": {"core_mhz": 1500.0},
+    }
+
+
+B, XY = ("b", 410_000, 1.0, 1500.0, False), ("xy", 230_000, 0.97, 1500.0, False)
+B_MJ, XY_MJ = 5.1 * 410.0, 0.86 * 0.97 * 230.0
+
+
+def test_a_window_has_the_energy_of_its_round_and_the_time_of_the_passes():
+    """Whatever the passes draw: nothing is held."""
+    found = power_in_passes_mw(ODD, passed(999_000, B, XY))
+    assert found == pytest.approx({"b": 410_000, "x": 0.97 * 230_000, "y": 0.97 * 230_000})
+    assert power_in_passes_mw(ODD, passed(1.0)) == {}
+
+
+def test_a_held_kernel_takes_what_the_iteration_takes_beyond_the_free_ones():
+    held = ("a", 690_000, 1.1, 1250.0, True)
+    for whole_mw in (600_000, 500_000, 900_000, 3_000_000):
+        found = power_in_passes_mw(ODD, passed(whole_mw, held, B, XY))
+        assert found["b"] == pytest.approx(410_000) and found["x"] == found["y"] == pytest.approx(0.97 * 230_000)
+        left_mj = ITERATION_US * whole_mw * 1e-6 - B_MJ - XY_MJ
+        assert found["a"] == pytest.approx(left_mj / 6.5 * 1e3)
+
+
+def test_held_kernels_share_by_a_power_of_how_far_their_clock_falls_alone():
+    """a falls to 1250 MHz and b to 1000 MHz: by the cube, 1.728 and 3.375 times their energy alone."""
+    windows = ("a", 600_000, 1.0, 1250.0, True), ("b", 310_000, 1.0, 1000.0, True), XY
+    whole_mj = 1.728 * 6.5 * 600 + 3.375 * 5.1 * 310 + XY_MJ
+    found = power_in_passes_mw(ODD, passed(whole_mj / ITERATION_US * 1e6, *windows))
+    assert found["a"] == pytest.approx(1.728 * 600_000) and found["b"] == pytest.approx(3.375 * 310_000)
+    # the iteration takes less than they do alone, or more than by the eighth power: all by one factor
+    for factor in (0.75, 40.0):
+        whole_mj = factor * (6.5 * 600 + 5.1 * 310) + XY_MJ
+        found = power_in_passes_mw(ODD, passed(whole_mj / ITERATION_US * 1e6, *windows))
+        assert found["a"] == pytest.approx(factor * 600_000) and found["b"] == pytest.approx(factor * 310_000)
+
+
+def test_at_auto_all_kernels_share_what_the_iteration_takes():
+    windows = ("a", 600_000, 1.0, 1500.0, False), ("b", 310_000, 1.0, 1500.0, False), XY
+    alone_mj = 6.5 * 600 + 5.1 * 310 + XY_MJ
+    found = power_in_passes_mw(ODD, passed(1.125 * alone_mj / ITERATION_US * 1e6, *windows, policy="auto"))
+    expected = {"a": 600_000, "b": 310_000, "x": 0.97 * 230_000, "y": 0.97 * 230_000}
+    assert found == pytest.approx({name: 1.125 * each for name, each in expected.items()})
+
+
+def test_where_kernels_were_not_metered_held_ones_are_left_out_and_another_visit_may_tell_of_them():
+    held = ("a", 690_000, 1.1, 1250.0, True)
+    first, second = passed(600_000, held, XY), passed(700_000, B)
+    assert set(power_in_passes_mw(ODD, first)) == {"x", "y"}
+    assert power_in_passes_mw(ODD, passed(600_000, held, policy="auto")) == {}
+    assert power_in_passes_mw(ODD, first, [second]) == power_in_passes_mw(ODD, passed(600_000, held, XY, B))
+
+
+def test_no_kernel_draws_less_than_nothing_where_windows_of_the_others_say_more_than_the_whole():
+    windows = ("a", 600_000, 1.0, 1500.0, False), ("b", 310_000, 1.0, 1500.0, False), ("xy", 230_000, 1.1, 1250.0, True)
+    found = power_in_passes_mw(ODD, passed(410_000, *windows))
+    assert min(found.values()) > 0
+    total = sum(LAUNCHES[name] * TIME_US[name] * each for name, each in found.items())
+    assert total == pytest.approx(410_000 * ITERATION_US)

@@ -206,7 +206,7 @@ def test_an_iteration_with_marks_has_the_times_of_its_kernels(device, cuda):
             wrong[name] = found["time_us"][name], alone_us
     assert not wrong, "caches and clocks differ by less"
     iteration.check()
-    assert iteration.round(tuple(plans)[:2]).run_s > 0
+    assert iteration.round(dict.fromkeys(tuple(plans)[:2], 3)).run_s > 0
 
 
 def test_marks_of_time_are_written_in_order_as_far_as_there_is_room(device, cuda, arena):

@@ -144,18 +144,19 @@ def passed(monkeypatch, groups, settle_s, pass_s):
     names = [name for each, repeat in groups for _ in range(repeat) for name, _ in each]
     marks = gpu.TimeMarks(gpu, room_for(len(names)))
     unit = marked_pass(gpu, marks, [([Kernel(gpu, us) for _, us in each], repeat) for each, repeat in groups])
-    run = quick(gpu, unit, len(names))
+    run = quick(gpu, unit)
     begin_s, gpu.idle_s = gpu.now_s, 0.0
     made = Passing(Marked(gpu, gpu, marks, run, names), settle_s, pass_s)
     while not made.is_over():
         made.feed()
         gpu.now_s += 0.002
+    took_s = gpu.now_s - begin_s
     found = made.passes()
     assert not made.settles()
-    return found, gpu, unit.captured, gpu.now_s - begin_s
+    return found, gpu, unit.captured, took_s
 
 
-# seconds of a pass: 1.2, 0.03, 60 us by a graph
+# seconds of a pass: 1.2, 0.03, 60 us
 @pytest.mark.parametrize(
     ("layers", "product_us", "gelu_us"), [(24, 40_000.0, 10_000.0), (6, 4000.0, 1000.0), (2, 15.0, 6.0)]
 )
@@ -168,11 +169,29 @@ def test_each_kernel_has_its_own_time_and_the_gpu_never_idles(monkeypatch, layer
     assert found["iteration_us"] == pytest.approx(whole_us, rel=1e-3) and found["sm_mhz"] == 1500.0
     marked_s = 1e-6 * (whole_us + (2 * layers + 3) * MARK_US)
     settled_s = max(0.5, marked_s)
-    if not by_graph:
-        assert found["n"] == pytest.approx(max(1, 2.5 / marked_s), abs=max(1, 0.04 / marked_s))
+    assert by_graph
+    assert found["n"] == pytest.approx(max(1, 2.5 / marked_s), abs=max(1, 0.04 / marked_s))
     assert took_s == pytest.approx(settled_s + found["n"] * marked_s, abs=max(0.1, 0.6 * marked_s))
     assert gpu.idle_s < 0.02, "but while the first pass is timed"
-    assert by_graph == (product_us < 20)
+
+
+def test_a_window_beside_the_passes_sees_no_idle_gpu_however_late_it_begins(monkeypatch):
+    gpu = Gpu()
+    monkeypatch.setattr(passing.time, "monotonic", gpu.monotonic)
+    marks = gpu.TimeMarks(gpu, room_for(2))
+    unit = marked_pass(gpu, marks, [([Kernel(gpu, 170_000.0), Kernel(gpu, 430_000.0)], 1)])
+    made = Passing(Marked(gpu, gpu, marks, quick(gpu, unit), ["a", "b"]), 0.5, 2.5)
+    while made.settles():
+        made.feed()
+        gpu.now_s += 0.002
+    gpu.now_s += 0.55  # what looks at the board for the first time takes a while
+    made.stay(2.9)
+    end_s, gpu.idle_s = gpu.now_s + 2.8, 0.0
+    while gpu.now_s < end_s:
+        made.feed()
+        gpu.now_s += 0.002
+    assert made.is_over() and gpu.idle_s == 0 and gpu.busy_until_s >= end_s
+    assert made.passes()["time_us"] == pytest.approx({"a": 170_000, "b": 430_000}, rel=1e-3)
 
 
 def test_one_pass_is_whole_however_long_it_takes(monkeypatch):

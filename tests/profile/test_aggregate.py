@@ -17,7 +17,6 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.records import point_of
 from kernel_dvfs.profile.store import read_profile
-from kernel_dvfs.search.study_file import ByClock
 
 PAIRS = [BASELINE, Pair(1470, 5001), Pair(1470, AUTO)]
 
@@ -99,15 +98,16 @@ def visited(setup, tmp_path):
     other = row | {"core_mhz": 1485.0, "mem_mhz": 5001.0, "time_s": 9.5e-4, "energy_j": 0.1875, "is_baseline": False}
     columns = {name: [row[name], other[name]] for name in row}
     read = {"visit/s0/0-auto-auto.json": hashlib.sha256(path.read_bytes()).hexdigest()}
-    return ByClock(setup.digest, {}, read, {}, columns, {"minutes": 7.5}), path
+    return (read, columns), path
 
 
 def test_the_profile_of_a_study_by_clock_has_its_rows(setup, visited, tmp_path):
     found, _ = visited
-    aggregate.from_visits(setup, str(tmp_path), found, str(tmp_path / "p.parquet"))
+    columns = found[1]
+    aggregate.from_visits(setup, str(tmp_path), *found, str(tmp_path / "p.parquet"))
     read = rows(tmp_path / "p.parquet")
-    assert [{name: row[name] for name in found.rows} for row in read] == [
-        dict(zip(found.rows, values)) for values in zip(*found.rows.values())
+    assert [{name: row[name] for name in columns} for row in read] == [
+        dict(zip(columns, values)) for values in zip(*columns.values())
     ]
     metadata = read_profile(tmp_path / "p.parquet").metadata
     assert metadata["workload"]["setup"] == setup.digest and metadata["gpu"]["slug"] == "sim-rtx-3080-ti"
@@ -118,7 +118,7 @@ def test_a_study_by_clock_cannot_outlive_a_visit_that_it_read(setup, visited, tm
     found, path = visited
     change(path)
     with pytest.raises(InputError, match=r"0-auto-auto\.json: is gone or was changed since .*; run snakemake again"):
-        aggregate.from_visits(setup, str(tmp_path), found, str(tmp_path / "p.parquet"))
+        aggregate.from_visits(setup, str(tmp_path), *found, str(tmp_path / "p.parquet"))
     assert not (tmp_path / "p.parquet").exists()
 
 

@@ -26,6 +26,9 @@ def test_without_the_right_to_set_clocks_auto_can_still_be_measured(lab):
     done, record = made.measure("auto,auto", clocks="auto-only")
     assert done.returncode == 0 and (record["verdict"], record["request"]["policy"]) == ("ok", "auto"), done.stderr
     made.refused("clocks 1500-2201", "configure clocks: lock", pair="1500,2201", clocks="auto-only")
+    done, record = made.measure("auto,auto")
+    assert done.returncode == 0 and record["verdict"] == "ok", "the right is asked for with the first locked pair"
+    made.refused("nvmlDeviceSetMemoryLockedClocks", "clocks: auto-only", pair="1500,2201")
     assert made.boards.get("sets") == "0"
 
 

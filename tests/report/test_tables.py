@@ -57,12 +57,6 @@ def test_a_kernel_that_was_not_measured_there_is_named():
         passes(results([*ROWS[:4], ROWS[5]]), ["pass-global-waste-slack0"])
 
 
-def test_a_kernel_that_was_left_out_above_the_cap_runs_as_at_the_highest_lower_clock():
-    lower = [("kernel", "gemm", core, NAN, 5e-3, 1.5) for core in (1000.0, 900.0)]
-    _, chosen = passes(results([*ROWS[:4], ROWS[5], *lower]), ["pass-global-waste-slack0"]).to_dict("records")
-    assert chosen["sum_time_ms"] == pytest.approx(25 * 1 + 24 * 5)
-
-
 # --- locking: auto, and locked at the highest clocks ---
 
 

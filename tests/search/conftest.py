@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_study import KERNELS, Board, Folder
+from small_study import KERNELS, LAUNCHES, Board, Folder
 
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.search import loop
@@ -17,6 +17,7 @@ def folder_of(setup_of):
 
     def make(root: Path, names=tuple(KERNELS)) -> Folder:
         kernels = {name: setup.targets["kernel"][name] for name in names}
+        assert all(LAUNCHES[name] == about["launches_per_iteration"] for name, about in kernels.items())
         launches = [[name, about["launches_per_iteration"]] for name, about in kernels.items()]
         passes = {"forward": launches[:2], "backward": launches[2:]}
         # JSON-ready all through, as a setup that was read

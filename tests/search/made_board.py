@@ -42,12 +42,14 @@ def truth() -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class Rig:
-    """Answers visits of the board. unusable: {(session, place)} of visits that cannot be used."""
+    """Answers visits of the board. unusable: {(session, place)} of visits that cannot be used. capped_mhz: the core
+    clock from which on the power cap holds the passes."""
 
     time_sd: float = 0.002
     power_sd: float = 0.006
     session_sd: float = 0.001
     locked_power: float = 1.0
+    capped_mhz: float = float("inf")
     unusable: set[tuple[int, int]] = field(default_factory=set)
     asked: list = field(default_factory=list)
     answers: list = field(default_factory=list)
@@ -64,7 +66,13 @@ class Rig:
             powers.append(watts * np.exp(self.power_sd * draw.standard_normal()))
         spent_s = 0.7 + visit.pass_s + len(visit.metered) * (0.3 + visit.window_s)
         is_usable = (visit.session, visit.place) not in self.unusable
-        found = Answer(time[:, place] * np.exp(sd), np.array(powers), spent_s, is_usable)
+        found = Answer(
+            time[:, place] * np.exp(sd),
+            np.array(powers),
+            spent_s,
+            is_usable,
+            place > 0 and visit.pair[0] >= self.capped_mhz,
+        )
         self.asked.append(visit)
         self.answers.append(found)
         return found

@@ -137,13 +137,26 @@ def test_a_walk_is_over_its_limit_as_seldom_as_it_says():
     assert over / 2000 == pytest.approx(0.1, abs=0.025)
 
 
-def test_another_block_is_worth_what_it_takes_off_the_margin():
-    cost, blocks = 3.5, len(CHANGES)
-    # the last schedule before the first whose mean is beyond 0
-    sd = np.std(CHANGES[:, 2], ddof=1)
-    margins = [stats.t.ppf(0.9, n - 1) / math.sqrt(n) for n in (blocks, blocks + 1)]
-    assert walk.worth_of_block(CHANGES, 0.0, cost, 0.1) == pytest.approx(cost * sd * (margins[0] - margins[1]))
-    assert walk.worth_of_block(CHANGES, 0.0, 0.0, 0.1) == 0
-    # where no schedule keeps the limit, no block will help
-    assert walk.worth_of_block(CHANGES, -2.0, cost, 0.1) == 0
-    assert walk.worth_of_block(CHANGES[:3], 0.0, cost, 0.1) == 0
+def test_a_block_is_worth_what_a_smaller_margin_would_let_pass():
+    """By hand: means and scatter stay, the bound falls with the blocks, and as many are looked ahead as pay best."""
+    energy = np.array([-1.0, -2.2, -4.0, -4.9, -5.0])
+    mean, own = CHANGES.mean(0), CHANGES.std(0, ddof=1)
+    sd, blocks = np.maximum(own, np.median(own)), len(CHANGES)
+    for limit in (-0.35, -0.02, 0.02, 0.1):
+
+        def saved(count, spread, limit=limit):
+            late = mean + stats.t.ppf(0.9, count - 1) / math.sqrt(count) * spread > limit
+            passed = int(late.argmax()) if late.any() else len(mean)
+            return energy[passed - 1] if passed else 0.0
+
+        now = saved(blocks, own)
+        ahead = [(now - saved(blocks + more, sd)) / more for more in range(1, walk.AHEAD * blocks + 1)]
+        assert walk.worth_of_block(CHANGES, energy, limit, 0.1) == pytest.approx(max(0, *ahead))
+    assert walk.worth_of_block(CHANGES, energy, -0.02, 0.1) > 0
+    # where no schedule keeps the limit, or all do, no block will help
+    assert walk.worth_of_block(CHANGES, energy, -2.0, 0.1) == walk.worth_of_block(CHANGES, energy, 2.0, 0.1) == 0
+    assert walk.worth_of_block(CHANGES[:3], energy, -0.02, 0.1) == 0
+
+
+def test_what_saves_nothing_is_not_worth_another_block():
+    assert walk.worth_of_block(CHANGES, np.full(5, 0.7), -0.02, 0.1) == 0

@@ -163,7 +163,7 @@ def by_clock(
     }
     records, profile = str(folder / "measurements"), str(folder / BY_CLOCK)
     found = loop.run(str(sweep.setup), records, options, str(folder / "by_clock.json"), say=say or loop.to_stderr)
-    aggregate.from_visits(setup, records, found, profile)
+    aggregate.from_visits(setup, records, found.records, found.rows, profile)
     return {
         limit: choose(profile, slack_percent=limit, walked=found.walks[name_of("kernel", limit)])
         for limit in options["limits_percent"]

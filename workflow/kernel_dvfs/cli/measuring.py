@@ -318,7 +318,7 @@ def run_aggregate(options: Namespace) -> None:
                 f"study by clock {options.by_clock}: its setup is {found.setup}, expected {setup.digest}; run "
                 "kernel-dvfs measure by-clock again"
             )
-        aggregate.from_visits(setup, options.records, found, options.output)
+        aggregate.from_visits(setup, options.records, found.records, found.rows, options.output)
     else:
         where = options.records, requests, options.auto_repeats
         aggregate.from_records(setup, *where, options.output, options.published)

@@ -51,18 +51,19 @@ def compare_iteration(
             chosen.setdefault(pair, {}).update(dict.fromkeys(_kernels_of(setup, target)))
     # the light ones that go to one pair share a window at auto as well
     metered = {pair: _windows(names, light) for pair, names in chosen.items()}
-    at_auto = _apart(group for groups in metered.values() for group in groups)
     locked = [pair for pair in metered if pair != BASELINE]
     everything = _windows(setup.targets["kernel"], light)
+    # at auto too, those that no choice names: only all kernels together tell what each takes of the iteration
+    at_auto = _apart([*(group for groups in metered.values() for group in groups), *everything])
     at: dict[Pair, list[Visited]] = {}
     place = 0
     for pair in locked:
         place += 1
         at[pair] = [visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))]
-        if any(each["is_capped"] for each in at[pair][0]["powers"]):
+        rest = _apart([*metered[pair], *everything])[len(metered[pair]) :]
+        if rest and any(each["is_capped"] for each in at[pair][0]["powers"]):
             # then what all kernels take together tells what these take
             place += 1
-            rest = _apart([*metered[pair], *everything])[len(metered[pair]) :]
             at[pair].append(visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, rest)))
     last = visitor.visit(Visit(session, place + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
     powers = {pair: power_in_passes_mw(setup, each[0], each[1:]) for pair, each in at.items()}

@@ -47,9 +47,6 @@ _PERIOD_MS = (1, 10000)
 LIMIT_FACTOR = 1.5
 # where the counter is the whole module's, what it counts besides is not held by the GPU's limit
 _MODULE_FACTOR = 2
-# the limit holds the mean over an iteration, not a kernel's part of it: at the clock that cool ones leave it, a hot one
-# draws up to 1.6 times the limit (simulated RTX 3080 Ti)
-_PART_FACTOR = 4
 _SAME = 1e-6
 # of a window that is a difference
 _PARTS: tuple[Literal["with_beginning", "beginning"], ...] = ("with_beginning", "beginning")
@@ -90,8 +87,9 @@ def without_windows(point: Point) -> Compared:
 def of_summary(where: str, point: Compared, device: Device, is_part: bool = False) -> str:
     """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
 
-    where: what precedes a field's name in the answer. is_part: it is a target's part of a whole iteration. A difference
-    multiplies the noise of its windows, so no limit of the board bounds its power.
+    where: what precedes a field's name in the answer. is_part: of an iteration, which the power cap holds as a whole,
+    so no limit of the board bounds what a part draws. Nor does one bound a difference, which multiplies the noise of
+    its windows.
     """
     total, request = point["summary"], point["request"]
     if (request["policy"] == AUTO) != (request["core_mhz"] == request["mem_mhz"] == AUTO):
@@ -104,7 +102,7 @@ def of_summary(where: str, point: Compared, device: Device, is_part: bool = Fals
         return f"device.counter_period_ms is {period_ms}, a read takes {device['counter_read_ms']}: no such counter"
     if limit_mw and not _LEAST_POWER_MW <= limit_mw <= _MOST_POWER_MW:
         return f"device.power_limit_mw is {limit_mw}: no limit in mW"
-    most_mw = _MOST_POWER_MW if point.get("by_difference") else _most_mw(device, is_part)
+    most_mw = _MOST_POWER_MW if is_part or point.get("by_difference") else _most_mw(device)
     if not _LEAST_POWER_MW <= total["power_mw"] <= most_mw:
         return f"{where}summary.power_mw is {total['power_mw']}: no power of this GPU in mW"
     energy_mj = total["power_mw"] * total["time_us"] * 1e-6
@@ -114,9 +112,9 @@ def of_summary(where: str, point: Compared, device: Device, is_part: bool = Fals
     return ""
 
 
-def _most_mw(device: Device, is_part: bool = False) -> float:
+def _most_mw(device: Device) -> float:
     limit_mw = device["power_limit_mw"]
-    factor = _PART_FACTOR if is_part else LIMIT_FACTOR if device["energy_scope"] == "board" else _MODULE_FACTOR
+    factor = LIMIT_FACTOR if device["energy_scope"] == "board" else _MODULE_FACTOR
     return factor * limit_mw if limit_mw else _MOST_POWER_MW
 
 

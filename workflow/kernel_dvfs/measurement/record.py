@@ -222,11 +222,11 @@ def _is_of(path: str, content: PointRecord, setup: Setup, target: Target, pair: 
 def _disagreement(content: ComparisonRecord) -> str:
     """What is wrong with the points of a comparison's record, in words; "" where they agree."""
     found = (
-        consistency.of_summary(
-            f"comparisons[{number}].points[{place}].", point, content["device"], len(comparison["points"]) == 2
-        )
+        # of an iteration there are auto and chosen once, see measurement.again
+        consistency.of_summary(f"comparisons[{number}].points[{place}].", point, content["device"], len(points) == 2)
         for number, comparison in enumerate(content["comparisons"])
-        for place, point in enumerate(comparison["points"])
+        for points in [comparison["points"]]
+        for place, point in enumerate(points)
     )
     return next(filter(None, found), "")
 

@@ -86,12 +86,6 @@ def _holds(path: str, text: str) -> bool:
         return False
 
 
-def gpu_folder(path: str) -> str:
-    """results/<gpu>/ of results/<gpu>/<workload>/setup/<digest>.json; else the folder that the setup lies in."""
-    folder = os.path.dirname(os.path.abspath(path))
-    return os.path.dirname(os.path.dirname(folder)) if os.path.basename(folder) == "setup" else folder
-
-
 def read(path: str) -> Setup:
     """The setup in a file. Raises InputError where it is missing, damaged or not named by its content."""
     try:

@@ -184,6 +184,9 @@ def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] =
         rest = passes["power_mw"] * passes["iteration_us"] - math.fsum(
             taken[name] for name in taken.keys() - held.keys()
         )
+        if rest <= 0:
+            # light ones among heavy ones, whose windows say more than the iteration takes: then all share what it takes
+            held, rest = dict.fromkeys(found, 1.0), passes["power_mw"] * passes["iteration_us"]
         factors = _shares({name: taken[name] for name in held}, held, rest)
         found |= {name: factors[name] * found[name] for name in held}
     return found

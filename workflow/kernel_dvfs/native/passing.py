@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.native.steady import BATCH_S, GRAPH_BELOW_US
+from kernel_dvfs.native.steady import BATCH_S
 
 _QUEUED = 2
 _ROOM = 1 << 20
@@ -42,23 +42,22 @@ class Marked:
         return room_for(len(self.names)) // (len(self.names) + 2)
 
 
-def quick(device: Any, unit: Any, launches: int) -> Callable[[int], object]:
-    """What enqueues a marked pass so many times: through a CUDA graph where the host could not launch as fast as the
-    kernels run."""
+def quick(device: Any, unit: Any) -> Callable[[int], object]:
+    """Return what enqueues a marked pass so many times: through a CUDA graph, since the host would wait for room for
+    thousands of launches, and see the energy counter move too late."""
     unit.run(1)
     device.synchronize()
-    if 1e3 * unit.time(1) / launches >= GRAPH_BELOW_US:
-        run: Callable[[int], object] = unit.run
-        return run
     launch: Callable[[int], object] = unit.capture(1).launch
     return launch
 
 
 class Passing:
-    """A marked iteration that runs (loads.Passing): until it has run for settle_s, then the passes that count."""
+    """A marked iteration that runs (loads.Passing): until it has run for settle_s, then the passes that count, and on
+    for as long as it is to stay."""
 
     def __init__(self, iteration: Marked, settle_s: float, pass_s: float) -> None:
         self._of, self._settle_s, self._pass_s = iteration, settle_s, pass_s
+        self._until_s = 0.0
         self._probe = iteration.cuda.ClockProbe(iteration.device, 2)
         self._ends: list[Any] = []  # events: the begin, then one behind each batch
         self._done = 0  # of them, as far as the host knows
@@ -82,20 +81,25 @@ class Passing:
     def feed(self) -> None:
         """See loads.Passing."""
         self._note()
-        while len(self._ends) - self._done < _QUEUED and not self._is_all_queued:
-            if self._begun is None and self._is_settled:
+        while len(self._ends) - self._done < _QUEUED and not self._is_enough_queued:
+            if self._begun is None and self._lasts_until(self._began_s + self._settle_s):
                 self._of.marks.clear()
                 self._probe.mark()
                 self._begun = len(self._ends) - 1
                 wanted = min(self._pass_s / self._one_s, self._of.most)
                 self._batches = max(1, round(wanted / self._batch))
+            was_all_queued = self._is_all_queued
             self._launch()
-            if self._is_all_queued:
+            if self._is_all_queued and not was_all_queued:
                 self._probe.mark()
+
+    def stay(self, seconds: float) -> None:
+        """See loads.Passing."""
+        self._until_s = time.monotonic() + seconds
 
     def settles(self) -> bool:
         """See loads.Passing."""
-        return self._begun is None or self._done <= self._begun
+        return self._begun is None
 
     def is_over(self) -> bool:
         """See loads.Passing."""
@@ -105,13 +109,11 @@ class Passing:
         """See loads.Passing. Raises InputError where marks are missing."""
         names, count = self._of.names, self._batches * self._batch
         times_ns, width = self._of.marks.times_ns(), len(self._of.names) + 2
-        if len(times_ns) != width * count:
+        if len(times_ns) < width * count:
             raise InputError(f"passes: {len(times_ns)} marks of {count} passes of {len(names)} launches")
         # sums over passes of what lies between each two marks
-        sums_ns = [
-            sum(times_ns[at + 1 : len(times_ns) : width]) - sum(times_ns[at : len(times_ns) : width])
-            for at in range(width - 1)
-        ]
+        end = width * count
+        sums_ns = [sum(times_ns[at + 1 : end : width]) - sum(times_ns[at:end:width]) for at in range(width - 1)]
         mark_us = 1e-3 * sums_ns[-1] / count
         of_kernel: dict[str, list[float]] = {}
         for name, sum_ns in zip(names, sums_ns):
@@ -135,15 +137,18 @@ class Passing:
         passes = self._batch if last > 1 else 1
         return max(1e-3 * float(self._ends[last].since_ms(self._ends[last - 1])) / passes, 1e-6)
 
-    @property
-    def _is_settled(self) -> bool:
-        """Whether it will have run for long enough with what is queued."""
+    def _lasts_until(self, when_s: float) -> bool:
+        """Whether what is queued runs until then."""
         left_s = (len(self._ends) - self._done) * self._batch * self._one_s
-        return time.monotonic() - self._began_s + left_s >= self._settle_s
+        return time.monotonic() + left_s >= when_s
 
     @property
     def _is_all_queued(self) -> bool:
         return self._begun is not None and len(self._ends) - 1 - self._begun >= self._batches
+
+    @property
+    def _is_enough_queued(self) -> bool:
+        return self._is_all_queued and self._lasts_until(self._until_s)
 
     def _launch(self) -> None:
         self._of.run(self._batch)

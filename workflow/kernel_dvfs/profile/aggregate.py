@@ -8,7 +8,7 @@ one measuring process of a real GPU, one campaign of a simulated one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.point import Quantity
     from kernel_dvfs.measurement.request import Request
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.search.study_file import ByClock
 
     # (target) -> (pair, repeat) -> its point; None where it was left out
     Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Point | None]]
@@ -60,13 +59,15 @@ def from_records(
         _write(setup, columns(setup, requests, auto_repeats, records.points, is_first=True), published)
 
 
-def from_visits(setup: Setup, folder: str, found: ByClock, output: str) -> None:
-    """Write to `output` the profile of what a study by clock visited. folder: of its records. Raises InputError where a
-    visit is gone or has changed since the study read it."""
-    if gone := changed(folder, found.records):
-        raise InputError(f"record {folder}/{gone[0]}: is gone or was changed since the study by clock read it; run "
-                         "snakemake again, which makes both again")  # fmt: skip
-    _write(setup, found.rows, output)
+def from_visits(setup: Setup, folder: str, read: Mapping[str, str], rows: dict[str, list[Any]], output: str) -> None:
+    """Write to `output` the profile of what a study by clock visited. folder: of its records. read: {path below it:
+    SHA-256} of those that it read. rows: {column: values}. Raises InputError where one is gone or has changed since."""
+    if gone := changed(folder, read):
+        raise InputError(
+            f"record {folder}/{gone[0]}: is gone or was changed since the study by clock read it; run snakemake again, "
+            "which makes both again"
+        )
+    _write(setup, rows, output)
 
 
 def from_bench(

@@ -79,16 +79,16 @@ class Conditioned(NamedTuple):
 
 
 def conditioned(
-    field: Field, stretch: tuple[float, float], level_sd: float, at: np.ndarray, y: np.ndarray, noise: np.ndarray
+    field: Field, stretch: tuple[float, float], at: np.ndarray, y: np.ndarray, noise: np.ndarray
 ) -> Conditioned:
     """Condition a field on y (U, n) at the pairs `at`, less the mean there, with variances `noise` (U, n)."""
-    own = field.kernels + field.misfit * stretch[0] ** 2 + field.nugget * stretch[1] ** 2 + level_sd**2
+    own = field.kernels + field.misfit * stretch[0] ** 2 + field.nugget * stretch[1] ** 2 + LEVEL_SD**2
     here = np.ix_(at, at)
     precision = np.linalg.inv(own[here] + (noise + _TINY)[:, :, None] * np.eye(len(at)))
     # what all parts together say of the board's part at these pairs
     spread = np.linalg.inv(precision.sum(0))
     value = spread @ np.einsum("uij,uj->i", precision, y)
-    boards = field.boards + level_sd**2
+    boards = field.boards + LEVEL_SD**2
     weight = np.linalg.solve(boards[here] + spread, boards[at]).T
     covariance = boards - weight @ boards[at]
     return Conditioned(weight @ value, covariance, own, own[:, at] @ precision)
@@ -105,7 +105,7 @@ def believed(
     noise = variance[:, None] / cells.visits[:, at]
     noise[:, 0] = auto_sd**2 * variance / np.median(variance) / cells.visits[:, 0]
     stretch = stretch_of(field, at, y, noise)
-    known = conditioned(field, stretch, LEVEL_SD, at, y, noise)
+    known = conditioned(field, stretch, at, y, noise)
     rest = y - known.common[at]
     mean = base + field.mean + known.common + np.einsum("ucn,un->uc", known.gain, rest)
     draw = np.random.default_rng(seed)
@@ -129,17 +129,18 @@ def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -
     """
     if len(at) <= LEAST_SEEN:
         return UNKNOWN
-    locked, apart, together = at[1:], y[:, 1:], noise[:, 1:] + noise[:, :1]
+    locked, apart, together = at[1:], y[:, 1:], (noise[:, 1:] + noise[:, :1]).mean(0) + _TINY
     here = np.ix_(locked, locked)
-    best = -np.inf, UNKNOWN
-    for stretch in product(STRETCHES, NUGGET_STRETCHES):
-        known = conditioned(field, stretch, 0.0, locked, apart, together)
-        spread = (known.own + known.covariance)[here] + np.diag(together.mean(0) + _TINY)
-        precision = np.linalg.inv(spread)
-        missed = (apart - known.common[locked]) @ precision / np.diag(precision)
+    boards, kernels, misfit, nugget = (own[here] for own in (field.boards, field.kernels, field.misfit, field.nugget))
+    middle, best = apart.mean(0), (-np.inf, UNKNOWN)
+    for smooth, alone in product(STRETCHES, NUGGET_STRETCHES):
+        own = kernels + smooth**2 * misfit + alone**2 * nugget + np.diag(together)
+        weight = np.linalg.solve(boards + own / len(y), boards).T
+        precision = np.linalg.inv(own + boards - weight @ boards)
         variance = 1 / np.diag(precision)
+        missed = (apart - weight @ middle) @ precision * variance
         likelihood = -(np.minimum(missed**2 / variance, _FURTHEST) + np.log(variance)).sum()
-        best = max(best, (likelihood, stretch))
+        best = max(best, (likelihood, (smooth, alone)))
     return best[1]
 
 

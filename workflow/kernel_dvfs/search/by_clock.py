@@ -1,9 +1,10 @@
 """The study by clock: all kernels at one clock pair while it is in force, then the next pair.
 
-Start: auto and a low clock show which kernels are heavy, and how the light ones slow down. Probes show what the board
-is like. Search: always the pair of the most expected gain, until that is little or time is up. Refine: what a draw of
-what is believed might choose is measured again in other sessions. Path: schedules from the fastest on, exactly chosen.
-Walk: fresh sessions show which of them keep their limit.
+Start: times at auto and at a few probes show which kernels are heavy, and how the light ones slow down; their power
+shows what the board is like. Search: always the pair of the most expected gain, until that is little or half of the
+time is up. Refine: what a draw of what is believed might choose is measured again in other sessions. Settle: the few
+pairs that matter are timed again, where a limit is so steep that small errors of time cost much. Path: schedules from
+the fastest on, exactly chosen. Walk: fresh sessions show which of them keep their limit.
 
 A generator: it yields visits, is sent answers, and returns a result. It reads no file and no clock; its one source of
 chance is the seed. So the same answers lead to the same visits, which is how an interrupted study goes on.
@@ -17,19 +18,21 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.search import gain, outlook, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.knowledge import Knowledge, Pooled, pooled
+from kernel_dvfs.search.outcome import Result, Shown, shown_of
 from kernel_dvfs.search.parts import Level, Space, levels_of, parts_of
 from kernel_dvfs.search.visiting import Answer, Visiting
 
 __all__ = ["Answer", "Options", "Pooled", "Result", "Shown", "Space", "pairs_of", "study"]
 
-SEARCHED = 4  # visits of the search in a session; the last of them serves passes
+SEARCHED = 8  # visits of the search in a session
+FOR_PASSES = 4  # every so many visits of the search serve passes
+SEARCH_SHARE = 0.55  # of the time, at most
 REFINED = 2  # sessions that measure again
-MOST_PAIRS, MOST_BLOCKS = 40, 60  # of a search, and of a walk
+MOST_PAIRS = 40  # of a search
 DROPPED = 3  # blocks that may be lost to visits that cannot be used
 # of the gain that is expected of a pair: no board's physics is quite the prior's, so the misfit is stretched, and more
 # is believed possible than is; on boards of known truth a fifth to a tenth of it came
@@ -49,29 +52,6 @@ class Options(NamedTuple):
     opening_s: float  # what a session takes before its first visit, known or guessed
 
 
-class Shown(NamedTuple):
-    """The choice for a level and a limit, and what the walk has shown for it."""
-
-    pairs: dict[str, Pair]  # of every target; all BASELINE where nothing was shown to keep the limit
-    schedules: int  # of the path
-    passed: int  # of these; 0: nothing was shown
-    time_percent: tuple[float, ...]  # change against auto in each block
-    energy_percent: float  # change against auto, as believed
-    energy_se_percent: float
-    over_percent: float
-    worth_percent: float  # points of energy that another minute might gain
-
-
-class Result(NamedTuple):
-    """What a study has found."""
-
-    shown: dict[tuple[str, float], Shown]  # by level and limit
-    table: Pooled
-    visits: int
-    sessions: int
-    spent_s: float  # what sessions took to open included
-
-
 Visits = Generator[Visit, Answer, None]
 
 
@@ -83,6 +63,7 @@ def study(space: Space, options: Options) -> Generator[Visit, Answer, Result]:
     yield from made.start()
     yield from made.search()
     yield from made.refine()
+    yield from made.settle()
     made.fix_paths()
     yield from made.walk()
     return made.result()
@@ -96,22 +77,23 @@ class _Study:
         self._visiting = Visiting(space, self._known, options.opening_s, options.seed)
         self._levels: tuple[Level, ...] = ()
         self._paths: list[np.ndarray] = []  # (N, J) pairs of each level
+        self._saved: list[np.ndarray] = []  # (N,) change of energy of each schedule, as believed before the walk
         self._blocks: list[np.ndarray] = []  # (K, C) times of a launch, NaN where not visited
         self._block_s = 0.0
 
     def start(self) -> Visits:
-        """Visit auto and the probes, auto and the slowest probe first for times alone."""
-        auto, slow, places = (yield from self._visiting.timed(0)), None, probes(self._space.pairs)
+        """Visit auto and the probes, first for times alone."""
+        auto, places = (yield from self._visiting.timed(0)), probes(self._space.pairs)
+        probed = []
         for pair in places:
-            slow = yield from self._visiting.timed(pair)
-            if slow is not None:
-                break
-        if auto is None or slow is None:
+            probed.append((yield from self._visiting.timed(pair)))
+        known = [own for own in probed if own is not None]
+        if auto is None or not known:
             raise InputError(_NONE)
-        parts = parts_of(self._space, auto, slow)
+        parts = parts_of(self._space, auto, known)
         self._known.divide(parts)
         self._levels = levels_of(self._space, parts, auto)
-        for pair in (0, *places):
+        for pair in (0, *(pair for pair, own in zip(places, probed) if own is not None)):
             yield from self._visiting.metered(pair)
         if not (self._known.is_seen & self._allowed).any():
             raise InputError(_NONE)
@@ -120,13 +102,14 @@ class _Study:
         """Visit the pair of the most expected gain, again and again; every few visits in a new session."""
         visiting, count = self._visiting, 0
         while self._known.is_seen.sum() <= MOST_PAIRS:
-            is_last = count % SEARCHED == SEARCHED - 1
-            gained = outlook.gains(self._known, self._levels[-1 if is_last else 0], self._limits, self._allowed)
+            level = self._levels[-1 if count % FOR_PASSES == FOR_PASSES - 1 else 0]
+            gained = outlook.gains(self._known, level, self._limits, self._allowed)
             best = int(gained.argmax())
             cost_s = visiting.cost_s(len(self._known.parts)) + visiting.opening_s / SEARCHED
-            if REALISED * gained[best] < self._options.worth_percent * cost_s / 60:
+            if REALISED * gained[best] <= self._options.worth_percent * cost_s / 60:
                 return
-            if visiting.spent_s + cost_s + self._reserve_s() > 60 * self._options.minutes:
+            left_s = 60 * self._options.minutes - visiting.spent_s - cost_s
+            if left_s < max(self._reserve_s(), (1 - SEARCH_SHARE) * 60 * self._options.minutes):
                 return
             if count % SEARCHED == 0:
                 visiting.open()
@@ -144,19 +127,36 @@ class _Study:
             self._visiting.open()
             yield from self._visiting.timed(0)
             for pair in self._visiting.shuffled(np.flatnonzero(wanted.any(0))):
-                yield from self._visiting.metered(pair, np.flatnonzero(wanted[:, pair]))
+                parts = None if self._visiting.is_held[pair] else np.flatnonzero(wanted[:, pair])
+                yield from self._visiting.metered(pair, parts)
+
+    def settle(self) -> Visits:
+        """Time the few pairs again in other sessions while better times are worth it; half of the time left at most."""
+        few = outlook.few(self._known, self._levels, self._limits, self._allowed)
+        visiting = self._visiting
+        session_s = 2 * visiting.opening_s + len(few) * visiting.cost_s(0)
+        until_s = (visiting.spent_s + 60 * self._options.minutes) / 2
+        while few and visiting.spent_s + session_s < until_s:
+            gained = outlook.gain_of_timing(self._known, self._levels[0], self._limits, few)
+            if gained < self._options.worth_percent * session_s / 60:
+                return
+            visiting.open()
+            for pair in (0, *visiting.shuffled(np.array(few)), 0):
+                yield from visiting.timed(pair)
 
     def fix_paths(self) -> None:
         """Choose the schedules that the walk goes through, by what is believed now."""
         few = outlook.few(self._known, self._levels, self._limits, self._allowed)
         for level in self._levels:
             time, energy, _ = self._known.of_level(level)
-            self._paths.append(walk.path(time, energy, few, self._limits))
+            path = walk.path(time, energy, few, self._limits)
+            self._paths.append(path)
+            self._saved.append((energy[np.arange(len(energy)), path] - energy[:, 0]).sum(1))
 
     def walk(self) -> Visits:
         """Time auto and the paths' pairs in one session after the other, until a minute is worth too little."""
         pairs, dropped, visiting = np.unique(np.concatenate([path.ravel() for path in self._paths])), 0, self._visiting
-        while len(pairs) and len(self._blocks) < MOST_BLOCKS and dropped < DROPPED:
+        while len(pairs) and len(self._blocks) < walk.MOST_BLOCKS and dropped < DROPPED:
             if len(self._blocks) >= walk.LEAST_BLOCKS:
                 if visiting.spent_s + self._block_s > 60 * self._options.minutes:
                     return
@@ -182,37 +182,18 @@ class _Study:
         """What was found; the walk's times count in the table, and in what is believed of energy."""
         worths = self._worths()
         shown = {
-            (level.name, limit): self._shown(level, path, limit, worths[level.name, limit])
+            (level.name, limit): shown_of(
+                *(self._space, self._known, level, path, self._changes(level, path)),
+                limit,
+                self._options.over_percent,
+                worths[level.name, limit],
+            )
             for level, path in zip(self._levels, self._paths)
             for limit in self._limits
         }
         looks = self._known.looks
         table = pooled(self._space, self._known.parts, looks)
         return Result(shown, table, len(looks), self._visiting.session + 1, self._visiting.spent_s)
-
-    def _shown(self, level: Level, path: np.ndarray, limit: float, worth: float) -> Shown:
-        changes, over_percent = self._changes(level, path), self._options.over_percent
-        passed = walk.furthest(changes, limit, over_percent / 100)
-        _, energy, drawn = self._known.of_level(level)
-        row, choice = np.arange(len(energy)), np.zeros(len(energy), dtype=int)
-        if passed and (energy[row, path[passed - 1]] - energy[:, 0]).sum() < 0:
-            choice = path[passed - 1]
-        else:
-            passed = 0
-        change = (energy[row, choice] - energy[:, 0]).sum()
-        apart = (drawn[1][:, row, choice] - drawn[1][:, :, 0]).sum(1)
-        pairs = {name: self._space.pairs[pair] for names, pair in zip(level.targets, choice.tolist()) for name in names}
-        blocks = changes[:, passed - 1] if passed else np.zeros(len(changes))
-        return Shown(
-            pairs=pairs,
-            schedules=len(path),
-            passed=passed,
-            time_percent=tuple(blocks.tolist()),
-            energy_percent=float(change),
-            energy_se_percent=float(apart.std(ddof=1)),
-            over_percent=over_percent,
-            worth_percent=worth,
-        )
 
     @property
     def _allowed(self) -> np.ndarray:
@@ -236,13 +217,10 @@ class _Study:
 
     def _worths(self) -> dict[tuple[str, float], float]:
         """Points of energy that another minute of the walk might gain, by level and limit."""
-        found, usable = {}, self._known.is_seen
-        usable[0] = False
-        for level, path in zip(self._levels, self._paths):
-            time, energy, _ = self._known.of_level(level)
+        found = {}
+        for level, path, saved in zip(self._levels, self._paths, self._saved):
             changes = self._changes(level, path)
             for limit in self._limits:
-                cost = gain.price(time, energy, usable, 100 + limit)
-                block = walk.worth_of_block(changes, limit, cost, self._options.over_percent / 100)
+                block = walk.worth_of_block(changes, saved, limit, self._options.over_percent / 100)
                 found[level.name, limit] = 60 * block / self._block_s if block else 0.0
         return found

@@ -44,6 +44,7 @@ class Knowledge:
         self.parts: tuple[Part, ...] = ()
         self._space, self._seed = space, seed
         self._prior = prior(space.pairs)
+        self._cells: tuple[Cells, Cells] | None = None
         self._kept: dict[tuple, tuple[Belief, Belief]] = {}
 
     def divide(self, parts: Sequence[Part]) -> None:
@@ -53,6 +54,7 @@ class Knowledge:
     def add(self, look: Look) -> None:
         """Take in what a visit showed."""
         self.looks.append(look)
+        self._cells = None
         self._kept.clear()
 
     @property
@@ -63,17 +65,15 @@ class Knowledge:
 
     def cells(self) -> tuple[Cells, Cells]:
         """Log time and log power of every part, as measured."""
-        launches = self._space.launches
-        times = [
-            [np.log(sum(launches[k] * look.time_s[k] for k in part.kernels)) for part in self.parts]
-            for look in self.looks
-        ]
-        powers = [
-            [np.log(look.power_w[part]) if part in look.power_w else np.nan for part in range(len(self.parts))]
-            for look in self.looks
-        ]
-        pairs, count = [look.pair for look in self.looks], len(self._space.pairs)
-        return belief.cells_of(np.array(times), pairs, count), belief.cells_of(np.array(powers), pairs, count)
+        if self._cells is None:
+            member = np.array([np.bincount(part.kernels, minlength=len(self._space.names)) for part in self.parts])
+            times = np.log([member @ (self._space.launches * look.time_s) for look in self.looks])
+            powers = np.full(times.shape, np.nan)
+            for row, look in zip(powers, self.looks):
+                row[list(look.power_w)] = np.log(list(look.power_w.values()))
+            pairs, count = [look.pair for look in self.looks], len(self._space.pairs)
+            self._cells = belief.cells_of(times, pairs, count), belief.cells_of(powers, pairs, count)
+        return self._cells
 
     def believed(self, draws: int = _DRAWS, stream: int = 0) -> tuple[Belief, Belief]:
         """Log time and log power of every part at every pair."""

@@ -147,6 +147,7 @@ def answer_of(setup: Setup, space: Space, visit: Visit, visited: Visited) -> Ans
         spent_s=visited["spent_s"],
         is_usable=visited["verdict"] not in UNUSABLE,
         is_capped=visited["passes"]["is_capped"] and visit.pair != BASELINE,
+        is_held=any(each["is_capped"] for each in visited["powers"]),
     )
 
 

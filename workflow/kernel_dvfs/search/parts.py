@@ -16,8 +16,9 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 
 HEAVY = 0.97  # share of the iteration's time whose kernels are metered by themselves
-MOST = 48  # of these
-GROUPS = 3  # of light kernels
+MOST = 40  # of these
+GROUPS = 3  # of light kernels at least
+GROUP_SHARE = 0.04  # of the iteration's time, above which there are more
 KERNEL, PASS = "kernel", "pass"
 
 
@@ -70,31 +71,48 @@ def targets_of(groups: Sequence[str | None]) -> list[tuple[int, ...]]:
     return [tuple(own) for own in found.values()]
 
 
-def parts_of(space: Space, auto_s: np.ndarray, slow_s: np.ndarray) -> tuple[Part, ...]:
-    """The parts of an iteration, by (K,) times of a launch at auto and at a much lower clock.
+def parts_of(space: Space, auto_s: np.ndarray, probed_s: Sequence[np.ndarray]) -> tuple[Part, ...]:
+    """The parts of an iteration, by (K,) times of a launch at auto and at some other pairs.
 
-    Heavy are the targets of most time that hold HEAVY of the iteration, MOST at most. The others are parted by how far
-    they slow down, into GROUPS of about equal time.
+    Heavy are the targets of most time that hold HEAVY of the iteration, MOST at most. The others are parted by how they
+    slow down.
     """
     targets = targets_of(space.groups)
-    time = space.launches * auto_s
-    of_target = np.array([time[list(own)].sum() for own in targets])
-    order = np.argsort(-of_target, kind="stable")
-    before = np.cumsum(of_target[order]) - of_target[order]
-    heavy = order[: min(int((before < HEAVY * of_target.sum()).sum()), MOST)]
-    light = np.setdiff1d(np.arange(len(targets)), heavy)
+    member = np.array([np.bincount(own, minlength=len(space.names)) for own in targets])
+    time = member @ (space.launches * auto_s)
+    order = np.argsort(-time, kind="stable")
+    before = np.cumsum(time[order]) - time[order]
+    heavy = order[: min(int((before < HEAVY * time.sum()).sum()), MOST)]
     parts = [Part(targets[each], False) for each in sorted(heavy.tolist())]
-    if not len(light):
-        return tuple(parts)
-    slowed = space.launches * slow_s
-    slower = np.array([slowed[list(targets[each])].sum() for each in light]) / of_target[light]
-    light = light[np.argsort(slower, kind="stable")]
-    middle = np.cumsum(of_target[light]) - of_target[light] / 2
-    place = np.minimum((middle / of_target[light].sum() * GROUPS).astype(int), GROUPS - 1)
-    for group in np.unique(place):
-        own = [kernel for each in light[place == group] for kernel in targets[each]]
-        parts.append(Part(tuple(sorted(own)), True))
+    light = np.setdiff1d(np.arange(len(targets)), heavy)
+    if len(light):
+        slower = np.log([(member @ (space.launches * own) / time)[light] for own in probed_s]).T
+        groups = max(GROUPS, int(np.ceil(time[light].sum() / time.sum() / GROUP_SHARE)))
+        for group in alike(slower, time[light], groups):
+            own = [kernel for each in light[group] for kernel in targets[each]]
+            parts.append(Part(tuple(sorted(own)), True))
     return tuple(parts)
+
+
+def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarray]:
+    """The rows of (N, P) features in `count` groups of likes, fewer where there are fewer rows.
+
+    Always the group and the feature of most spread is next, and is halved by weight.
+    """
+    groups = [np.arange(len(features))]
+    while len(groups) < min(count, len(features)):
+        spreads = []
+        for group in groups:
+            own, share = features[group], weight[group][:, None]
+            apart = (share * (own - (share * own).sum(0) / share.sum()) ** 2).sum(0)
+            spreads.append(apart if len(group) > 1 else apart - 1)
+        place, feature = np.unravel_index(np.argmax(spreads), (len(groups), features.shape[1]))
+        group = groups.pop(int(place))
+        group = group[np.argsort(features[group, feature], kind="stable")]
+        sums = np.cumsum(weight[group])
+        half = 1 + int(abs(sums[:-1] - sums[-1] / 2).argmin())
+        groups += [group[:half], group[half:]]
+    return groups
 
 
 def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[Level, ...]:

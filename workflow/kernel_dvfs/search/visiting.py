@@ -32,6 +32,7 @@ class Answer(NamedTuple):
     spent_s: float  # of the board's time, without what a session takes to open
     is_usable: bool
     is_capped: bool = False  # the power cap held the passes below the clocks asked for
+    is_held: bool = False  # it held a kernel that was metered by itself
 
 
 Times = Generator[Visit, Answer, np.ndarray | None]
@@ -43,6 +44,8 @@ class Visiting:
     def __init__(self, space: Space, known: Knowledge, opening_s: float, seed: int):
         self.session, self.spent_s = 0, opening_s
         self.left_out = np.zeros(len(space.pairs), dtype=bool)  # pairs that no try could be used at
+        # pairs at which only all windows together tell what each kernel takes
+        self.is_held = np.zeros(len(space.pairs), dtype=bool)
         self._space, self._known, self._opening_s, self._seed = space, known, opening_s, seed
         self._place = 0
         # of visits at locked clocks so far
@@ -79,6 +82,7 @@ class Visiting:
                     self._taken_s += answer.spent_s
                 powers = {part: own for part, own in zip(chosen, answer.power_w.tolist()) if own == own}
                 known.add(Look(self.session, pair, answer.time_s, powers))
+                self.is_held[pair] |= answer.is_held
                 if answer.is_capped and pair:
                     # A lock that is not held is none: the governor gives what power is left to such kernels, so what
                     # they take depends on all others. Nor will it be held at higher clocks.

@@ -20,7 +20,8 @@ from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.student import t_quantile
 
-LEAST_BLOCKS = 4  # of fewer a standard error says little
+LEAST_BLOCKS, MOST_BLOCKS = 4, 60  # of fewer a standard error says little
+AHEAD = 4  # times as many blocks as were walked, that a walk's worth looks ahead
 SCHEDULES = 61  # of a path, evenly spaced
 _NEAR, _BEYOND = 0.35, 0.05  # percent of time below and beyond a limit, where another half as many lie
 
@@ -55,12 +56,14 @@ def furthest(changes: np.ndarray, limit: float, over: float) -> int:
 
     changes: (B, N) change of time of each schedule in each block, in the unit of `limit`.
     """
-    blocks = len(changes)
-    if blocks < LEAST_BLOCKS:
+    if len(changes) < LEAST_BLOCKS:
         return 0
-    error = changes.std(0, ddof=1) / np.sqrt(blocks)
-    late = changes.mean(0) + t_quantile(blocks - 1, 1 - over) * error > limit + 1e-12
-    return int(late.argmax()) if late.any() else changes.shape[1]
+    return _passed(changes.mean(0) + margin(len(changes), over) * changes.std(0, ddof=1), limit)
+
+
+def _passed(bounds: np.ndarray, limit: float) -> int:
+    late = bounds > limit + 1e-12
+    return int(late.argmax()) if late.any() else len(bounds)
 
 
 def margin(blocks: int, over: float) -> float:
@@ -68,17 +71,21 @@ def margin(blocks: int, over: float) -> float:
     return t_quantile(blocks - 1, 1 - over) / float(np.sqrt(blocks))
 
 
-def worth_of_block(changes: np.ndarray, limit: float, cost: float, over: float) -> float:
-    """What another block would gain at a limit, in energy, if scatter stays as it is; 0 where no schedule keeps it.
+def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: float) -> float:
+    """What each further block would save at a limit, by as many as pay best, if means and scatter stay as they are.
 
-    cost: price of time in energy at which the limit binds.
+    energy: (N,) change of each schedule; 0 where none is passed. A schedule's scatter is taken
+    to be that of the usual one, where its own is less.
     """
     blocks = len(changes)
     if blocks < LEAST_BLOCKS or not changes.size:
         return 0.0
-    mean = changes.mean(0)
-    near = int(np.searchsorted(np.maximum.accumulate(mean), limit, side="right")) - 1
-    if near < 0:
-        return 0.0
-    sd = float(changes[:, near].std(ddof=1))
-    return cost * sd * (margin(blocks, over) - margin(blocks + 1, over))
+    mean, own = changes.mean(0), changes.std(0, ddof=1)
+    sd = np.maximum(own, np.median(own))
+    saved = np.append(np.minimum(energy, 0.0), 0.0)  # the last: of none that is passed
+    now = saved[furthest(changes, limit, over) - 1]
+    worths = [0.0]
+    for more in range(1, min(AHEAD * blocks, MOST_BLOCKS - blocks) + 1):
+        then = saved[_passed(mean + margin(blocks + more, over) * sd, limit) - 1]
+        worths.append(float(now - then) / more)
+    return max(worths)

@@ -41,8 +41,8 @@ _FREE_SHARE = 0.8
 # what a record tells: what holds clocks down, and besides GPUs that are kept alike and the display's setting
 _EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
 _FEED_EVERY_S = 0.01
-# periods of the counter that a short window holds
-_SHORT_PERIODS = 4
+# periods of the counter that a short window holds; by so many a window's edges may come later than asked
+_SHORT_PERIODS, _EDGE_PERIODS = 4, 3
 # parts of a point's time; passes: of the whole iteration; choosing: GEMM algorithms, once in a study; preparing: plans,
 # their tensors, graphs
 PARTS = ("windows", "warm_up", "passes", "choosing", "preparing", "other")
@@ -173,8 +173,8 @@ class RealGpu:
             with self._watching() as seen:
                 before_c, before, begin_s = board.temperature_c(), board.throttled(), self._loads.now_s()
                 self._sample()
-                # its first edge may come a period late, and its last one
-                span = self._counter.window(max(pass_s - 2 * self._counter.period_s, self._counter.period_s))
+                passing.stay(pass_s + _EDGE_PERIODS * self._counter.period_s)
+                span = self._counter.window(pass_s)
                 self._sample()
                 while not passing.is_over():
                     self._feed()

@@ -85,6 +85,11 @@ class Passing(Protocol):
         """Queue enough work that the GPU does not run dry; to be called every few milliseconds."""
         ...
 
+    def stay(self, seconds: float) -> None:
+        """Have it run on for so long from now, beyond the passes that count: a window of power beside them must see no
+        idle GPU."""
+        ...
+
     def settles(self) -> bool:
         """Whether what runs is not counted yet."""
         ...

@@ -223,7 +223,7 @@ class NativeIteration:
         names, groups = launch_order(steps), pass_groups(steps)
         marks = cuda.TimeMarks(device, room_for(len(names)))
         unit = marked_pass(cuda, marks, [([plans[name] for name in ids], repeat) for ids, repeat in groups])
-        self._marked = Marked(cuda, device, marks, quick(device, unit, len(names)), names)
+        self._marked = Marked(cuda, device, marks, quick(device, unit), names)
         # from here on it computes the same again and again, and so does each plan by itself
         self._checksums = {name: plan.checksum() for name, plan in plans.items()}
         self._rounds: dict[tuple[tuple[str, int], ...], NativeLoad] = {}

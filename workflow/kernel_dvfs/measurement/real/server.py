@@ -25,7 +25,7 @@ from kernel_dvfs.measurement.real.gpu import Unwanted
 from kernel_dvfs.measurement.real.session import Session, identity
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.visit import Visit
-from kernel_dvfs.shape import Count, Is, NotNegative, Positive, Text, fault
+from kernel_dvfs.shape import FILLED, Count, Is, NotNegative, Positive, Text, fault
 
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
@@ -268,7 +268,7 @@ class _AskVisit(TypedDict):
     number: Annotated[list[Count], Is("a session and a place in it", lambda value: len(value) == 2)]
     pass_s: Positive
     window_s: NotNegative
-    metered: list[list[Text]]
+    metered: list[Annotated[list[Text], FILLED]]
     session: NotRequired[str]
 
 

@@ -26,7 +26,7 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by, judge
-from kernel_dvfs.measurement.visit import PASS_S, WINDOW_S, Visit, Visited, asked, round_of
+from kernel_dvfs.measurement.visit import AUTO_PASS_S, PASS_S, WINDOW_S, Visit, Visited, asked, round_of
 from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
@@ -250,7 +250,8 @@ class Session:
         with gpu.locked(pair, ()) as switch_s:
             key = (setup.digest, pair, of, gpu.settings_made, self._moves)
             if self._passed is None or self._passed[0] != key:
-                passes, seen = _of_setup(setup, *gpu.passes(iteration, pair, PASS_S))
+                pass_s = AUTO_PASS_S if pair == BASELINE else PASS_S
+                passes, seen = _of_setup(setup, *gpu.passes(iteration, pair, pass_s))
                 self._passed = key, passes, seen, switch_s
             _, passes, seen, switch_s = self._passed
             window = _with_time(gpu.power(load, WINDOW_S), seen, _time_us(setup, target, passes))

@@ -446,7 +446,7 @@ class StepPassing:
 
     def __init__(self, passing: Passing, dog: Watchdog, limit_s: float) -> None:
         self._passing, self._dog, self._limit_s = passing, dog, limit_s
-        self.settles, self.is_over = passing.settles, passing.is_over
+        self.stay, self.settles, self.is_over = passing.stay, passing.settles, passing.is_over
         self._ended = 0
         dog.arm(limit_s, "step")
 
