@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.verdict import UNUSABLE
@@ -50,9 +50,9 @@ def compare_iteration(
         for target, pair in pairs.items():
             chosen.setdefault(pair, {}).update(dict.fromkeys(_kernels_of(setup, target)))
     # the light ones that go to one pair share a window at auto as well
-    metered = {pair: _windows(names, light) for pair, names in chosen.items()}
+    metered = {pair: _windows(setup, names, light) for pair, names in chosen.items()}
     locked = [pair for pair in metered if pair != BASELINE]
-    everything = _windows(setup.targets["kernel"], light)
+    everything = _windows(setup, setup.targets["kernel"], light)
     # at auto too, those that no choice names: only all kernels together tell what each takes of the iteration
     at_auto = _apart([*(group for groups in metered.values() for group in groups), *everything])
     at: dict[Pair, list[Visited]] = {}
@@ -116,10 +116,14 @@ def _light(setup: Setup, time_us: Mapping[str, float]) -> set[str]:
     return light
 
 
-def _windows(names: Mapping[str, Any], light: set[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the windows of some kernels: one each, and one for all light ones."""
-    together = tuple(name for name in names if name in light)
-    return tuple((name,) for name in names if name not in light) + ((together,) if together else ())
+def _windows(setup: Setup, names: Iterable[str], light: set[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the windows of some kernels: one each, copies of one launch together, and one for all light ones."""
+    windows: dict[object, list[str]] = {}
+    together = [name for name in names if name in light]
+    for name in (name for name in names if name not in light):
+        group = setup.targets["kernel"][name].get("replicate_group")
+        windows.setdefault((group,) if group else name, []).append(name)
+    return tuple(map(tuple, [*windows.values(), *([together] if together else [])]))
 
 
 def _point(
