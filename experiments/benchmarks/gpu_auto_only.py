@@ -44,12 +44,12 @@ COLUMNS = (
     "counter_period_ms", "windows", "window_s", "launches", "by_graph", "algorithm",
     "date", "driver", "cuda", "library_sha256",
     "verdict", "first_temp_c", "counter_read_ms",
-    "wall_s", "windows_s", "warm_up_s", "conditioning_s", "choosing_s", "overhead_s", "overhead_percent",
+    "wall_s", "windows_s", "warm_up_s", "choosing_s", "overhead_s", "overhead_percent",
 )
 # fmt: on
 WORKFLOW = Path(__file__).resolve().parents[2] / "workflow"
 # what is the measurement itself; all else of a job's time is overhead
-MEASURING = ("windows", "warm_up", "conditioning")
+MEASURING = ("windows", "warm_up")
 
 
 def arguments():
@@ -176,7 +176,7 @@ def save(output: Path, name: str, setup, results: list, targets: list, algorithm
 
 
 def account(result: dict) -> dict:
-    """Seconds of a job by part; overhead: neither in windows (edges included), kernel warm-up nor conditioning."""
+    """Seconds of a job by part; overhead: neither in windows (edges included) nor kernel warm-up."""
     spent = result["record"]["run"]["spent_s"]
     overhead_s = result["wall_s"] - sum(spent[part] for part in MEASURING)
     return {f"{part}_s": spent[part] for part in PARTS} | {"wall_s": result["wall_s"], "overhead_s": overhead_s}
@@ -260,7 +260,6 @@ def overhead(results: list) -> dict:
     return {
         "percent": round(100 * lost_s / wall_s, 2),
         "percent_without_choosing": round(100 * (lost_s - total["choosing_s"]) / (wall_s - total["choosing_s"]), 2),
-        "percent_of_time_without_conditioning": round(100 * lost_s / (wall_s - total["conditioning_s"]), 2),
         "per_target_percent": spread(shares),
         "targets_above_10_percent": sum(share > 10 for share in shares),
         "worst_target": results[worst]["target"],

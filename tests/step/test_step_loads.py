@@ -382,7 +382,7 @@ def test_the_whole_step_is_marked_before_what_prepares_each_launch(captured, mon
     step, living, dog = captured, Living(), Dog()
     timed, started = Timed(living), []
     made = SimpleNamespace(settles=lambda: False, is_over=lambda: True, feed=lambda: None, ended=3)
-    made.passes, made.stop = lambda: {"n": 1}, lambda: None
+    made.passes, made.stop, made.stay = lambda: {"n": 1}, lambda: None, lambda seconds: None
     monkeypatch.setattr(step_loads, "Passing", lambda *words: started.append(words) or made)
     iteration = step_loads.StepIteration(living, step, dog)
     ((places, marked, room),) = timed.asked
@@ -405,10 +405,10 @@ def test_kernels_in_turn_run_on_the_data_that_the_last_of_them_meets(captured):
     Timed(living)
     iteration = step_loads.StepIteration(living, step, Dog())
     names = tuple(target.id for target in step.measured[:3])
-    load = iteration.round(names)
+    load = iteration.round(dict.fromkeys(names, 1))
     nodes_of = sorted(step.nodes_of(name)[-1] for name in names)
     assert living.chained == [] and load._part.places == [place for each in nodes_of for place in each]
-    assert living.met[-1] == nodes_of[-1][0] and iteration.round(names) is load, "prepared once"
+    assert living.met[-1] == nodes_of[-1][0] and iteration.round(dict.fromkeys(names, 1)) is load, "prepared once"
     assert load.restores == any(step.target(name).repeatable == "restored" for name in names)
-    (alone,) = (iteration.round(names[:1]),)
+    alone = iteration.round({names[0]: 1})
     assert alone._part.places != load._part.places
