@@ -20,6 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests/fakenvml")]
 
+from kernel_dvfs.measurement.visit import OPENING_S  # noqa: E402 - of this checkout
+
 _PLAN = """
 import json
 from kernel_dvfs.files import parse_json
@@ -97,8 +99,9 @@ class Study:
         words = ["--gpu", plan["setup"], "--records", "m", "--options", options, "-o", "b.json"]
         self.command("measure", "by-clock", *words)
         about = json.loads((self.lab.folder / "b.json").read_text())["about"]
+        minutes = self.now_min() - begin_min + about["sessions"] * OPENING_S / 60
         said = f"{about['visits']} visits in {about['sessions']} sessions; {about['minutes']:.1f} by its own account"
-        return self.now_min() - begin_min, said
+        return minutes, said
 
     def again(self, repeats: int) -> tuple[float, str]:
         """Return (minutes of measuring the headline again so often, what it was)."""
@@ -116,7 +119,7 @@ class Study:
         for repeat in range(repeats):
             words = ["--gpu", plan["setup"], "--repeat", repeat, "--schedules", *schedules, "-o"]
             self.command("measure", "again", *words, *(f"v/{repeat}-{name}" for name in schedules))
-        minutes = self.now_min() - begin_min
+        minutes = self.now_min() - begin_min + repeats * OPENING_S / 60
         chosen = [json.loads((self.lab.folder / name).read_text()) for name in schedules]
         pairs = {tuple(pair.values()) for each in chosen for pair in each["targets"].values()}
         return minutes, f"{repeats} sessions of {len(schedules)} schedules, at {len(pairs)} pairs"
@@ -174,7 +177,7 @@ def main() -> None:
     lines += ["", f"not measured here, promised: {rest}"] if rest else []
     lines += [
         "",
-        "The fake opens a measuring process in no time; a real one takes about 20 s a session, which is promised.",
+        f"The fake opens a measuring process in no time; {OPENING_S:g} s a session, as a real one takes, are added.",
     ]
     text = "\n".join(lines) + "\n"
     print(text, end="")

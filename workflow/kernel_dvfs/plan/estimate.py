@@ -23,8 +23,9 @@ from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan, planned_s
 
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
-# of all limits' choices: pairs of clocks, different pairs of a kernel, and the share of kernels with a window each
-_PAIRS, _CELLS, _METERED_SHARE = 8, 2, 0.6
+# of all limits' choices: pairs of clocks, windows of a kernel at them (all kernels where the power cap holds some), and
+# the share of kernels with a window each
+_PAIRS, _CELLS, _METERED_SHARE = 8, 4, 0.6
 
 
 def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[list[Estimate], list[str]]:
