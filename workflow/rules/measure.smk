@@ -179,7 +179,11 @@ if STUDY.is_by_clock:
         localrule: True
         threads: 0
         run:
-            options = (f"--gpu={input.gpu}", f"--records={FOLDER}/measurements", f"--by-clock={STUDY.by_clock_file}")
+            options = (
+                f"--gpu={input.gpu}",
+                f"--records={FOLDER}/measurements",
+                f"--by-clock={STUDY.by_clock_file}",
+            )
             in_turn(log, "measure", "aggregate", *options, f"--output={output}")
 
 

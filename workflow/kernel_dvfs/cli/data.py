@@ -218,7 +218,7 @@ def add_choose(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--walk",
-        metavar="SEARCH.json",
+        metavar="BY_CLOCK.json",
         help="the schedule that this walk has shown (default: the profile's optimum)",
     )
     sequence = parser.add_argument_group(
