@@ -32,7 +32,7 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
         "energy counter: moves every ",
         "permission to lock clocks: ",
         "config.yaml with clocks: ",
-        "48 targets x 30 clock pairs, at least 40.3 h (by clock 30 min, measuring again 22 min, sweep 23 min, locking "
+        "48 targets x 30 clock pairs, at least 40.4 h (by clock 30 min, measuring again 29 min, sweep 23 min, locking "
         "14 min, measuring again, as published 3.9 h, other sizes 35.0 h), until",
         "config.yaml with clocks: auto-only: 48 targets x 1 clock pair, at least 10 min (sweep 10 min)",
         "1: Simulated RTX 3080 Ti on a fake NVML",

@@ -4,7 +4,7 @@
     schedule = kd.by_clock(sweep)[0]                          # least energy that is shown to be no slower than auto
     print(kd.summary(schedule))                               # kd.choose(sweep.profile, ...): any other objective
     checked = kd.validate(sweep, schedule, repeats=5)         # measured again, with fresh noise
-    kd.write_page("page.html", sweep.profile, schedule, checked)
+    kd.write_page("page.html", "sweep/by_clock.parquet", schedule, checked)
 
 A profile is a path to Parquet, a schedule a dict as its JSON has it; both are what the commands and the workflow read
 and write (docs/reference/results.md). Numbers of a simulated GPU are simulated, and everything that shows one says so.

@@ -62,7 +62,7 @@ class Walked(TypedDict):
 
 
 class Walk(TypedDict):
-    """How a choice was shown to keep its time limit (search.race); percent of the baseline's time or energy."""
+    """How a choice was shown to keep its time limit (search.walk); percent of the baseline's time or energy."""
 
     over_percent: float  # chance, at most, that it is truly over its limit
     blocks: int  # of sessions

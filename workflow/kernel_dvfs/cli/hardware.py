@@ -116,7 +116,10 @@ def _of_study(estimate: Estimate) -> Iterator[str]:
         f"({', '.join(f'{part} {_told(s)}' for part, s in estimate.least_s.items())}), until {end} if started now"
     )
     if OTHER_SIZES in estimate.least_s:
-        yield "(data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
+        yield (
+            "(the target `answer` ends after measuring again; data_parallel_batches and tensor_parallel_degrees: [] "
+            "leave the other sizes out of `all`)"
+        )
 
 
 def _of_locking(locking: Advice) -> Iterator[str]:

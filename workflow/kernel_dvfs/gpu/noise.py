@@ -5,11 +5,6 @@ Random numbers are drawn by name: the same key gives the same number in any orde
 keyed by (seed, campaign, target, pair, repeat, ...), so that a record can be measured again alone, comes out the same
 whoever asks for it and when, and a new campaign has noise of its own. A hash does that; a generator with state would
 depend on the order.
-
-What differs between chips of one model is leakage (static power), the voltage that each clock needs, and a little of
-the clock tree's and the DRAM's power; clocks, rates and bandwidth do not. How much is assumed: boards of one model
-under one power cap are known to differ by some percent in speed ("Not all GPUs are created equal", SC22), and spreads
-of this size let the simulated boards differ as much. Made for studies; no measured board is meant.
 """
 
 from __future__ import annotations
@@ -26,11 +21,6 @@ if TYPE_CHECKING:
 _HALF = 1 << 53
 _SHORT_S = 0.5  # the window that `short` of a spec's noise says
 _Z99 = 2.3263  # standard normal quantile of 0.99
-# standard deviation of the logarithm of a factor
-STATIC = 0.05
-VOLTAGE_RISE = 0.10
-CLOCK_TREE = 0.04
-DRAM = 0.03
 
 
 def uniforms(*key: object) -> tuple[float, float]:
@@ -191,22 +181,3 @@ def latency_s(
         z = (normal(seed, "switch", domain, new) + normal(seed, "switch", domain, new, *key)) / math.sqrt(2)
         slowest = max(slowest, median_s * math.exp(spread * z))
     return slowest
-
-
-def specimen_overrides(spec: dict[str, Any], seed: int) -> dict[str, Any]:
-    """What to override in a GPU's spec (gpu.spec.resolve) to get specimen number `seed`; 0 is the spec itself."""
-    if not seed:
-        return {}
-    static, rise = (math.exp(sd * z) for sd, z in zip((STATIC, VOLTAGE_RISE), normals(seed, "specimen", "supply")))
-    tree, dram = (math.exp(sd * z) for sd, z in zip((CLOCK_TREE, DRAM), normals(seed, "specimen", "power")))
-    memory, core = spec["memory"], spec["core"]
-    return {
-        "memory": {
-            "static_w": {mhz: watt * static for mhz, watt in memory["static_w"].items()},
-        },
-        "core": {
-            "clock_w_per_ghz": core["clock_w_per_ghz"] * tree,
-            "v_over_v0": [[mhz, 1 + (volt - 1) * rise] for mhz, volt in core["v_over_v0"]],
-        },
-        "energy_pj": {"dram_byte": spec["energy_pj"]["dram_byte"] * dram},
-    }

@@ -1,9 +1,8 @@
 """Campaigns: what is measured in one go under one name, on a GPU of a setup.
 
-`sweep` finds clocks, `remeasure-<number>` measures promising ones again, `fresh-<repeat>` validates the choice. On a
-simulated GPU each campaign draws its own noise and offsets, as another session would on a real one. On a real GPU the
-sessions of a block share a measuring process, which stays warm, but not where tensors lie in memory; blocks of race and
-walk, and repeats of a validation, have processes of their own (`new_session`).
+`sweep` finds clocks, `fresh-<repeat>` validates the choice. On a simulated GPU each campaign draws its own noise and
+offsets, as another session would on a real one. On a real GPU each session of a study by clock, and each repeat of a
+validation, has a measuring process of its own (`new_session`).
 """
 
 from __future__ import annotations

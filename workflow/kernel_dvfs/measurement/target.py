@@ -42,11 +42,6 @@ def iteration(setup: Setup) -> list[tuple[str, int]]:
     return steps or [(name, about["launches_per_iteration"]) for name, about in kernels.items()]
 
 
-def hottest(setup: Setup) -> Target:
-    """The kernel that heats the board: the one with the most tensor FLOP, among equals the one with the most bytes."""
-    return Target("kernel", _hottest(setup.targets["kernel"]))
-
-
 def _hottest(kernels: Mapping[str, Mapping[str, Any]]) -> str:
     return max(kernels, key=lambda name: (kernels[name]["work"][_TENSOR], _weight(kernels[name])))
 

@@ -60,6 +60,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int) 
     parts: dict[str, float] = {}
     if study.is_by_clock:
         parts["by clock"] = 60 * study.options["by_clock"]["minutes"]
+    if study.headline:
         parts["measuring again"] = validation_repeats * block_s(len(study.kernels))
     parts["sweep"] = sum(
         visit.least_s(Pair(*pair), visit.PASS_S, targets, visit.AUTO_WINDOW_S if pair == BASELINE else visit.WINDOW_S)

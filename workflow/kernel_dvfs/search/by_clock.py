@@ -20,13 +20,13 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.search import gain, outlook, walk
-from kernel_dvfs.search.board_pairs import pairs_of, probes
-from kernel_dvfs.search.knowledge import Knowledge, Pooled, pooled
+from kernel_dvfs.search.board_pairs import probes
+from kernel_dvfs.search.knowledge import Knowledge, pooled
 from kernel_dvfs.search.outcome import Result, Shown, shown_of
 from kernel_dvfs.search.parts import Level, Space, levels_of, parts_of
 from kernel_dvfs.search.visiting import Answer, Visiting
 
-__all__ = ["Answer", "Options", "Pooled", "Result", "Shown", "Space", "pairs_of", "study"]
+__all__ = ["Answer", "Options", "Result", "Shown", "Space", "study"]
 
 SEARCHED = 8  # visits of the search in a session
 FOR_PASSES = 4  # every so many visits of the search serve passes

@@ -3,9 +3,9 @@
 Two more figures are less in doubt, the exponent of the time model (overlap) and what auto draws beyond the same clock
 locked: they vary alone, and together at the corners of the box of the others.
 
-On the truth of the simulated GPU (no noise, no selection), against the iteration at auto, and with the exact choice,
-for kernels and for passes, also between the clocks of the grid, by halving. A kernel that does not depend on what
-varies is computed once.
+On the truth of the simulated GPU (no noise, no selection), and with the exact choice: for kernels against the iteration
+at auto, for passes against each pass at auto, also between the clocks of the grid, by halving. A kernel that does not
+depend on what varies is computed once.
 """
 
 from __future__ import annotations

@@ -172,8 +172,9 @@ class _Records:
             assert found, f"{file} was written for this visit"
         with open(file, "rb") as content:
             self.checksums[name] = hashlib.sha256(content.read()).hexdigest()
-        reached = found["reached"]
-        self.reached.setdefault(visit.pair, []).append((reached["core_mhz"], reached["mem_mhz"]))
+        if found["verdict"] not in UNUSABLE:
+            reached = found["reached"]
+            self.reached.setdefault(visit.pair, []).append((reached["core_mhz"], reached["mem_mhz"]))
         return found
 
     def _is_of_another_build(self, found: visits.VisitRecord) -> bool:
