@@ -1,6 +1,7 @@
 """A study by clock: what it asks for and in which order, how it goes on, ends and is answered, and what it shows."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from kernel_dvfs.search import by_clock, gain, outlook, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
 from kernel_dvfs.search.knowledge import Knowledge, Look
+from kernel_dvfs.search.outcome import shown_of
 from kernel_dvfs.search.parts import KERNEL, PASS, Part, alike, levels_of, parts_of
 from kernel_dvfs.search.visiting import is_above
 
@@ -435,3 +437,19 @@ def test_without_passes_only_kernels_are_chosen_for():
 def test_a_space_that_cannot_be_studied_is_refused(changed, message):
     with pytest.raises(InputError, match=message):
         next(study(SPACE._replace(**changed), OPTIONS))
+
+
+@pytest.mark.parametrize(("second", "passed", "clocks"), [(-0.4, 1, Pair(1700, 2000)), (0.3, 0, BASELINE)])
+def test_a_schedule_that_was_passed_and_saves_nothing_is_no_choice(second, passed, clocks):
+    """Two targets at one pair: by hand +0.1 and `second` points of energy against auto."""
+    energy = np.array([[60.0, 60.1], [40.0, 40.0 + second]])
+    drawn = energy + np.array([[[0.0, 0.2]], [[0.0, -0.1]], [[0.0, 0.5]]])
+    known = SimpleNamespace(of_level=lambda level: (energy, energy, (drawn, drawn)))
+    space, level = SimpleNamespace(pairs=(BASELINE, Pair(1700, 2000))), SimpleNamespace(targets=(("a",), ("b", "c")))
+    changes = np.array([[-0.2], [-0.1], [-0.3], [-0.2]])
+    shown = shown_of(space, known, level, np.array([[1, 1]]), changes, 0.0, 10.0, 0.02)
+    assert (shown.passed, shown.schedules) == (passed, 1) and shown.pairs == dict.fromkeys("abc", clocks)
+    assert shown.energy_percent == pytest.approx(0.1 + second if passed else 0)
+    # the draws differ by twice 0.2, -0.1 and 0.5 points
+    assert shown.energy_se_percent == pytest.approx(0.6 if passed else 0)
+    assert shown.time_percent == (tuple(changes[:, 0]) if passed else (0.0,) * 4)
