@@ -8,7 +8,7 @@ constants.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.search.board_pairs import LEAST, pairs_of
-from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown, study
+from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown, answered
 from kernel_dvfs.search.parts import Space, targets_of
 from kernel_dvfs.student import interval
 
@@ -150,14 +150,7 @@ class Rig:
 
 def studied(board: Board, options: Options) -> Result:
     """A study of a board, by the seed of its options."""
-    rig = Rig(board, options.seed)
-    made: Generator[Visit, Answer, Result] = study(board.space, options)
-    try:
-        visit = next(made)
-        while True:
-            visit = made.send(rig.answer(visit))
-    except StopIteration as ended:
-        return ended.value
+    return answered(board.space, options, Rig(board, options.seed).answer)
 
 
 def validated(board: Board, shown: Shown, seed: int) -> dict[str, Any]:

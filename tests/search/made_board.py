@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
-from kernel_dvfs.search.by_clock import Answer, Options, Space, study
+from kernel_dvfs.search.by_clock import Answer, Options, Space, answered
 
 PAIRS = (
     BASELINE,
@@ -80,13 +80,7 @@ class Rig:
 
 def studied(rig, space=SPACE, options=OPTIONS):
     """The result of a study that the rig answers."""
-    made = study(space, options)
-    try:
-        visit = next(made)
-        while True:
-            visit = made.send(rig.answer(visit))
-    except StopIteration as ended:
-        return ended.value
+    return answered(space, options, rig.answer)
 
 
 def change(pairs):

@@ -14,7 +14,7 @@ from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
 from kernel_dvfs.search.knowledge import Knowledge, Look
 from kernel_dvfs.search.outcome import shown_of
-from kernel_dvfs.search.parts import KERNEL, PASS, Part, alike, levels_of, parts_of
+from kernel_dvfs.search.parts import KERNEL, PASS, alike, levels_of, parts_of
 from kernel_dvfs.search.visiting import is_above
 
 GEMM = ("gemm_a", "gemm_b")
@@ -65,8 +65,8 @@ def test_parts_are_the_heavy_targets_and_light_ones_that_slow_down_alike():
     slow = [PAIRS.index(pair) for pair in (Pair(1000, 3000), Pair(1300, 2000))]
     found = parts_of(SPACE, time[:, 0], [time[:, place] for place in slow])
     # copies are one; by hand: gemm 48 %, gemm_c 17 %, gelu 12 %, norm 9 % and the rest below 3 %
-    assert [part.kernels for part in found if not part.is_light] == [(0, 1), (2,), (3,), (4,)]
-    assert sorted(part.kernels for part in found if part.is_light) == [(5,), (6,), (7,)]
+    assert found[:4] == ((0, 1), (2,), (3,), (4,))
+    assert sorted(found[4:]) == [(5,), (6,), (7,)]
 
 
 def test_likes_are_halved_by_weight_where_they_differ_most():
@@ -84,16 +84,16 @@ def test_a_light_kernel_shares_its_window_with_others(monkeypatch):
     time, _ = truth()
     found = parts_of(SPACE, time[:, 0], [time[:, -1]])
     # the light ones hold 29 % of the time: one group for each 4 %, but no more than there are targets
-    assert [part.is_light for part in found] == [False, False, *[True] * 5]
+    assert found[:2] == ((0, 1), (2,)) and len(found) == 2 + 5
     monkeypatch.setattr("kernel_dvfs.search.parts.GROUP_SHARE", 0.1)
     found = parts_of(SPACE, time[:, 0], [time[:, -1]])
-    assert sorted(itertools.chain(*(part.kernels for part in found))) == list(range(8))
+    assert sorted(itertools.chain(*found)) == list(range(8))
     assert len(found) == 2 + 3
 
 
 def test_levels_weigh_parts_by_their_share_of_a_pass():
     time, _ = truth()
-    parts = (Part((0, 1), False), Part((2,), False), Part((3,), False), Part((4,), False), Part((5, 6, 7), True))
+    parts = ((0, 1), (2,), (3,), (4,), (5, 6, 7))
     kernels, passes = levels_of(SPACE, parts, time[:, 0])
     assert kernels.name == KERNEL and passes.name == PASS
     assert kernels.targets[0] == GEMM and kernels.targets[4] == ("bias", "reduce", "embed")
@@ -257,7 +257,7 @@ def test_where_locked_clocks_save_nothing_all_stay_at_auto():
 def test_what_is_believed_follows_every_visit():
     time, energy = truth()
     known = Knowledge(SPACE, 3)
-    known.divide([Part(tuple(range(len(NAMES))), False)])
+    known.divide([tuple(range(len(NAMES)))])
     watts = energy.sum(0) / time.sum(0)
     for session, pair in enumerate((0, 3, 9, 12)):
         known.add(Look(session, pair, time[:, pair], {0: watts[pair]}))
@@ -285,13 +285,13 @@ def test_times_are_settled_where_small_errors_of_them_cost_much():
 def test_timing_once_more_gains_what_is_unknown_of_times_over_the_visits(visits):
     time, energy = truth()
     known = Knowledge(SPACE, 3)
-    parts = (Part((0, 1), False), Part((2, 3, 4, 5, 6, 7), False))
+    parts = ((0, 1), (2, 3, 4, 5, 6, 7))
     known.divide(parts)
     draw = np.random.default_rng(2)
     for session in range(visits):
         for pair in (0, 1, 3, 5, 7):
             noisy = time[:, pair] * np.exp(0.01 * draw.standard_normal(len(NAMES)))
-            sums = [[table[list(own.kernels), pair].sum() for own in parts] for table in (energy, time)]
+            sums = [[table[list(own), pair].sum() for own in parts] for table in (energy, time)]
             known.add(Look(session, pair, noisy, {place: one / other for place, (one, other) in enumerate(zip(*sums))}))
     (level, _), few = levels_of(SPACE, parts, time[:, 0]), [1, 3, 5]
     found = outlook.gain_of_timing(known, level, (0.3,), few)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement.target import kernels_of
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.measurement.visit import (
     AUTO_PASS_S,
@@ -48,7 +49,7 @@ def compare_iteration(
     chosen: dict[Pair, dict[str, None]] = {}  # {pair: kernels that some choice has there}
     for pairs in choices:
         for target, pair in pairs.items():
-            chosen.setdefault(pair, {}).update(dict.fromkeys(_kernels_of(setup, target)))
+            chosen.setdefault(pair, {}).update(dict.fromkeys(kernels_of(setup, target)))
     # the light ones that go to one pair share a window at auto as well
     metered = {pair: _windows(setup, names, light) for pair, names in chosen.items()}
     locked = [pair for pair in metered if pair != BASELINE]
@@ -73,7 +74,7 @@ def compare_iteration(
     for pairs in choices:
         own: list[Comparison] = []
         for target, pair in pairs.items():
-            kernels = _kernels_of(setup, target)
+            kernels = kernels_of(setup, target)
             auto = _point(last, powers[BASELINE], kernels, [first, last])
             point = auto if pair == BASELINE else _point(at[pair][0], powers[pair], kernels, at[pair])
             own.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
@@ -90,16 +91,6 @@ def _apart(groups: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
             kept.append(new)
         seen.update(new)
     return tuple(kept)
-
-
-def _kernels_of(setup: Setup, target: Target) -> dict[str, int]:
-    """Return {kernel: launches} of one run of a target."""
-    if target.study == "kernel":
-        return {target.name: 1}
-    counts: dict[str, int] = {}
-    for name, count in setup.targets["pass"][target.name]:
-        counts[name] = counts.get(name, 0) + count
-    return counts
 
 
 def _light(setup: Setup, time_us: Mapping[str, float]) -> set[str]:

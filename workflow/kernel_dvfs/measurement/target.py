@@ -42,6 +42,16 @@ def iteration(setup: Setup) -> list[tuple[str, int]]:
     return steps or [(name, about["launches_per_iteration"]) for name, about in kernels.items()]
 
 
+def kernels_of(setup: Setup, target: Target) -> dict[str, int]:
+    """Return {kernel: launches} of one run of a target."""
+    if target.study == "kernel":
+        return {target.name: 1}
+    counts: dict[str, int] = {}
+    for name, count in setup.targets["pass"][target.name]:
+        counts[name] = counts.get(name, 0) + count
+    return counts
+
+
 def _hottest(kernels: Mapping[str, Mapping[str, Any]]) -> str:
     return max(kernels, key=lambda name: (kernels[name]["work"][_TENSOR], _weight(kernels[name])))
 

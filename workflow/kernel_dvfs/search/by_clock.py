@@ -12,7 +12,7 @@ chance is the seed. So the same answers lead to the same visits, which is how an
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from kernel_dvfs.search.outcome import Result, Shown, shown_of
 from kernel_dvfs.search.parts import Level, Space, levels_of, parts_of
 from kernel_dvfs.search.visiting import Answer, Visiting
 
-__all__ = ["Answer", "Options", "Result", "Shown", "Space", "study"]
+__all__ = ["Answer", "Options", "Result", "Shown", "Space", "answered", "study"]
 
 SEARCHED = 8  # visits of the search in a session
 FOR_PASSES = 4  # every so many visits of the search serve passes
@@ -67,6 +67,19 @@ def study(space: Space, options: Options) -> Generator[Visit, Answer, Result]:
     made.fix_paths()
     yield from made.walk()
     return made.result()
+
+
+def answered(space: Space, options: Options, answer: Callable[[Visit], Answer]) -> Result:
+    """Make a study whose visits `answer` measures, and return its result. Raises InputError as `study` does."""
+    made = study(space, options)
+    visit = next(made)
+    while True:
+        measured = answer(visit)
+        try:
+            visit = made.send(measured)
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
 
 
 class _Study:

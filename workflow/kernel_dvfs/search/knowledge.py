@@ -66,7 +66,7 @@ class Knowledge:
     def cells(self) -> tuple[Cells, Cells]:
         """Log time and log power of every part, as measured."""
         if self._cells is None:
-            member = np.array([np.bincount(part.kernels, minlength=len(self._space.names)) for part in self.parts])
+            member = np.array([np.bincount(part, minlength=len(self._space.names)) for part in self.parts])
             times = np.log([member @ (self._space.launches * look.time_s) for look in self.looks])
             powers = np.full(times.shape, np.nan)
             for row, look in zip(powers, self.looks):
@@ -109,7 +109,7 @@ def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled
     powers = np.full((len(looks), len(space.names)), np.nan)
     for row, look in zip(powers, looks):
         for part, watts in look.power_w.items():
-            row[list(parts[part].kernels)] = np.log(watts)
+            row[list(parts[part])] = np.log(watts)
     power = belief.cells_of(powers, pairs, count)
     visited = sorted(set(pairs))
     time_se, power_se = (

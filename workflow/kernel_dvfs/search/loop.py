@@ -22,6 +22,7 @@ from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.campaign import new_session, open_visitor
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target, kernels_of
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.measurement.visit import OPENING_S, Visit, Visited, Visitor
 from kernel_dvfs.search import by_clock, study_file
@@ -69,18 +70,17 @@ def run(
     given = checked(dict(options), _Options, "study by clock: options", "give those of config.yaml's by_clock")
     setup = setups.read(setup_path)
     space = space_of(setup, [parse(each, "-") for each in given["pairs"].split(",")])
-    procedure = by_clock.study(space, _options_of(given))
     records = _Records(setup, setup_path, folder, kernels)
-    visit, spent_s = next(procedure), 0.0
-    while True:
+    spent_s = 0.0
+
+    def answer(visit: Visit) -> Answer:
+        nonlocal spent_s
         visited = records.get(visit)
         spent_s += visited["spent_s"]
         say(_line(visit, visited, spent_s + OPENING_S * (1 + visit.session)))
-        try:
-            visit = procedure.send(answer_of(setup, space, visit, visited))
-        except StopIteration as ended:
-            result: Result = ended.value
-            break
+        return answer_of(setup, space, visit, visited)
+
+    result = by_clock.answered(space, _options_of(given), answer)
     walks = {name_of(*key): _walked(shown) for key, shown in result.shown.items()}
     for name, each in walks.items():
         say(_shown(name, each))
@@ -100,16 +100,9 @@ def space_of(setup: Setup, pairs: list[Pair]) -> Space:
         names=tuple(kernels),
         launches=np.array([about["launches_per_iteration"] for about in kernels.values()], dtype=float),
         groups=tuple(about["replicate_group"] for about in kernels.values()),
-        passes={name: dict(_counted(launches)) for name, launches in setup.targets["pass"].items()},
+        passes={name: dict(kernels_of(setup, Target("pass", name))) for name in setup.targets["pass"]},
         pairs=tuple(pairs),
     )
-
-
-def _counted(launches: list[list[Any]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, count in launches:
-        counts[name] = counts.get(name, 0) + count
-    return counts
 
 
 def _options_of(given: Mapping[str, Any]) -> Options:

@@ -8,15 +8,15 @@ more windows than a few.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement.visit import HEAVY_SHARE
 
-HEAVY = 0.97  # share of the iteration's time whose kernels are metered by themselves
-MOST = 40  # of these
+MOST = 40  # targets that are metered by themselves
 GROUPS = 3  # of light kernels at least
 GROUP_SHARE = 0.04  # of the iteration's time, above which there are more
 KERNEL, PASS = "kernel", "pass"
@@ -47,11 +47,8 @@ class Space(NamedTuple):
         return self
 
 
-class Part(NamedTuple):
-    """Kernels that share a clock pair and a window of power."""
-
-    kernels: tuple[int, ...]
-    is_light: bool
+# kernels that share a clock pair and a window of power
+Part: TypeAlias = tuple[int, ...]
 
 
 class Level(NamedTuple):
@@ -74,23 +71,23 @@ def targets_of(groups: Sequence[str | None]) -> list[tuple[int, ...]]:
 def parts_of(space: Space, auto_s: np.ndarray, probed_s: Sequence[np.ndarray]) -> tuple[Part, ...]:
     """The parts of an iteration, by (K,) times of a launch at auto and at some other pairs.
 
-    Heavy are the targets of most time that hold HEAVY of the iteration, MOST at most. The others are parted by how they
-    slow down.
+    Heavy are the targets of most time that hold HEAVY_SHARE of the iteration, MOST at most; they come first. The others
+    are parted by how they slow down.
     """
     targets = targets_of(space.groups)
     member = np.array([np.bincount(own, minlength=len(space.names)) for own in targets])
     time = member @ (space.launches * auto_s)
     order = np.argsort(-time, kind="stable")
     before = np.cumsum(time[order]) - time[order]
-    heavy = order[: min(int((before < HEAVY * time.sum()).sum()), MOST)]
-    parts = [Part(targets[each], False) for each in sorted(heavy.tolist())]
+    heavy = order[: min(int((before < HEAVY_SHARE * time.sum()).sum()), MOST)]
+    parts = [targets[each] for each in sorted(heavy.tolist())]
     light = np.setdiff1d(np.arange(len(targets)), heavy)
     if len(light):
         slower = np.log([(member @ (space.launches * own) / time)[light] for own in probed_s]).T
         groups = max(GROUPS, int(np.ceil(time[light].sum() / time.sum() / GROUP_SHARE)))
         for group in alike(slower, time[light], groups):
             own = [kernel for each in light[group] for kernel in targets[each]]
-            parts.append(Part(tuple(sorted(own)), True))
+            parts.append(tuple(sorted(own)))
     return tuple(parts)
 
 
@@ -117,9 +114,9 @@ def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarr
 
 def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[Level, ...]:
     """The level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
-    member = np.array([np.bincount(part.kernels, minlength=len(space.names)) for part in parts], dtype=float)
+    member = np.array([np.bincount(part, minlength=len(space.names)) for part in parts], dtype=float)
     whole = member @ (space.launches * auto_s)
-    names = tuple(tuple(space.names[kernel] for kernel in part.kernels) for part in parts)
+    names = tuple(tuple(space.names[kernel] for kernel in part) for part in parts)
     levels = [Level(KERNEL, names, member * space.launches, np.eye(len(parts)))]
     if space.passes:
         launches = np.array([[own.get(name, 0.0) for name in space.names] for own in space.passes.values()])

@@ -68,7 +68,7 @@ class Visiting:
         """
         known, space = self._known, self._space
         chosen = list(range(len(known.parts))) if parts is None else [int(part) for part in parts]
-        names = tuple(tuple(space.names[kernel] for kernel in known.parts[part].kernels) for part in chosen)
+        names = tuple(tuple(space.names[kernel] for kernel in known.parts[part]) for part in chosen)
         pass_s, window_s = (PASS_S, WINDOW_S) if pair else (AUTO_PASS_S, AUTO_WINDOW_S)
         for _ in range(TRIES):
             answer = yield Visit(

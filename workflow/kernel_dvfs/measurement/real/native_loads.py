@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
@@ -20,11 +20,13 @@ from kernel_dvfs.workload.passes import launch_order
 from kernel_dvfs.workload.rows import kernel_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import ModuleType
 
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
+
+_Built = TypeVar("_Built")
 
 _ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
 # memory that a stamper reads to keep DRAM busy, over the size of the L2 cache
@@ -97,16 +99,7 @@ class NativeLoads:
 
         Raises InputError where the target does not fit by itself either.
         """
-        self._take(setup)
-        try:
-            return self._build(setup, target, self._moves % _PLACES * _PLACE_BYTE)
-        except self._cuda.OutOfMemory:
-            self._forget()
-            self._take(setup)
-        try:
-            return self._build(setup, target, 0)
-        except self._cuda.OutOfMemory as error:
-            raise InputError(f"{target.study}/{target.name}: {error}; configure a smaller batch") from None
+        return self._fitted(setup, f"{target.study}/{target.name}", lambda at: self._build(setup, target, at))
 
     def iteration(self, setup: Setup) -> NativeIteration:
         """The whole iteration of a setup (loads.Iteration); whatever was prepared goes where memory is short.
@@ -115,18 +108,25 @@ class NativeLoads:
         """
         self._take(setup)
         if self._iteration is None:
-            names = [name for name, _ in iteration(setup)]
-            try:
-                plans = self._plans_of(setup, names, self._moves % _PLACES * _PLACE_BYTE)
-            except self._cuda.OutOfMemory:
-                self._forget()
-                self._take(setup)
-                try:
-                    plans = self._plans_of(setup, names, 0)
-                except self._cuda.OutOfMemory as error:
-                    raise InputError(f"iteration: {error}; configure a smaller batch") from None
-            self._iteration = NativeIteration(self._cuda, self._device, plans, iteration(setup))
+            steps = iteration(setup)
+            names = [name for name, _ in steps]
+            plans = self._fitted(setup, "iteration", lambda at: self._plans_of(setup, names, at))
+            self._iteration = NativeIteration(self._cuda, self._device, plans, steps)
         return self._iteration
+
+    def _fitted(self, setup: Setup, what: str, build: Callable[[int], _Built]) -> _Built:
+        """What `build` makes, given how many bytes of the device's memory to leave unused first. Where that does not
+        fit, all that was prepared goes. Raises InputError where it does not fit by itself either."""
+        self._take(setup)
+        try:
+            return build(self._moves % _PLACES * _PLACE_BYTE)
+        except self._cuda.OutOfMemory:
+            self._forget()
+            self._take(setup)
+        try:
+            return build(0)
+        except self._cuda.OutOfMemory as error:
+            raise InputError(f"{what}: {error}; configure a smaller batch") from None
 
     def stamper(self, step_s: float, room: int, reads: bool) -> Any:
         """The kernel that stamps (loads.Stamper)."""
