@@ -2,6 +2,7 @@
 
 import pytest
 from cuda_signatures import stands_for
+from virtual_gpu import Queue
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native import passing
@@ -10,29 +11,15 @@ from kernel_dvfs.native.passing import Marked, Passing, marked_pass, quick, room
 MARK_US = 2.5
 
 
-class Gpu:
+class Gpu(Queue):
     """A device on virtual time; what runs on it is asked for its kernels: [us or marks]."""
 
-    def __init__(self):
-        self.now_s = self.busy_until_s = 100.0
-        self.idle_s = 0.0
+    run = Queue.run_us
 
     def monotonic(self):
         return self.now_s
 
-    def run(self, us):
-        if self.now_s > self.busy_until_s:
-            self.idle_s += self.now_s - self.busy_until_s
-            self.busy_until_s = self.now_s
-        self.busy_until_s += 1e-6 * us
-
-    def synchronize(self):
-        self.now_s = max(self.now_s, self.busy_until_s)
-
     # --- the parts of `cuda` that are used ---
-
-    def Event(self, gpu):
-        return Event(gpu)
 
     def ClockProbe(self, gpu, marks):
         return Probe(gpu, marks)
@@ -42,24 +29,6 @@ class Gpu:
 
     def Pass(self, groups):
         return Pass(self, groups)
-
-
-@stands_for("Event")
-class Event:
-    def __init__(self, gpu):
-        self.gpu = gpu
-
-    def record(self):
-        self.at_s = self.gpu.busy_until_s
-
-    def done(self):
-        return self.gpu.now_s >= self.at_s - 1e-12
-
-    def wait(self):
-        self.gpu.now_s = max(self.gpu.now_s, self.at_s)
-
-    def since_ms(self, earlier):
-        return 1e3 * (self.at_s - earlier.at_s)
 
 
 @stands_for("ClockProbe")

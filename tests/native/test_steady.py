@@ -4,18 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 from cuda_signatures import stands_for
+from virtual_gpu import Queue
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native import steady
 
 
-class Gpu:
+class Gpu(Queue):
     """A device on virtual time: launches run one after the other, the host's clock moves 0.2 ms a look."""
 
     def __init__(self, launch_us, sm_mhz=1500.0):
-        self.now_s, self.launch_us, self.sm_mhz = 100.0, launch_us, sm_mhz
-        self.busy_until_s = self.now_s
-        self.idle_s = 0.0
+        super().__init__()
+        self.launch_us, self.sm_mhz = launch_us, sm_mhz
 
     def monotonic(self):
         self.now_s += 2e-4
@@ -25,36 +25,12 @@ class Gpu:
         self.now_s += duration_s
 
     def run(self, n):
-        if self.now_s > self.busy_until_s:
-            self.idle_s += self.now_s - self.busy_until_s
-            self.busy_until_s = self.now_s
-        self.busy_until_s += 1e-6 * n * self.launch_us
-
-    def synchronize(self):
-        self.now_s = max(self.now_s, self.busy_until_s)
+        self.run_us(n * self.launch_us)
 
     # --- the parts of `cuda` that Steady uses ---
 
-    def Event(self, gpu):
-        return Event(gpu)
-
     def ClockProbe(self, gpu, marks):
         return Probe(gpu, marks)
-
-
-@stands_for("Event")
-class Event:
-    def __init__(self, gpu):
-        self.gpu = gpu
-
-    def record(self):
-        self.at_s = self.gpu.busy_until_s
-
-    def done(self):
-        return self.gpu.now_s >= self.at_s
-
-    def since_ms(self, earlier):
-        return 1e3 * (self.at_s - earlier.at_s)
 
 
 @stands_for("ClockProbe")

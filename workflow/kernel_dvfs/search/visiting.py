@@ -12,11 +12,11 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.visit import (
     AUTO_PASS_S,
     AUTO_WINDOW_S,
-    KERNEL_S,
     PASS_S,
     SETTLE_S,
     WINDOW_S,
     Visit,
+    least_s,
 )
 from kernel_dvfs.search.knowledge import Knowledge, Look
 from kernel_dvfs.search.parts import Space
@@ -117,4 +117,4 @@ def is_above(pair: Pair, other: Pair) -> bool:
 
 def guess_s(windows: int) -> float:
     """How long a visit of locked clocks takes with so many windows, before any was made."""
-    return SETTLE_S + PASS_S + windows * (KERNEL_S + WINDOW_S)
+    return least_s(Pair(1, 1), PASS_S, windows, WINDOW_S)
