@@ -89,8 +89,11 @@ $(BIN)/kernel-dvfs: Makefile | $(VENV)/bin/python
 	  open(os.path.join(site, "kernel_dvfs.pth"), "w").write(os.path.relpath("workflow", site) + "\n")'
 	@printf '#!/bin/sh\nexec "%s/python" -m kernel_dvfs "$$@"\n' "$(CURDIR)/$(BIN)" > $@ && chmod +x $@
 
+# then the compiled core of plans of pipelines, found from every folder; where it cannot be built, a line says why
 $(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python $(BIN)/kernel-dvfs
 	$(call install,envs/requirements.lock)
+	@$(BIN)/kernel-dvfs build --pipeline auto --beside || \
+	  echo "note: plans of pipelines are searched for in Python, more slowly and less well"
 
 $(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp
 	$(call install,envs/dev.lock)

@@ -16,8 +16,13 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/choose.smk"
 include: "workflow/rules/validate.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/pipeline.smk"
-include: "workflow/rules/serving.smk"
+
+
+# what stands beside the road: a package without rules has no file there
+for name in extensions.extensions():
+    if Path(workflow.current_basedir, f"workflow/rules/{name}.smk").is_file():
+
+        include: f"workflow/rules/{name}.smk"
 
 
 onstart:
@@ -25,8 +30,8 @@ onstart:
 
 
 onsuccess:
-    # clocks that could not be restored are an error of the run, however well its jobs went
-    if not finish():
+    # clocks that could not be restored are an error of the run, however well its jobs went; so is a changed result
+    if not finish() or not is_as_written():
         sys.exit(1)
 
 
@@ -39,5 +44,5 @@ rule all:
     input:
         # the first has all records, and one list of thousands is enough
         rules.profile.input,
-        CHOSEN,
+        chosen,
         REPORTED,

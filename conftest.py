@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent
 SHARED = ROOT.parent / "shared" / "data"
@@ -142,6 +143,12 @@ def setup_of(config, tmp_path_factory):
     return lambda **changed: read(
         plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup.write()
     )
+
+
+@pytest.fixture(scope="session")
+def earlier_board(root) -> dict:
+    """Overrides that make the simulated RTX 3080 Ti the one before today's, for tests that need a board that stays."""
+    return yaml.safe_load((root / "config/earlier_board.yaml").read_text())["gpu_overrides"]
 
 
 @pytest.fixture(scope="session")

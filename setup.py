@@ -1,15 +1,18 @@
-"""Where the compiled core lies beside the package, a wheel holds it and is for its platform and Python alone:
+"""The compiled core of plans of pipelines comes with the wheel, which then is for its platform and Python alone.
 
-    kernel-dvfs build --pipeline on --beside
-    pip wheel --no-deps .
-
-Without it the wheel is for all, and plans are searched for in Python. All else stands in pyproject.toml.
+Where it cannot be built, one line says why; that wheel is for all, and plans are searched for in Python. All else
+stands in pyproject.toml.
 """
 
+import sys
 from glob import glob
+from pathlib import Path
 
 from setuptools import setup
 from setuptools.dist import Distribution
+
+HERE = Path(__file__).resolve().parent
+BESIDE = "workflow/kernel_dvfs_pipeline/native"
 
 
 class WithCore(Distribution):
@@ -17,7 +20,21 @@ class WithCore(Distribution):
 
     def has_ext_modules(self) -> bool:
         """Whether the core was built."""
-        return bool(glob("workflow/kernel_dvfs_pipeline/native/pipeline/_pipeline.*"))
+        return bool(glob(f"{BESIDE}/pipeline/_pipeline.*"))
 
 
+def build_core() -> None:
+    """Build the core beside the package, as `kernel-dvfs build --pipeline auto --beside` does."""
+    sys.path.insert(0, str(HERE / "workflow"))
+    from kernel_dvfs.native.build import build
+    from kernel_dvfs_clocks.errors import InputError
+
+    try:
+        build(HERE / "native", HERE / BESIDE, "pipeline", "auto")
+    except InputError as error:
+        print(f"plans of pipelines without their compiled core: {error}", file=sys.stderr)
+
+
+if "bdist_wheel" in sys.argv:
+    build_core()
 setup(distclass=WithCore)

@@ -7,7 +7,6 @@ import argparse
 import collections
 import re
 import sys
-import typing
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from kernel_dvfs import shape  # noqa: E402
 
 _NOTE = "<!-- Written by docs/generate_reference.py; do not edit. -->\n\n"
 
@@ -26,7 +24,7 @@ def pages() -> dict:
     return {
         "configuration.md": _NOTE + configuration(),
         "commands.md": _NOTE + commands(),
-        "results.md": _NOTE + results() + records(),
+        "results.md": _NOTE + results(),
     }
 
 
@@ -136,7 +134,7 @@ def _allowed(schema: dict) -> str:
 
 # what the rules call, beside what is not listed at all: one line each, since --help says the rest
 _BY_RULES = ("measure", "measure again", "measure by-clock", "measure compare", "measure sweep", "measure aggregate")
-_BY_RULES += ("measure step", "study deployable", "study headline-map", "pipeline profile", "pipeline solve")
+_BY_RULES += ("measure step", "study deployable", "pipeline profile", "pipeline solve")
 
 
 def commands() -> str:
@@ -157,16 +155,17 @@ def commands() -> str:
     for title, names in _families(found).items():
         used = collections.Counter(row for name in names for row in rows[name])
         shared = [row for row, count in used.items() if count > 1]
+        alike: dict[tuple, str] = {}  # shared options -> the first command that has them
         for name in names:
             command, epilog = found[name], arguments[name].epilog
             help_ = command.help[0].upper() + command.help[1:]
             parts.append(f"\n## {name}\n\n{_cell(help_ if help_.endswith('?') else help_ + '.')}")
             parts.append(f" {_epilog(epilog)}".rstrip() + "\n")
             parts.append(_list([row for row in rows[name] if row not in shared]))
-            own = [row for row in shared if row in rows[name]]
+            own = tuple(row for row in shared if row in rows[name])
             also = ", ".join(f"`{row[0].strip('`*').partition(' ')[0].rstrip(',')}`" for row in own)
-            which = f"All [shared]({_anchor(title)})" if own == shared else f"[Shared]({_anchor(title)}): {also}"
-            parts.append(f"\n{which}.\n" if own else "")
+            like = alike.setdefault(own, name)
+            parts.append(f"\n[Shared]({_anchor(title)}): {also if like == name else f'as `{like}`'}.\n" if own else "")
         parts.append(f"\n## {title}\n{_list(shared)}" if shared else "")
     rules = ", ".join(f"`{name}`" for name in every if name not in found)
     parts.append(f"\n## Called by rules\n\n`--help` says what they do: {rules}.\n")
@@ -211,76 +210,6 @@ def _epilog(text: str) -> str:
     return _cell(text.partition("example: ")[0])
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
-
-def records() -> str:
-    """The fields that every record must have, as the reader checks them: a row a group."""
-    from kernel_dvfs.measurement import record, visit
-
-    parts = [
-        "\n## Records\n\nOne JSON file a measurement. Numbers have their unit in their names, or are counts; one with "
-        "`?` may be missing. A file that breaks these rules, or belongs to another setup, is refused with its name. "
-        "A group that a table above holds is not repeated.\n"
-    ]
-    kinds = (
-        (f"A point, `{record.POINT}`: `measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
-        ("A point of a real GPU holds besides", record.OfRealGpu),
-        (f"A visit, `{visit.SCHEMA}`: `measurements/visit/s<session>/<place>-<core>-<mem>.json`", visit.VisitRecord),
-        (
-            f"`{record.COMPARISON}`: auto and chosen clocks of targets, each with what a point has",
-            record.ComparisonRecord,
-        ),
-    )
-    told: set[tuple[str, str]] = set()
-    for title, kind in kinds:
-        rows = [row for row in _groups(kind) if row not in told]
-        told.update(rows)
-        parts.append(f"\n{title}:\n\n{_table(('group', 'fields'), rows)}")
-    return "".join(parts)
-
-
-# numbers and groups, whose names and rows say what they are
-_PLAIN = re.compile(
-    r"(?<!each )(a positive number|a whole number|a number(?! of)|a group of fields$|a text(?= or))( >= \d)?"
-)
-
-
-def _groups(kind: object) -> list[tuple[str, str]]:
-    """A row a group of fields: (its path, its fields, with what each must be unless a number, a text or a group). The
-    points of a comparison are points."""
-    rows: dict[str, list[str]] = {}
-    for path, must in _fields(kind):
-        group, _, name = path.rpartition(".")
-        must = _PLAIN.sub("", must).strip() if must != "a text" else ""
-        if not group.startswith("comparisons[].points[]"):
-            rows.setdefault(group, []).append(f"`{name}`" + (f" ({must})" if must else ""))
-    return [(f"`{group}`" if group else "", ", ".join(fields)) for group, fields in rows.items()]
-
-
-def _fields(kind: object, prefix: str = "") -> list[tuple[str, str]]:
-    """(path, what it must be) of each field, those of groups and of lists of groups by their paths."""
-    rows = []
-    for name, own in shape.fields(kind).items():
-        optional = "?" if typing.get_origin(own) is typing.NotRequired else ""
-        own = typing.get_args(own)[0] if optional else own
-        group, ending = _group_in(own)
-        if optional or ending or group is None:
-            rows.append((f"{prefix}{name}{optional}", shape.words(own)))
-        if group is not None:
-            rows += _fields(group, f"{prefix}{name}{ending}.")
-    return rows
-
-
-def _group_in(kind: object) -> tuple[object, str]:
-    """(the group that a field holds, None where it holds none; what its path ends in)."""
-    if typing.get_origin(kind) is typing.Annotated:
-        return _group_in(typing.get_args(kind)[0])
-    if typing.get_origin(kind) is list:
-        return _group_in(typing.get_args(kind)[0])[0], "[]"
-    return (kind if typing.is_typeddict(kind) else None), ""
-
-
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
@@ -298,7 +227,11 @@ def results() -> str:
     ]
     rows = [
         ("`setup/<digest>.json`", "what measurements were made under; named by its content"),
-        ("`measurements/`", "one record a measurement"),
+        (
+            "`measurements/`",
+            "one record a measurement, in JSON; fields have units in their names. A file that is damaged or belongs "
+            "to another setup is refused with its name (`kernel-dvfs measure records` looks at all)",
+        ),
         ("`by_clock.json`", "what the study by clock visited, chose and showed"),
         ("`profile.parquet`", "all that was visited, pooled: a row a target and pair, times within the iteration"),
         (

@@ -91,11 +91,11 @@ def _about_pipeline(study: Path) -> dict:
 
 
 _OF_PIPELINE = ("frontier.csv", "plans/all-max.json", "plans/one-clock.json")
-_TABLES = ("claims", "deployable", "headline", "headline_band", "relaxed", "strategies", "validation")
+_TABLES = ("claims", "deployable", "headline", "relaxed", "strategies", "validation")
 STUDIES = {
     "study": Kept(
         "default_study",
-        {f"{name}.csv": f"tables/{name}.csv" for name in _TABLES} | {"headline_map.csv": "headline_map.csv"},
+        {f"{name}.csv": f"tables/{name}.csv" for name in _TABLES},
         _about_default,
     ),
     "pipeline": Kept(
@@ -109,7 +109,7 @@ STUDIES = {
 def keep(name: str, study: Path) -> None:
     """Keep of a finished study what pictures and pages show: all of it or, where something is missing, nothing. Raises
     CannotDraw."""
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
 
     kept = STUDIES[name]
     missing = [source for source in kept.files.values() if not (study / source).is_file()]
@@ -149,7 +149,6 @@ def _figure(name: str) -> Callable[[Path | None, Path], None]:
             subject=about["subject"],
             workload={"name": about["workload"]},
             table=table,
-            headline_map=table("headline_map"),
         )
         _write(output.make(results), output.captioned, about["subject"], path)
 
@@ -186,62 +185,59 @@ def _kernels_h200(_: Path | None, path: Path) -> None:
 
 
 def _switching(_: Path | None, path: Path) -> None:
-    """What is left launch by launch, a line a stall, of the default study's table `deployable`."""
+    """What is left on the default board where a change takes time, of experiments/results/deployable.csv."""
     import pandas as pd
 
-    frame = pd.read_csv(RESULTS / STUDIES["study"].folder / "deployable.csv")
+    frame = pd.read_csv(RESULTS / "deployable.csv")
     about = json.loads((RESULTS / STUDIES["study"].folder / "study.json").read_text("utf-8"))
-    caption = "Claimed change of energy over the latency of a change, a line for each stall; no time lost"
-    _write(switching_figure(frame, f"{about['subject']}, {about['workload']}"), caption, about["subject"], path)
+    caption = "Change of energy over the median latency of a change, measured again; no time lost"
+    own = frame[frame.gpu == about["subject"]]
+    _write(switching_figure(own, f"{about['subject']}, {about['workload']}"), caption, about["subject"], path)
 
 
 def switching_figure(frame: Any, subject: str) -> Any:
-    """frame: of the table `deployable`; the ways without latencies are lines across."""
+    """frame: rows of one board, of experiments/searches/deployable.py; the ways without latencies are lines across."""
     import pandas as pd
     import plotnine as p9
 
+    from kernel_dvfs.layout import FREE, LAUNCH, PASS, RUN
     from kernel_dvfs.report import style
+    from kernel_dvfs.report.words import WAYS
 
-    ahead = frame[frame.way.str.startswith("launch by launch")]
-    latencies, stalls = sorted(set(ahead.latency_ms)), sorted(set(ahead.core_stall_ms))
-    ahead = ahead.assign(
-        place=ahead.latency_ms.map(latencies.index),
-        stall=pd.Categorical([f"{each:g} ms" for each in ahead.core_stall_ms], [f"{each:g} ms" for each in stalls]),
+    energy = "fresh_energy_change_percent"
+    timed = frame[frame.way.isin([PASS, LAUNCH]) & (frame.core_stall_ms == 0.1)]
+    latencies = sorted(set(timed.latency_ms))
+    labels = [f"{each:g}, {timed.mem_latency_ms[timed.latency_ms == each].iloc[0]:g}" for each in latencies]
+    timed = timed.assign(
+        place=timed.latency_ms.map(latencies.index), way=pd.Categorical(timed.way, [PASS, LAUNCH], ordered=True)
     )
-    whole = frame.groupby("way").energy_change_percent.first()
-    across = pd.DataFrame(
-        [
-            (whole[name], words)
-            for name, words in (
-                ("each kernel, changes free", "each kernel, changes free"),
-                ("one pair for the run", "one pair for the run"),
-            )
-        ],
-        columns=["energy_change_percent", "words"],
-    ).assign(place=len(latencies) - 1)
-    least = ahead[(ahead.core_stall_ms == 0.1)].energy_change_percent.min()
+    whole = frame.drop_duplicates("way").set_index("way")[energy]
+    timed = timed.assign(way=timed.way.cat.rename_categories({way: WAYS[way] for way in (PASS, LAUNCH)}))
+    across = pd.DataFrame({"change": [whole[FREE], whole[RUN]], "words": [FREE, RUN], "place": len(latencies) - 1})
+    least, most = -timed[energy].max(), -timed[energy].min()
+    ends = f"{least:.1f} to {most:.1f}" if round(least, 1) < round(most, 1) else f"{most:.1f}"
     return (
-        p9.ggplot(ahead, p9.aes("place", "energy_change_percent"))
-        + p9.geom_hline(p9.aes(yintercept="energy_change_percent"), across, linetype="dotted", size=0.5)
-        + p9.geom_text(p9.aes(label="words"), across, ha="right", va="bottom", nudge_y=0.15, size=style.SMALL_PT)
-        + p9.geom_line(p9.aes(color="stall", linetype="stall"), size=0.6)
-        + p9.geom_point(p9.aes(color="stall", shape="stall"), size=1.8, fill="white", stroke=0.5)
-        + p9.scale_x_continuous(
-            breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies], expand=(0.06, 0)
+        p9.ggplot(timed, p9.aes("place", energy))
+        + p9.geom_hline(p9.aes(yintercept="change"), across, linetype="dotted", size=0.5)
+        + p9.geom_text(p9.aes(y="change", label="words"), across, ha="right", va="bottom", size=style.SMALL_PT)
+        + p9.geom_errorbar(
+            p9.aes(ymin="fresh_energy_low_percent", ymax="fresh_energy_high_percent", color="way"), width=0.08, size=0.4
         )
+        + p9.geom_line(p9.aes(color="way", linetype="way"), size=0.6)
+        + p9.geom_point(p9.aes(color="way", shape="way"), size=1.8, fill="white", stroke=0.5)
+        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=labels, expand=(0.06, 0))
         + p9.scale_y_continuous(expand=(0.06, 0, 0.1, 0))
-        + p9.scale_color_manual(style.cycle(style.SERIES, len(stalls)))
-        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(stalls)))
-        + p9.scale_linetype_manual(style.cycle(style.LINES, len(stalls)))
+        + p9.scale_color_manual(style.cycle(style.SERIES, 2))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, 2))
+        + p9.scale_linetype_manual(style.cycle(style.LINES, 2))
         + p9.labs(
-            title=f"Stalls of 0.1 ms leave {-least:.1f} % of {-whole.min():.1f} %",
+            title=f"{ends} % can be set today, of {-whole[FREE]:.1f} %",
             subtitle=f"{subject}; better: down",
-            x="time until a change of clocks takes effect, ms",
-            y="claimed change of energy, %\n(negative: saved)",
-            caption="Launch by launch, asked for ahead, no time lost; claimed. A stall: how\n"
-            "long the GPU stands still at a change; nobody has published one.",
+            x="median latency of a change, ms: core, memory",
+            y="change of energy, measured again, %\n(negative: saved)",
+            caption="No time lost. Each change stalls the GPU for\n0.1 ms; latencies and stall are assumed.",
         )
-        + p9.guides(**{key: p9.guide_legend(title="stall") for key in ("color", "shape", "linetype")})
+        + p9.guides(**{key: p9.guide_legend(title="set today") for key in ("color", "shape", "linetype")})
         + style.theme(3.2)
     )
 
@@ -315,14 +311,13 @@ def _of_pipeline(name: str, *tables: str) -> Picture:
 
 PICTURES: dict[str, Picture] = {
     "fig6_relaxed_waste": _own("fig6_relaxed_waste", "relaxed.csv", "validation.csv"),
-    "headline_map": _own("headline_map", "headline_map.csv", code=(f"{_LIBRARY}/report/tables.py::headline_band",)),
     "fig5_kernels_h200": Picture(
         ("auto_only_h200.csv",),
         (f"{_LIBRARY}/report/figures.py::fig5_kernels", f"{_LIBRARY}/workload/table1.py", _STYLE),
         _kernels_h200,
     ),
     "switching": Picture(
-        ("default_study/deployable.csv", "default_study/study.json"),
+        ("deployable.csv", "default_study/study.json"),
         ("docs/make_figures.py::switching_figure", _STYLE),
         _switching,
     ),
@@ -336,12 +331,13 @@ PICTURES: dict[str, Picture] = {
     ),
     # of a page its top must say what it says today; how that looks (its CSS) may be a little older
     "report_page": Picture(
-        tuple(
-            f"default_study/{each}" for each in ("headline.csv", "headline_band.csv", "deployable.csv", "study.json")
-        ),
-        tuple(
-            f"{_LIBRARY}/report/page/{each}"
-            for each in ("templates/study.html.j2", "templates/parts.html.j2", "answer.py")
+        tuple(f"default_study/{each}" for each in ("headline.csv", "deployable.csv", "study.json")),
+        (
+            *(
+                f"{_LIBRARY}/report/page/{each}"
+                for each in ("templates/study.html.j2", "templates/parts.html.j2", "answer.py", "frontier.py")
+            ),
+            "workflow/kernel_dvfs_deploy/page.py",
         ),
         _report_page,
         needs="study",
@@ -414,7 +410,7 @@ def _headlines() -> str:
 
 def _claims() -> str:
     """The claims that differ, each with our first number that breaks its rule, how many studies with other noise keep
-    it, and the cause; then the others, by how many keep them. The study's table has every number."""
+    it, and the cause; then the others, by how many keep them. The study's table has every number, and all words."""
     from experiments.calibration import claims
 
     drawn = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
@@ -438,28 +434,151 @@ def _claims() -> str:
         cells = (number, row["claim"], broken, held, why)
         differing.append(tuple(_plain(cell).replace("|", "\\|") for cell in cells))
     head = ("", "differs", "here, in brackets the rule", f"holds, of {len(drawn)} draws", "why")
-    told_of = {how: [_plain(f"({row['number']}) {row['claim']}") for row in rows] for how, rows in others.items()}
-    lists = [f"**{how.capitalize()}**: {'; '.join(words)}." for how, words in told_of.items()]
+    lists = [f"**{how.capitalize()}**: {_named(rows, how == 'holds always')}." for how, rows in others.items()]
     return "\n\n".join([_markdown(head, *differing), *lists])
+
+
+def _named(rows: list[dict[str, str]], by_number: bool) -> str:
+    """The claims of some rows: in their words, or by their numbers alone where nothing is to be explained."""
+    if by_number:
+        return ", ".join(row["number"] for row in rows)
+    return "; ".join(_plain(f"({row['number']}) {row['claim']}") for row in rows)
 
 
 def _plain(text: str) -> str:
     return text.replace("<", "&lt;")
 
 
-def _ways() -> str:
-    """The paper's procedure on the simulated board over tensor energy; a clock that hunts, and a steady one."""
-    rows = [row for row in _read(RESULTS / "board_ways.csv") if (row["governed"], row["locked"]) == ("0.5", "0.1")]
-    hunting, steady = ([row for row in rows if row["hunting_mhz"] == mhz] for mhz in ("60", "0"))
-    hunting = list({row["tensor_pj"]: row for row in hunting}.values())
-    lines = {
-        "true": [_percent(row["true"]) for row in hunting],
-        "time": [_percent(row["time"]) for row in hunting],
-        "studies within 2 points of -14.6 %": [f"{100 * float(row['within']):.0f} %" for row in hunting],
-        "true, with a steady clock at the cap": [_percent(row["true"]) for row in steady],
+def _inferred() -> str:
+    """What boards of the posterior do, beside the shipped one."""
+    import numpy as np
+
+    from experiments.calibration import infer_board
+
+    rows, own = _read(infer_board.POSTERIOR), infer_board.headline(infer_board.SHIPPED)
+    words = {
+        "kernel_percent": "clocks per kernel, no longer",
+        "kernel_06_percent": "clocks per kernel, at most 0.6 % longer",
+        "pass_percent": "clocks per pass, no longer",
+        "mix_percent": "the iteration at auto against its kernels alone at auto",
     }
-    head = ("tensor energy, pJ", *(row["tensor_pj"] for row in hunting))
-    return _markdown(head, *((name, *cells) for name, cells in lines.items()))
+    lines = []
+    for name, each in words.items():
+        low, middle, high = np.percentile([float(row[name]) for row in rows], [5, 50, 95])
+        lines.append((each, _tenth(own[name]), _tenth(middle), f"{_tenth(low)} to {_tenth(high)}"))
+    return _markdown(("change of energy, by the truth, at any clock", "shipped", "median", "5 to 95 %"), *lines)
+
+
+def _tenth(value: float) -> str:
+    return f"{value:+.1f} %"
+
+
+def _draws() -> str:
+    """The paper's procedure with other noise: whole studies, and draws of the same on the shipped board."""
+    import numpy as np
+
+    from experiments.calibration import claims, infer_board
+
+    studies = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
+    drawn = _read(infer_board.DRAWN)
+    names = {
+        "clocks per pass: energy, claimed": ("pass_energy_percent", "pass_energy", "about -2 %"),
+        "clocks per kernel: energy, claimed": ("claimed_energy_percent", "claimed_energy", "-15.64 %"),
+        "measured again": ("repeated_energy_percent", "again_energy", "-14.6 %"),
+        "time, measured again": ("repeated_time_percent", "again_time", "+0.6 %"),
+    }
+    rows = []
+    for words, (column, fact, paper) in names.items():
+        own = ", ".join(f"{float(row[column]):+.1f}" for row in studies)
+        low, middle, high = np.percentile([float(row[fact]) for row in drawn], [5, 50, 95])
+        rows.append((words, paper, own, f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"))
+    held = [sum(row[number] == "h" for number in claims.CLAIMS) for row in studies]
+    rows.append(("claims that hold, of 28", "", ", ".join(map(str, held)), ""))
+    seeds = ", ".join(row["seed"] for row in studies)
+    head = ("", "the paper", f"whole studies, seeds {seeds}", f"{len(drawn)} draws: median (5 to 95 %)")
+    return _markdown(head, *rows)
+
+
+def _predicted() -> str:
+    """Which claims the board was inferred by, and what the others say of them."""
+    from experiments.calibration import claims, infer_board
+    from kernel_dvfs_paper.used import BUILT_IN
+
+    studies = [row for row in claims.read(claims.RESULT) if row["board"] == "default"]
+    used = {row["claim"]: row for row in _read(infer_board.FOLDED)}
+    rows = [
+        (
+            f"used: {name}",
+            ", ".join(f"{row['claim']} ({100 * float(row['holds']):.0f} %)" for row in own if _is(row)),
+            ", ".join(f"{row['claim']} ({100 * float(row['holds']):.0f} %)" for row in own if not _is(row)),
+        )
+        for name in infer_board.FOLDS
+        for own in [[row for row in used.values() if row["fold"] == name]]
+    ]
+    others = [number for number in claims.CLAIMS if number not in used and int(number) not in BUILT_IN]
+    often = {number: sum(row[number] == "h" for row in studies) for number in others}
+    known = [number for number in others if any(row[number] != "n" for row in studies)]
+    right = [number for number in known if 2 * often[number] > len(studies)]
+    rows.append(("built in, not predicted", ", ".join(map(str, BUILT_IN)), ""))
+    rows.append(("not used", ", ".join(right), ", ".join(number for number in known if number not in right)))
+    return _markdown(("claims", "predicted right", "predicted wrong"), *rows)
+
+
+def _is(row: dict[str, str]) -> bool:
+    return float(row["holds"]) >= 0.5
+
+
+def _first_screen() -> str:
+    """The first table of README: what may be saved, and what can be set today."""
+    from kernel_dvfs.report.inference import KERNEL_ENERGY
+    from kernel_dvfs.report.words import WAYS, change_of, costs_in_words, set_today, signed
+    from kernel_dvfs.shipped import POSTERIOR_BAND
+    from kernel_dvfs.table_file import kept_rows
+
+    def row(limit: str, energy: str | float, time: str | float) -> tuple[str, str, str]:
+        return limit, f"**{signed(float(energy))} %**", f"{signed(float(time))} %"
+
+    headline = _rows("headline", "schedule").items()
+    rows = [
+        row(f"{float(own['slack_percent']):g} % longer" if float(own["slack_percent"]) else "no longer", *_again(own))
+        for name, own in headline
+        if name.startswith("kernel-")
+    ]
+    today = set_today(kept_rows(RESULTS / STUDIES["study"].folder / "deployable.csv"))
+    changes = [(change_of(own), change_of(own, "time")) for own in today]
+    # where no mixture of pairs is better, all ways are the first: one pair
+    ways = today[:1] if len(set(changes)) == 1 else today
+    rows += [
+        row(f"no longer, with what can be set today: {WAYS[own['way']]}", *change)
+        for own, change in zip(ways, changes, strict=False)
+    ]
+    costs = costs_in_words(today[-1]).replace("medians", "medians, late ones included")
+    table = _markdown(("an iteration of GPT-3 XL may take", "energy, measured again", "time"), *rows)
+    subject = json.loads((RESULTS / STUDIES["study"].folder / "study.json").read_text("utf-8"))["subject"]
+    table = table.replace("|---|---|---|", "|---|--:|--:|")
+    band = next(row for row in _read(POSTERIOR_BAND) if row["figure"] == KERNEL_ENERGY)
+    p05, p95 = (float(band[name]) for name in ("p05", "p95"))
+    return (
+        f"{table}\n\n*{subject[:1].upper()}{subject[1:]}. Not all facts of this board are public "
+        "([which](docs/simulated-gpu.md#what-nobody-has-measured)): the most that the first row can save is between "
+        f"{-p95:.0f} and {-p05:.0f} %. The first rows count changes of clocks as free. [What can be set today]"
+        f"(docs/deploy.md#when-a-clock-change-takes-time) counts what they cost: {costs}.*"
+    )
+
+
+def _again(row: dict[str, str]) -> tuple[str, str]:
+    return row["fresh_energy_change_percent"], row["fresh_time_change_percent"]
+
+
+def _boards() -> str:
+    """What can be set today on every shipped board, at its own latencies."""
+    import pandas as pd
+
+    from experiments.searches import deployable
+
+    frame = pd.read_csv(deployable.RESULT)
+    free = frame.way == deployable.FREE
+    return deployable.in_markdown(frame[frame.own_latency | frame.latency_ms.isna() | free])
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -468,8 +587,16 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "reproduce.md": {"answer": _answer, "headline": _headlines, "claims": _claims},
-    "simulated-gpu.md": {"ways": _ways},
+    "reproduce.md": {
+        "answer": _answer,
+        "headline": _headlines,
+        "draws": _draws,
+        "predicted": _predicted,
+        "claims": _claims,
+    },
+    "simulated-gpu.md": {"inferred": _inferred},
+    "deploy.md": {"boards": _boards},
+    "../README.md": {"first screen": _first_screen},
 }
 
 
@@ -522,7 +649,17 @@ def meaning(code: str, name: str = "") -> str:
             body[:1] = [] if len(body) > 1 else [ast.Pass()]
         if isinstance(node, ast.FunctionDef):
             node.decorator_list = []
-    return ast.unparse(tree)
+    return ast.unparse(_WithoutImports().visit(tree))
+
+
+class _WithoutImports(ast.NodeTransformer):
+    """Where a name lies changes no picture."""
+
+    def visit_Import(self, node: ast.Import) -> ast.Pass:
+        return ast.Pass()
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.Pass:
+        return ast.Pass()
 
 
 def _names(node: ast.stmt) -> list[str]:

@@ -29,8 +29,8 @@ noisy data selected the clocks: measure the choice again.""",
     """schedule = kd.choose(str(sweep.profile), scope="global", objective="waste")
 print(kd.summary(schedule))
 print(kd.validate(sweep, schedule, repeats=5).words())""",
-    """It is late: one sweep flatters. A study by clock finds clocks with some visits of the whole iteration, and shows
-with others that they keep the limit.""",
+    """Less is left than was claimed: one sweep flatters. A study by clock finds clocks with some visits of the whole
+iteration, and shows with others that they keep the limit.""",
     """shown = kd.by_clock(sweep)[0]
 checked = kd.validate(sweep, shown, repeats=5)
 print(kd.summary(shown))

@@ -2,7 +2,7 @@
 
 import os
 
-from kernel_dvfs import environment
+from kernel_dvfs_clocks import environment
 
 
 def test_jobs_keep_the_users_python_path_behind_this_library(monkeypatch, tmp_path):

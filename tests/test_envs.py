@@ -13,7 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kernel_dvfs.package import remedy
+from kernel_dvfs_clocks import package
+from kernel_dvfs_clocks.package import remedy
 
 LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 # conda splits packages: these are the parts that PyPI's packages are
@@ -175,6 +176,19 @@ def test_of_each_package_of_an_extra_that_the_code_imports_a_message_names_one_t
     assert checked >= {"numpy", "mpmath", "pandas", "pillow", "scipy", "simpy", "torch"}
 
 
+@pytest.mark.parametrize(
+    ("extra", "known"), [("tables", {"pyarrow"}), ("workflow", {"pyarrow", "ortools", "snakemake"})]
+)
+def test_what_a_study_looks_for_is_what_its_extra_brings(project, monkeypatch, extra, known):
+    assert not package.lacking("tables"), "these tests have them"
+    monkeypatch.setattr(package, "find_spec", lambda name: None)
+    monkeypatch.setattr(package.shutil, "which", lambda name: None)
+    modules = package.lacking(extra).partition(" lacks ")[2].partition(": ")[0].split(", ")
+    named = {canonicalize_name(PACKAGES.get(name, name)) for name in modules}
+    brought = {canonicalize_name(each.name) for each in of_extra(project, extra)}
+    assert known <= named <= brought and len(named) >= len(brought) - 4, "all but plugins and what nothing imports"
+
+
 def test_what_is_installed_includes_the_plugins_of_snakemake(root):
     find = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]["find"]
     packages = {path.parent.name for path in (root / find["where"][0]).glob("snakemake_*/__init__.py")}
@@ -207,7 +221,8 @@ def test_the_broker_s_lock_is_one_line_of_the_lock_that_users_have_and_all_that_
     (line,) = (root / "envs/broker.lock").read_text().splitlines()
     whole = " ".join((root / "envs/requirements.lock").read_text().replace("\\\n", " ").split())
     assert line in whole and line.count("--hash=sha256:") == 2
-    code = "import sys, kernel_dvfs.cli.main, kernel_dvfs.cli.hardware, kernel_dvfs.gpu.broker, pynvml\n"
+    code = "import sys, kernel_dvfs.cli.main, kernel_dvfs.cli.broker, kernel_dvfs.cli.reset\n"
+    code += "import kernel_dvfs_clocks.broker, pynvml\n"
     code += "print(*(m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernel_dvfs.errors import InputError, lines, meant, unread
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.report.results import Results
+from kernel_dvfs_clocks.errors import InputError, lines, meant, unread
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_dvfs import layout
-from kernel_dvfs.errors import InputError, one_line
-from kernel_dvfs.files import (
+from kernel_dvfs.measurement import request
+from kernel_dvfs_clocks.errors import InputError, one_line
+from kernel_dvfs_clocks.files import (
     check_size,
     compact_json,
     inside,
@@ -24,8 +25,7 @@ from kernel_dvfs.files import (
     write_json,
     write_text,
 )
-from kernel_dvfs.gpu.nvml.lease import path_of
-from kernel_dvfs.measurement import request
+from kernel_dvfs_clocks.nvml.lease import path_of
 
 VALUES = st.recursive(
     st.none()
@@ -148,9 +148,9 @@ def test_yaml_may_have_aliases_and_much_in_it():
     assert parse_yaml("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: {1: x, '1': y}") == {
         **{"a": {"b": 1}, "c": {"b": 2}, "d": {1: "x", "1": "y"}}
     }
-    text = "a: &a {b: [1, 2.5, yes, null]}\nc: [*a, *a]\nd: [" + ", ".join(map(str, range(90_000))) + "]"
+    text = "a: &a {b: [1, 2.5, yes, null]}\nc: [*a, *a]\nd: [" + ", ".join(map(str, range(20_000))) + "]"
     own = {"b": [1, 2.5, True, None]}
-    assert parse_yaml(text) == {"a": own, "c": [own, own], "d": [*range(90_000)]}
+    assert parse_yaml(text) == {"a": own, "c": [own, own], "d": [*range(20_000)]}
 
 
 def test_json_is_read_as_the_standard_library_does():

@@ -7,7 +7,6 @@ times (`--fuzz N`, `--fuzz-seed S`), or a reason why not: its input is our own, 
 import ast
 import json
 import random
-import shutil
 import traceback
 from pathlib import Path
 
@@ -17,36 +16,43 @@ import yaml
 
 from kernel_dvfs.choice import schedule_file
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu import power
-from kernel_dvfs.gpu.nvml import facts, lease
 from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms
 from kernel_dvfs.native.load import read_build
 from kernel_dvfs.plan import config as configuration
-from kernel_dvfs.profile import contribution
 from kernel_dvfs.profile.table import import_to_profile
 from kernel_dvfs.registry import kind_of
 from kernel_dvfs.search import study_file
-from kernel_dvfs.sequence.schedule import read_iteration
+from kernel_dvfs.table_file import read_rows, write_rows
 from kernel_dvfs.workload import step
+from kernel_dvfs_clocks import power
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml import facts, lease
+from kernel_dvfs_deploy.sequence.schedule import read_iteration, read_timing
 from kernel_dvfs_pipeline.graph import read_graph
 from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 from kernel_dvfs_pipeline.steps import make_study
 from kernel_dvfs_pipeline.study import PipelineStudy, read_plan
+from kernel_dvfs_serving.deployment import read_static
 from kernel_dvfs_serving.trace import read_trace
-from kernel_dvfs_serving.tuned import read_static
 
 ROOT = Path(__file__).resolve().parents[1]
 # what turns text into data
 PARSERS = {
-    *("kernel_dvfs.shape.read", "kernel_dvfs.shape.checked", "kernel_dvfs.files.read_json", "json.loads", "json.load"),
     *(
-        "kernel_dvfs.files.parse_json",
-        "kernel_dvfs.files.parse_yaml",
+        "kernel_dvfs_clocks.shape.read",
+        "kernel_dvfs_clocks.shape.checked",
+        "kernel_dvfs_clocks.files.read_json",
+        "json.loads",
+        "json.load",
+    ),
+    *(
+        "kernel_dvfs_clocks.files.parse_json",
+        "kernel_dvfs_clocks.files.parse_yaml",
         "yaml.safe_load",
         "yaml.load",
         "csv.reader",
+        "kernel_dvfs.profile.raw.read_csv",
         "csv.DictReader",
         "pandas.read_csv",
     ),
@@ -55,68 +61,71 @@ PARSERS = {
 READERS = {
     "kernel_dvfs.workload.step.read": "step",
     "kernel_dvfs.search.study_file.read": "study by clock",
-    "kernel_dvfs.gpu.nvml.facts._read": "facts",
-    "kernel_dvfs.gpu.nvml.facts.node_of": "node",
-    "kernel_dvfs.gpu.nvml.lease.parse": "lease",
-    "kernel_dvfs.gpu.power.PowerLimit._before_mw": "power limit",
+    "kernel_dvfs_clocks.nvml.facts._read": "facts",
+    "kernel_dvfs_clocks.nvml.facts.node_of": "node",
+    "kernel_dvfs_clocks.nvml.lease.parse": "lease",
+    "kernel_dvfs_clocks.power.PowerLimit._before_mw": "power limit",
     "kernel_dvfs.measurement.latency_file.read": "latency",
-    "kernel_dvfs.measurement.latency_file.checked": "contribution",
+    "kernel_dvfs.measurement.latency_file.checked": "latency",
     "kernel_dvfs.measurement.real.gemm_algorithms.GemmAlgorithms.__init__": "algorithms",
     "kernel_dvfs.native.load.read_build": "build",
     "kernel_dvfs.plan.config.load": "configuration",
     "kernel_dvfs.plan.config._is_json": "configuration",
-    "kernel_dvfs.profile.contribution.read": "contribution",
-    "kernel_dvfs.profile.contribution._columns": "contribution",
     "kernel_dvfs.profile.kernel_tuner._load": "kernel tuner",
     "kernel_dvfs.profile.raw.read_csv": "table",
     "kernel_dvfs.choice.schedule_file.read_schedule": "schedule",
     "kernel_dvfs.choice.schedule_file.schema_of": "schedule",
-    "kernel_dvfs.sequence.schedule.read_iteration": "iteration",
-    "kernel_dvfs.sequence.launches._order": "order",
-    "kernel_dvfs.files.parse_json": "lease",
-    "kernel_dvfs.files.parse_yaml": "configuration",
-    "kernel_dvfs.shape.read": "step",
+    "kernel_dvfs_deploy.sequence.schedule.read_iteration": "iteration",
+    "kernel_dvfs_deploy.sequence.schedule.read_timing": "timing of an iteration",
+    "kernel_dvfs.table_file.read_rows": "rows of a table",
+    "kernel_dvfs_deploy.sequence.launches._order": "order",
+    "kernel_dvfs_clocks.files.parse_json": "lease",
+    "kernel_dvfs_clocks.files.parse_yaml": "configuration",
+    "kernel_dvfs_clocks.shape.read": "step",
     "kernel_dvfs.registry.kind_of": "study",
-    "kernel_dvfs_pipeline.csv_rows.read_rows": "stages",
     "kernel_dvfs_pipeline.graph.read_graph": "graph",
     "kernel_dvfs_pipeline.study.PipelineStudy.__init__": "study",
     "kernel_dvfs_pipeline.study.read_plan": "plan",
+    "kernel_dvfs_pipeline.stage_profile.read_stage_profile": "stages",
+    "kernel_dvfs.profile.table._read": "table",
     "kernel_dvfs_serving.trace.read_trace": "trace",
-    "kernel_dvfs_serving.tuned.read_static": "static",
+    "kernel_dvfs_serving.trace._json_lines": "trace of lines",
+    "kernel_dvfs_serving.deployment.read_static": "static",
 }
 _RESULTS = "a table of our own results folder, which the report of a study reads back; other files are refused by name"
 _PIPE = "what a process of our own says through a pipe or a socket that no other user reaches"
+_MADE = "tests/readers/made_files.py makes it"
 _SERVING = "tests/serving/test_serving_import.py and test_static_plan.py damage it"
 OTHERS = {
+    "kernel_dvfs_pipeline.following.read_played": "what read_plan has read",
     "kernel_dvfs.choice.schedule.profile_columns": "metadata of a profile: tests/profile/test_fuzzed_tables.py",
     "kernel_dvfs.profile.store.read_profile": "metadata of a profile: tests/profile/test_fuzzed_tables.py",
     "kernel_dvfs.cli.json_object": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.cli.output._paths": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.search.loop.run": "an option of a command: tests/cli/test_fuzzed_commands.py",
     "kernel_dvfs.plan.config._typed": "an option of a command: tests/plan/test_fuzzed_configurations.py",
-    "kernel_dvfs.files.parse_shipped_yaml": "a file of this package",
-    "kernel_dvfs.profile.step.write_shipped_step": "the tables of the step that ships",
-    "kernel_dvfs_serving.proxy.Proxy._serve": "a request from the net: tests/serving/test_router_program.py",
+    "kernel_dvfs_clocks.files.parse_shipped_yaml": "a file of this package",
+    "kernel_dvfs.table_file.kept_rows": "the tables of the step that ships",
+    "kernel_dvfs.report.inference.rows_of": "a table of this package; tests/report/test_inference.py damages it",
+    "kernel_dvfs_clocks.files._opened": "a table under seal; tests/readers/test_seals.py damages it",
     **dict.fromkeys(
         (
-            *("kernel_dvfs.cli.measuring.run_serve", "kernel_dvfs.deploy.control.facts_of"),
+            *("kernel_dvfs.cli.serve.run",),
             *(
-                "kernel_dvfs.deploy.progress",
-                "kernel_dvfs.deploy.holder",
-                "kernel_dvfs.deploy.holder.Holder._heard",
-                "kernel_dvfs.deploy.holder.main",
+                "kernel_dvfs_deploy.progress",
+                "kernel_dvfs_clocks.holder.main",
             ),
-            *("kernel_dvfs.gpu.broker._boards", "kernel_dvfs.measurement.real.allocation._told"),
+            *("kernel_dvfs_clocks.broker._boards", "kernel_dvfs.measurement.real.allocation._told"),
             *("kernel_dvfs.measurement.real.client._heard", "kernel_dvfs.measurement.real.client.ask"),
-            *("kernel_dvfs.measurement.real.clock_probe.probe_apart", "kernel_dvfs.step.capturing"),
-            *("kernel_dvfs.measurement.real.server.Server._read", "kernel_dvfs.step.capturing._heard"),
-            "kernel_dvfs.measurement.real.allocation._known",
+            *("kernel_dvfs.measurement.real.clock_probe.probe_apart", "kernel_dvfs_step.capturing"),
+            *("kernel_dvfs.measurement.real.server.Server._read", "kernel_dvfs_step.capturing._heard"),
+            *("kernel_dvfs.measurement.real.allocation._known", "kernel_dvfs_hooks.reader.Reader._answer"),
         ),
         _PIPE,
     ),
-    "kernel_dvfs.gpu.broker._Client.request": "tests/real/test_broker.py",
-    "kernel_dvfs.gpu.setters.broker._answer": "what root's broker says",
-    "kernel_dvfs.gpu.setters.zeusd.offer": "tests/real/test_ways.py",
+    "kernel_dvfs_clocks.holder.Lines.request": "tests/real/test_broker.py",
+    "kernel_dvfs_clocks.setters.broker._answer": "what root's broker says",
+    "kernel_dvfs_clocks.setters.zeusd.offer": "tests/real/test_ways.py",
     **dict.fromkeys(
         (
             *(f"kernel_dvfs.measurement.record.{name}" for name in ("read_any", "read_comparison", "read_point")),
@@ -124,28 +133,35 @@ OTHERS = {
         ),
         "tests/measurement/test_fuzzed_files.py",
     ),
-    "kernel_dvfs.measurement.visit.read_visit": "tests/measurement/test_visit.py",
+    **dict.fromkeys(
+        (
+            *("kernel_dvfs_pipeline.runtime.read_slowdowns", "kernel_dvfs_pipeline.schedules.read_schedule"),
+            *("kernel_dvfs_serving.benchmarks.read_power", "kernel_dvfs_serving.profile._parsed"),
+        ),
+        _MADE,
+    ),
+    "kernel_dvfs.measurement.visit.read_record": "tests/measurement/test_visit.py",
     "kernel_dvfs.plan.estimate._estimate": "the text of a setup that was just made",
     "kernel_dvfs.plan.study.planned_s": "the text of a setup that was just made",
+    "kernel_dvfs.native.agreement.of_study": "what a build has written, whose record was read whole before",
+    "kernel_dvfs.native.agreement.read": "tests/native/test_row_agreement.py damages it",
+    "kernel_dvfs_serving.deployment.sealed_yaml": "the text of a plan that was just made",
     "kernel_dvfs.native.build._built": "what CMake has just written",
     "kernel_dvfs.native.build._flags": "what CMake has just written",
     **dict.fromkeys(
         (
-            *("kernel_dvfs.report.page.deployment._iteration",),
-            *("kernel_dvfs.report.page.provenance.tally", "kernel_dvfs.report.page.tables.read_rows"),
-            *(f"kernel_dvfs.report.results.Results.{name}" for name in ("deployable", "frontier", "headline_map")),
-            *("kernel_dvfs.report.results.Results.table", "kernel_dvfs.report.words._measured_again"),
-            *("kernel_dvfs_pipeline.study.read_records", "kernel_dvfs_pipeline.study_plan.line_of_pipeline"),
-            "kernel_dvfs_serving.study_plan.line_of_serving",
+            *("kernel_dvfs_deploy.page._iteration", "kernel_dvfs.report.page.provenance.tally"),
+            *(f"kernel_dvfs.report.results.Results.{name}" for name in ("deployable", "frontier")),
         ),
         _RESULTS,
     ),
     **dict.fromkeys(
         (
-            *("kernel_dvfs_serving.benchmarks._read_list", "kernel_dvfs_serving.benchmarks.read_power"),
-            "kernel_dvfs_serving.commands._settings",
-            *("kernel_dvfs_serving.profile._lines", "kernel_dvfs_serving.study.ServingStudy._asked"),
-            *("kernel_dvfs_serving.study.ServingStudy.experiment", "kernel_dvfs_serving.study._check"),
+            *("kernel_dvfs_serving.benchmarks._read_list", "kernel_dvfs_serving.commands.replay._settings"),
+            *(
+                f"kernel_dvfs_serving.study.{name}"
+                for name in ("ServingStudy._asked", "ServingStudy.experiment", "_check")
+            ),
         ),
         _SERVING,
     ),
@@ -193,11 +209,14 @@ def test_every_place_that_reads_a_file_has_a_whole_one_to_damage_or_a_reason_why
 class Unlimited:
     """A board that takes any power limit."""
 
+    limit_mw = 700_000
+
     def power_management_limit_mw(self):
-        return 700_000
+        return self.limit_mw
 
     def limit_power(self, limit_mw):
         assert isinstance(limit_mw, int) and 0 < limit_mw < 2**32
+        self.limit_mw = limit_mw
 
 
 @pytest.fixture(scope="module")
@@ -246,10 +265,6 @@ def bases(tmp_path_factory, setup_of, study_options):
     build = fake.build_record(at)
     base("build", "build.json", build.read_bytes(), lambda path: read_build(str(path)))
     base("configuration", "config.yaml", (ROOT / "config.yaml").read_bytes(), read_configuration)
-    gift = ROOT / "experiments/collection/nvidia-h200/gpt3-xl-b40-tp1-2026-11-21"
-    shutil.copytree(gift, at / "contribution")
-    about = (gift / "contribution.json").read_bytes()
-    base("contribution", "contribution.json", about, lambda path: contribution.read(path.parent))
     tuned = {"device_name": "A100", "kernel_name": "k", "problem_size": "9", "tune_params_keys": ["nvml_gr_clock"]}
     tuned |= {"tune_params": {"nvml_gr_clock": [900, 1200]}, "objective": "time"}
     tuned["cache"] = {str(mhz): {"nvml_gr_clock": mhz, "time": 1e3 / mhz, "nvml_energy": 0.1} for mhz in (900, 1200)}
@@ -265,19 +280,22 @@ def bases(tmp_path_factory, setup_of, study_options):
     base("order", "order.json", ["a", "b", "a"], lambda path: read_order(path, profile))
     iteration = str(at / "iteration.json")
     words = [
-        "choose",
+        "sequence",
         profile,
         "--switch-latency",
         "0.001",
-        "--sequence",
+        "--order",
         str(at / "order/order.json"),
         "-o",
         iteration,
     ]
     assert main(words) == 0
     base("iteration", "i.json", Path(iteration).read_bytes(), read_iteration)
+    base("timing of an iteration", "i.json", Path(iteration).read_bytes(), read_timing)
+    write_rows(at / "rows.json", [{"schedule": "a", "energy_change_percent": -7.25, "is_default": True, "costs": None}])
+    base("rows of a table", "t.json", (at / "rows.json").read_bytes(), read_rows)
     stages = "stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n"
-    stages += "".join(f"{k},{what},{mhz},,{9 / mhz!r},{mhz}\n" for k in (0, 1) for what in ("forward", "backward")
+    stages += "".join(f"{k},{what},{mhz},,{9 / mhz!r},{mhz / 90}\n" for k in (0, 1) for what in ("forward", "backward")
                       for mhz in (900, 1200))  # fmt: skip
     base("stages", "stages.csv", stages, read_stage_profile)
     options = study_options | {"stages": 2, "microbatches": [4], "total_microbatches": 8, "straggler": [1.05]}
@@ -300,9 +318,11 @@ def bases(tmp_path_factory, setup_of, study_options):
     base("plan", "plan.json", plan, read_plan)
     trace = (ROOT / "workflow/kernel_dvfs_serving/traces/synthetic_hour.csv").read_text().splitlines()
     base("trace", "trace.csv", "\n".join(trace[:40]) + "\n", read_trace)
-    packing = {"servers": 1, "tp": 4, "clock": "1400", "boost": "1980", "rest": "345", "answer_tokens": 200.5}
-    static = {"keep_percent": 99.0, "servers": 2, "tp": 4, "clock": "1400", "packing": packing}
-    about = {"schema": "kernel-dvfs/serving-static/2", "cells": 1, "slo_scale": 1.0, "gaps": "mean"}
+    request = {"timestamp": 3000, "input_length": 310, "output_length": 21, "hash_ids": [0]}
+    base("trace of lines", "trace.jsonl", json.dumps(request) + "\n" + json.dumps(request) + "\n", read_trace)
+    static = {"keep_percent": 99.0, "kept_on": "both halves, slower steps", "servers": 2, "tp": 4, "clock": "1400"}
+    static |= {"rest": "345", "router": "least requests", "step_tokens": 2048, "answer_tokens": 200.5}
+    about = {"schema": "kernel-dvfs/serving-static/3", "cells": 1, "slo_scale": 1.0, "gaps": "mean"}
     plans = yaml.safe_dump(about | {"plans": [static]})
     base("static", "plan.yaml", plans, lambda path: read_static(str(path), 99.0))
     return found
@@ -321,7 +341,7 @@ def read_schedule(path):
 
 def read_order(path, profile):
     told = path.with_name("told.json")
-    words = ["choose", profile, "--switch-latency", "0.001", "--sequence", str(path), "-o", str(told)]
+    words = ["sequence", profile, "--switch-latency", "0.001", "--order", str(path), "-o", str(told)]
     if main(words):
         raise InputError("refused")
 

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-# a room imports from those before it. `native` and `step` make what is measured; `search` asks `profile` and `choice`
-# what to measure next, so it stands after them, though its records come before
-ROAD = (
-    *("", "workload", "native", "gpu", "step", "measurement", "profile", "choice", "search", "plan", "sequence"),
-    *("deploy", "report", "api"),
-)
-# packages beside the road's: each uses the road and not the other, and the road imports neither
-STUDIES = ("kernel_dvfs_pipeline", "kernel_dvfs_serving")
+from kernel_dvfs.extensions import extensions, packages
+
+# a room imports from those before it. `native` makes what is measured; `search` asks `profile` and `choice` what to
+# measure next, so it stands after them, though its records come before
+ROAD = ("", "workload", "native", "gpu", "measurement", "profile", "choice", "search", "plan", "report", "jobs", "api")
 COMMANDS = "cli"
+# the package below the road, which imports nothing of the others; those beside it use both and not each other
+CLOCKS = "kernel_dvfs_clocks"
+BESIDE = tuple(packages())
 
 
 @pytest.fixture(scope="module")
 def imports(root) -> dict[str, set[str]]:
     """{module: modules of these packages that it imports}"""
-    packages = [root / "workflow" / name for name in ("kernel_dvfs", *STUDIES)]
-    paths = {_name(path, root / "workflow"): path for package in packages for path in package.rglob("*.py")}
+    folders = [root / "workflow" / name for name in ("kernel_dvfs", CLOCKS, *BESIDE)]
+    paths = {_name(path, root / "workflow"): path for folder in folders for path in folder.rglob("*.py")}
     return {name: {each for each in _imported(path, paths) if each != name} for name, path in paths.items()}
 
 
@@ -32,7 +32,8 @@ def test_no_module_is_imported_by_what_it_imports(imports):
 
 
 def test_every_room_has_its_place(imports):
-    assert {_room(name) for name in imports} <= {*ROAD, *STUDIES, COMMANDS}
+    assert {_room(name) for name in imports} <= {*ROAD, CLOCKS, *BESIDE, COMMANDS}
+    assert len(BESIDE) >= 5
 
 
 def test_rooms_import_along_the_road(imports):
@@ -41,21 +42,31 @@ def test_rooms_import_along_the_road(imports):
         (here, there): name
         for name, imported in imports.items()
         for each in imported
+        if _room(each) != CLOCKS
         if (here := _room(name)) in places and places.get(there := _room(each), len(ROAD)) > places[here]
     }
     assert not against
 
 
-@pytest.mark.parametrize("study", STUDIES)
-def test_nothing_imports_a_study_but_itself(imports, study):
-    users = {_room(name) for name, imported in imports.items() if any(_room(each) == study for each in imported)}
-    assert users == {study}
+def test_the_clocks_import_nothing_of_ours(imports):
+    used = {_room(each) for name, imported in imports.items() if _room(name) == CLOCKS for each in imported}
+    assert used == {CLOCKS}
+
+
+@pytest.mark.parametrize("extension", BESIDE)
+def test_nothing_imports_an_extension_but_itself(imports, extension):
+    users = {_room(name) for name, imported in imports.items() if any(_room(each) == extension for each in imported)}
+    known = extensions()
+    needing = {
+        f"kernel_dvfs_{name}" for name in known if extension in {f"kernel_dvfs_{own}" for own in known[name].needs}
+    }
+    assert users == {extension} | needing
 
 
 def test_only_commands_import_commands(imports):
     users = {name for name, imported in imports.items() if any(_room(each) == COMMANDS for each in imported)}
-    beside = {f"{study}.commands" for study in STUDIES}
-    assert beside < users and {_room(name) for name in users - beside} == {COMMANDS}
+    beside = {name for name in imports if _room(name) in BESIDE and ".commands" in name}
+    assert len(beside) >= 5 and {_room(name) for name in users - beside} == {COMMANDS}
 
 
 @pytest.mark.slow
@@ -110,9 +121,9 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _room(module: str) -> str:
-    """`gpu` of kernel_dvfs.gpu.clocks; "" of a module at the top that every room may use."""
+    """`gpu` of kernel_dvfs_clocks.clocks; "" of a module at the top that every room may use."""
     parts = module.split(".")
-    if parts[0] in STUDIES:
+    if parts[0] in (CLOCKS, *BESIDE):
         return parts[0]
     if len(parts) == 1:
         return "api"  # kernel_dvfs itself offers what kernel_dvfs.api does

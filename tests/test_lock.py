@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kernel_dvfs import lock
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 
 def unable(*_):

@@ -8,8 +8,20 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, 
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positive, Text, fault, made, read, words
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import (
+    FILLED,
+    AtLeastOne,
+    Count,
+    Is,
+    NotNegative,
+    Positive,
+    Text,
+    fault,
+    made,
+    read,
+    words,
+)
 
 
 class Inner(TypedDict):

@@ -345,7 +345,7 @@ class Counter:
         and by the process that watches the counter."""
         import torch
 
-        from kernel_dvfs.step.beside import Beside
+        from kernel_dvfs_step.beside import Beside
 
         beside, ran = Beside(), []
         beside.open(self._uuid, share=True)
@@ -418,7 +418,7 @@ def timed():
 
 def tried(name, results):
     """As `kernel-dvfs capture` does it."""
-    from kernel_dvfs.step import capturing
+    from kernel_dvfs_step import capturing
 
     said, begin_s = [], time.perf_counter()
     path = Path(results) / "any_step_times.json"
@@ -497,7 +497,7 @@ def loop_and_graph(name, results):
 def silent(name, results):
     """What was said of it, and how wrong it is."""
     import kernel_dvfs
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
 
     step = CASES[name]()
     with warnings.catch_warnings(record=True) as seen:
@@ -515,8 +515,8 @@ def silent(name, results):
 
 
 def bug(name, results):
-    from kernel_dvfs.errors import InputError
-    from kernel_dvfs.step import capturing
+    from kernel_dvfs_clocks.errors import InputError
+    from kernel_dvfs_step import capturing
 
     try:
         # bugs run beside each other

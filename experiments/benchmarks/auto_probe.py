@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.board import Board, uuids
-from kernel_dvfs.gpu.nvml.facts import facts
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.real import clock_probe
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml.board import Board, uuids
+from kernel_dvfs_clocks.nvml.facts import facts
+from kernel_dvfs_clocks.nvml.library import Library
 
 PROBES = 20
 HEAVY_S, IDLE_S = 3.0, 1.5

@@ -28,14 +28,14 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_json, write_json, write_text
 from kernel_dvfs.measurement.real import gemm_algorithms
 from kernel_dvfs.measurement.real.gpu import PARTS
 from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import check, load
 from kernel_dvfs.plan.study import plan
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import parse_json, write_json, write_text
 
 # fmt: off
 COLUMNS = (
@@ -123,7 +123,15 @@ def job(study, target: str) -> dict:
     """Measure one target: the command line of rule `measure_auto_auto_r0`."""
     record = Path(f"{study.folder}/measurements/{target}/auto-auto/r0.json")
     record.unlink(missing_ok=True)
-    command = [sys.executable, "-S", "-c", "import kernel_dvfs.__main__", "measure", "--gpu", study.setup.path]
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        "from kernel_dvfs.__main__ import run; raise SystemExit(run())",
+        "measure",
+        "--gpu",
+        study.setup.path,
+    ]
     command += ["--target", target, "--clocks", "auto,auto", "--repeat", "0", "-o", str(record)]
     start_s = time.monotonic()
     failed = subprocess.run(command, env=environment()).returncode

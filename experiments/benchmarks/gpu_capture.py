@@ -282,7 +282,7 @@ def refused(made, is_sound=True):
     import torch
 
     import kernel_dvfs
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
 
     try:
         captured = kernel_dvfs.capture(made)
@@ -466,7 +466,7 @@ def no_memory_for_the_graph():
     import torch
 
     import kernel_dvfs
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
 
     warmed(Training())
     torch.cuda.set_per_process_memory_fraction(0.02)

@@ -46,9 +46,9 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-from kernel_dvfs.gpu.nvml.board import resolve
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
+from kernel_dvfs_clocks.nvml.board import resolve
+from kernel_dvfs_clocks.nvml.library import Library
 
 # fmt: off
 COLUMNS = (

@@ -25,13 +25,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 from experiments.calibration.probes import PROBES
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
-from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.steady import Steady
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
+from kernel_dvfs_clocks.nvml.board import Board
+from kernel_dvfs_clocks.nvml.library import Library
 
 # fmt: off
 COLUMNS = (

@@ -23,14 +23,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from kernel_dvfs.errors import InputError  # noqa: E402 - of this checkout
-from kernel_dvfs.files import write_text  # noqa: E402
-from kernel_dvfs.gpu.clocks import BASELINE  # noqa: E402
 from kernel_dvfs.measurement.real.session import Session  # noqa: E402
 from kernel_dvfs.measurement.setup import read  # noqa: E402
 from kernel_dvfs.measurement.visit import AUTO_PASS_S, AUTO_WINDOW_S, WINDOW_S, Visit  # noqa: E402
 from kernel_dvfs.plan.config import load  # noqa: E402
 from kernel_dvfs.plan.study import ALONE, plan  # noqa: E402
+from kernel_dvfs_clocks.clocks import BASELINE  # noqa: E402
+from kernel_dvfs_clocks.errors import InputError  # noqa: E402 - of this checkout
+from kernel_dvfs_clocks.files import write_text  # noqa: E402
 
 FIELDS = ("window_s", "visit", "kernel", "launches", "pass_us", "pass_mhz", "alone_us", "alone_mhz", "alone_w")
 

@@ -21,10 +21,6 @@ from collections import deque
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
-from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms
 from kernel_dvfs.native.load import library_sha256, load
@@ -33,6 +29,10 @@ from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.workload.models import model as model_named
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
+from kernel_dvfs_clocks.nvml.board import Board
+from kernel_dvfs_clocks.nvml.library import Library
 
 QUEUED = 2
 LAYERS = (2, 8)

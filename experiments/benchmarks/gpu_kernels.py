@@ -27,14 +27,14 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms
 from kernel_dvfs.native import check
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.plans import row_plan
 from kernel_dvfs.workload.models import model as model_named
 from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 
 TENSOR_FLOP_PER_CYCLE_PER_SM = {"9.0": 4096, "8.0": 2048, "8.6": 512}  # dense bf16, fp32 accumulate
 WINDOW_S, WINDOWS, WARMUP_S = 0.12, 5, 0.25

@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.deploy import play
-from kernel_dvfs.deploy.playing import measured_launches
-from kernel_dvfs.files import write_json
 from kernel_dvfs.layout import ITERATION_SCHEDULE
+from kernel_dvfs_clocks.files import write_json
+from kernel_dvfs_deploy import play
+from kernel_dvfs_deploy.playing import measured_launches
 
 AUTO = {"core_mhz": "auto", "mem_mhz": "auto"}
 
@@ -55,7 +55,7 @@ def main():
     options = parser.parse_args()
 
     import kernel_dvfs
-    from kernel_dvfs.step.framework import function_of
+    from kernel_dvfs_step.framework import function_of
 
     captured = kernel_dvfs.capture(function_of(options.source)(), results_dir=options.results)
     record = captured.record

@@ -2,7 +2,8 @@
 
 The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_only_<board>.csv. The
 H200's spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one
-kernel; the H100's is the H200's with the H100's published memory, so nothing of an H100 but its data sheet is in it.
+kernel; the H100's is the H200's with the H100's published memory, so of an H100 its data sheet is in it, and what three
+power limits tell of its governor.
 
     python experiments/benchmarks/gpu_prediction.py h200 h100  # prediction_<board>.csv, and what they come to
     python experiments/benchmarks/gpu_prediction.py h100 --before ../old   # and prediction_h100_before.csv by another
@@ -28,13 +29,14 @@ import numpy as np
 if "PYTHONPATH" not in os.environ:
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs.workload.traffic import dense_products
+from kernel_dvfs_clocks.clocks import BASELINE
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +73,8 @@ def predict(spec: dict, row) -> dict:
     sm_mhz: what is counted on the SMs, as the measured one is; the window has the clock that the driver reports.
     """
     gpu = SimulatedGpu(spec, seed=0, exact=True)
-    work = Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte)
+    byte, share = dense_products([row], spec).get(row.id, (row.read_byte + row.write_byte, 1.0))
+    work = Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, byte, share)
     load = [(parameters(spec, work), 1)]
     with gpu.locked(BASELINE, ("prediction",)):
         gpu.condition(load)

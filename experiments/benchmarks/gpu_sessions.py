@@ -25,11 +25,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from kernel_dvfs.files import write_text  # noqa: E402 - of this checkout
 from kernel_dvfs.native.load import load  # noqa: E402
 from kernel_dvfs.native.plans import row_plan  # noqa: E402
 from kernel_dvfs.native.steady import Steady  # noqa: E402
 from kernel_dvfs.workload.rows import kernel_rows  # noqa: E402
+from kernel_dvfs_clocks.files import write_text  # noqa: E402 - of this checkout
 
 KERNELS = (
     *("forward_qkv_gemm", "forward_scores_gemm", "backward_fc_dweight_gemm", "embedding_layernorm", "forward_gelu"),

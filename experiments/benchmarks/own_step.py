@@ -11,6 +11,7 @@ kernels, it is what they leave of the whole.
     kernel-dvfs build --graph on
     python experiments/benchmarks/own_step.py -o out      # every step of own_steps/steps.py
     python experiments/benchmarks/own_step.py -o out --steps conv llama --limit-s 60
+    python experiments/benchmarks/own_step.py -o out --steps train.py:make_step --paced 12
 
 Writes STEP.step.json (the capture), STEP.csv (a row a kernel, section and whole) and STEP.json (the sums).
 """
@@ -26,14 +27,14 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json
-from kernel_dvfs.gpu.nvml.board import Board, uuids
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.gpu import less
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload import step as steps
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import read_json, write_json
+from kernel_dvfs_clocks.nvml.board import Board, uuids
+from kernel_dvfs_clocks.nvml.library import Library
 
 # how far the sum may be from the whole, percent
 TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
@@ -41,13 +42,14 @@ HERE = Path(__file__).resolve().parent
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
 COLUMNS = (
     *("study", "target", "name", "section", "launches", "time_us", "energy_mj", "power_w", "core_mhz", "cap_share"),
-    *("step_time_us", "alone_to_step", "repeatable", "wall_s"),
+    *("step_time_us", "step_mhz", "flop", "alone_to_step", "repeatable", "rest_us", "wall_s"),
 )
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS, help="default: all")
+    parser.add_argument("--steps", nargs="+", default=STEPS, help=f"of {', '.join(STEPS)} (all), or FILE.py:FUNCTION")
+    parser.add_argument("--paced", type=int, default=0, help="so many hot kernels also at their clock of the step (0)")
     parser.add_argument("--captured", default="", help="a folder with STEP.step.json, to capture nothing again")
     parser.add_argument("--share", type=float, default=0.985, help="of the step's time to measure (default: 0.985)")
     parser.add_argument("--limit-s", type=float, default=1e9, help="measure no kernel of a step after that")
@@ -67,9 +69,10 @@ def main() -> None:
         return
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)
-    for name in options.steps:
+    sources = {_name(each): each for each in options.steps}
+    for name, source in sources.items():
         print(f"=== {name}", flush=True)
-        capture_s = captured(name, output, options.captured, options.keep)
+        capture_s = captured(name, source, output, options.captured, options.keep)
         # a process a step: all of its memory goes with it
         done = subprocess.run([sys.executable, *sys.argv, "--study", name], check=False)
         if done.returncode:
@@ -77,18 +80,24 @@ def main() -> None:
             continue
         content = read_json(output / f"{name}.json") | {"capture_s": capture_s}
         write_json(output / f"{name}.json", content)
-    for name in options.steps:
+    for name in sources:
         if (output / f"{name}.json").is_file():
             print(line(read_json(output / f"{name}.json")))
 
 
-def captured(name: str, output: Path, known: str, keep: str) -> float | None:
+def _name(step: str) -> str:
+    """What a step's files are called: `train-make_step` of /home/me/train.py:make_step."""
+    path, colon, function = step.rpartition(":")
+    return f"{Path(path).stem}-{function}" if colon else step
+
+
+def captured(name: str, source: str, output: Path, known: str, keep: str) -> float | None:
     """Seconds that the capture took; None where it was there."""
     path, begin_s = output / f"{name}.step.json", time.monotonic()
     if known and (Path(known) / path.name).is_file():
         path.write_bytes((Path(known) / path.name).read_bytes())
         return None
-    source = f"{os.path.relpath(HERE / 'own_steps' / 'steps.py')}:{name}"
+    source = source if ":" in source else f"{os.path.relpath(HERE / 'own_steps' / 'steps.py')}:{source}"
     words = ["-m", "kernel_dvfs", "capture", source, "-o", str(path), "--name", name.replace("_", "-")]
     words += ["--keep", str(Path(keep) / name)] if keep else []
     subprocess.run([sys.executable, *words], check=False)
@@ -103,7 +112,7 @@ class Bench:
         nvml = Library().__enter__()
         uuid = uuids(nvml)[0]
         self._board = Board(nvml, uuid)
-        from kernel_dvfs.measurement.real.step_loads import StepLoads
+        from kernel_dvfs_step.loads import StepLoads
 
         self._loads = StepLoads(uuid, {"file": str(path), "checksum": self.step.checksum, "code": self.step.source})
         self._running = None
@@ -133,9 +142,17 @@ class Bench:
             "cap_share": round(min(1.0, window["cap_ns"] / 1e9 / window["duration_s"]), 3),
             "wall_s": round(time.monotonic() - begin_s, 2),
         }
+        if "rest_us" in load.about:
+            row["rest_us"] = load.about["rest_us"]
         if what.study == "kernel":
             about = self.step.target(what.name)
-            row |= {"name": about.name, "section": about.section, "launches": about.launches}
+            row |= {
+                "step_mhz": about.core_mhz,
+                "flop": about.flop,
+                "name": about.name,
+                "section": about.section,
+                "launches": about.launches,
+            }
             row |= {"step_time_us": about.time_us, "alone_to_step": round(row["time_us"] / about.time_us, 4)}
             row["repeatable"] = about.repeatable
         return row
@@ -179,6 +196,8 @@ def study(name: str, options) -> None:
                 break
             rows.append(bench.row(Target("kernel", target.id)))
             share += target.launches * target.time_us / step.time_us
+        hot = [each for each in step.paced if each.id in {row["target"] for row in rows}][: options.paced]
+        rows += [bench.row(Target("pass", f"{steps.PACED}{target.id}")) for target in hot]
         rows += [bench.row(what) for what in [*passes, *whole]]
     except InputError as error:
         sys.exit(f"error: {error}")
@@ -193,6 +212,8 @@ def study(name: str, options) -> None:
 def summed(name: str, step, rows: list[dict], share: float) -> dict:
     """The sums of a step's kernels beside its sections and the whole, differences in percent of what ran as one."""
     kernels = {row["target"]: row for row in rows if row["study"] == "kernel"}
+    # at their clock of the step: those whose clock is not as high alone
+    paced = {steps.paced_kernel(row["target"]): row for row in rows if row.get("rest_us")}
     as_one = {}
     for part in step.passes:
         ran = [row for row in rows if row["study"] == "pass" and row["target"] == part]
@@ -203,11 +224,13 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
         as_one[left[0]] = tuple(
             whole - sum(other[place] for other in others) for place, whole in enumerate(as_one[steps.WHOLE])
         )
-    sums = {part: _sum(step, kernels, part) for part in step.sections}
-    total = tuple(sum(each[place] for each in sums.values()) for place in range(3))
+    sums = _with_whole({part: _sum(step, kernels, part) for part in step.sections})
+    hot = _with_whole({part: _sum(step, kernels | paced, part) for part in step.sections})
     parts = {}
-    for part, (time_us, energy_mj, rest_us) in {**sums, steps.WHOLE: total}.items():
+    for part, (time_us, energy_mj, rest_us) in sums.items():
+        own = [each for each in step.targets if part in (each.section, steps.WHOLE)]
         parts[part] = {"sum_ms": time_us / 1e3, "sum_j": energy_mj / 1e3, "rest_share": rest_us / time_us}
+        parts[part]["within_step_ms"] = sum(each.launches * (each.time_us or 0.0) for each in own) / 1e3
         if part in as_one:
             whole_us, whole_mj = as_one[part]
             parts[part] |= {
@@ -216,6 +239,8 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
                 "whole_w": 1e3 * whole_mj / whole_us,
                 "time_percent": 100 * (time_us / whole_us - 1),
                 "energy_percent": 100 * (energy_mj / whole_mj - 1),
+                "paced_time_percent": 100 * (hot[part][0] / whole_us - 1),
+                "paced_energy_percent": 100 * (hot[part][1] / whole_mj - 1),
                 "by_difference": part in left or part in step.by_difference,
             }
     whole = parts[steps.WHOLE]
@@ -243,10 +268,19 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
         "overlapped": list(step.whole.overlapped),
         "time_alone_to_step": {"capped": _ratio(capped), "not_capped": _ratio(free)},
         "parts": parts,
+        "paced": len(paced),
+        "paced_share": sum(each.launches * (each.time_us or 0.0) for each in step.targets if each.id in paced)
+        / (step.time_us or 1.0),
+        # paced where that was measured
         "adds_up": "time_percent" in whole
-        and abs(whole["time_percent"]) <= TIME_PERCENT
-        and abs(whole["energy_percent"]) <= ENERGY_PERCENT,
+        and abs(whole["paced_time_percent"]) <= TIME_PERCENT
+        and abs(whole["paced_energy_percent"]) <= ENERGY_PERCENT,
     }
+
+
+def _with_whole(sums: dict[str, tuple]) -> dict[str, tuple]:
+    """These sums of sections, and of the step."""
+    return {**sums, steps.WHOLE: tuple(sum(each[place] for each in sums.values()) for place in range(3))}
 
 
 def _sum(step, kernels: dict[str, dict], part: str) -> tuple[float, float, float]:
@@ -269,7 +303,9 @@ def _ratio(rows: list[dict]) -> float | None:
 def line(row: dict) -> str:
     parts = "; ".join(
         f"{name} {part['sum_ms']:.3f}/{part['whole_ms']:.3f} ms {part['time_percent']:+.2f} %, {part['sum_j']:.3f}/"
-        f"{part['whole_j']:.3f} J {part['energy_percent']:+.2f} %{' (by difference)' * part['by_difference']}"
+        f"{part['whole_j']:.3f} J {part['energy_percent']:+.2f} %, paced {part['paced_time_percent']:+.2f} % "
+        f"{part['paced_energy_percent']:+.2f} %, within the step {part['within_step_ms']:.3f} ms"
+        f"{' (by difference)' * part['by_difference']}"
         for name, part in row["parts"].items()
         if "whole_ms" in part
     )

@@ -29,11 +29,11 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.files import read_json, write_json
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.plan.config import check, load
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.workload import step as steps
+from kernel_dvfs_clocks.files import read_json, write_json
+from kernel_dvfs_clocks.nvml.library import Library
 
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
 TABLES = ("step_totals", "step_check", "step_kernels", "passes")

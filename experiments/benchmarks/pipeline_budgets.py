@@ -24,7 +24,7 @@ import numpy as np
 from made_up import few_clocks, profile
 from whole_programme import least_energy_j
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.graph import Graph, pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner

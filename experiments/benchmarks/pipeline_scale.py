@@ -98,11 +98,11 @@ def beside_lowtime(stages: int, microbatches: int, kernels_path: str, python: st
 
 def sweep(path: str) -> None:
     """A kernel profile of the simulated A100, at `path`."""
-    from kernel_dvfs.gpu.clocks import sweep_pairs
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.plan.config import load
     from kernel_dvfs.plan.study import plan
     from kernel_dvfs.profile import aggregate
+    from kernel_dvfs_clocks.clocks import sweep_pairs
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     model = {"gpu": "a100_sxm", "model": "gpt3-175b", "batch": 1, "tensor_parallel": 8}

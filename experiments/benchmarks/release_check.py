@@ -12,11 +12,13 @@ import argparse
 import csv
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -35,6 +37,8 @@ IN_WHEEL = (
     *("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "report/page/templates/"),
     *("shipped/config.yaml", "shipped/config.schema.yaml", "shipped/native/graph/"),
     *("shipped/native/CMakeLists.txt", "shipped/native/pyproject.toml", "shipped/step/step_kernels.csv"),
+    *("shipped/Snakefile", "shipped/workflow/rules/common.smk", "shipped/workflow/report/workflow.rst"),
+    "shipped/profiles/default/profile.yaml",
     "kernel_dvfs_serving/traces/",
 )
 # {extra: what the wheel and all that it asks for may take, MB}, an empty environment left out
@@ -118,15 +122,11 @@ def check_contents(unpacked: Path, wheel: Path) -> None:
         sys.exit(f"error: the wheel holds {', '.join(sorted(foreign))} beside the library")
 
 
-def check_core(python: Path, unpacked: Path, folder: Path) -> None:
-    """Where the search for clocks of pipelines was compiled beside the package, a wheel holds it, is for its platform
-    alone, and finds it."""
-    here = os.environ | {"PYTHONPATH": str(unpacked / "workflow")}
-    call(sys.executable, "-m", "kernel_dvfs", "build", "--pipeline", "on", "--beside", cwd=unpacked, env=here)
-    made = folder / "with-core"
-    wheel = made / call(python, "-c", HOOK.format("wheel"), made, cwd=unpacked).splitlines()[-1]
+def check_core(wheel: Path, folder: Path) -> None:
+    """The wheel holds the search for clocks of pipelines, compiled, is for its platform alone, and finds it."""
     if wheel.name.endswith("-none-any.whl"):
-        sys.exit(f"error: {wheel.name} holds a compiled core and claims to be for every platform; see setup.py")
+        sys.exit(f"error: {wheel.name} holds no compiled core; see setup.py")
+    made = folder / "with-core"
     shutil.unpack_archive(wheel, made, "zip")
     ask = "from kernel_dvfs_pipeline import rounding; print(rounding.core().__file__)"
     found = call(sys.executable, "-c", ask, cwd=made, env=os.environ | {"PYTHONPATH": str(made)})
@@ -174,7 +174,9 @@ def check_wheel(python: Path, folder: Path) -> None:
         sys.exit("error: the wheel's kernel-dvfs devices names no simulated GPU")
     # options that take the names of installed plugins only
     call(python, "-m", "snakemake", "--logger=kernel-dvfs", "--scheduler=kernel-dvfs", "--version", cwd=empty)
-    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, has its plugins of Snakemake")
+    planned = call(command, "study", "h200_sxm", "--dry-run", cwd=empty).splitlines()[-1]
+    call(python, "-m", "snakemake", "-n", "--quiet", "rules", *shlex.split(planned)[2:], cwd=empty)
+    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, plans the study of one")
 
 
 def check_alone(folder: Path, wheel: Path) -> None:
@@ -207,16 +209,12 @@ def check_alone(folder: Path, wheel: Path) -> None:
     if "25 of its 122 kernels" not in (empty / "step/report.html").read_text("utf-8"):
         sys.exit("error: the wheel's measured step is not on its page")
     (empty / "mine.csv").write_text(TABLE)
-    call(command, "import", "mine.csv", "-o", "p.parquet", cwd=empty)
-    answer = call(
-        command, "choose", "p.parquet", "--scope", "global", "--objective", "waste", "-o", "s.json", cwd=empty
-    )
-    call(command, "report", "p.parquet", "s.json", cwd=empty)
-    if "less energy" not in answer or not (empty / "report.html").is_file():
+    answer = call(command, "study", "mine.csv", cwd=empty)
+    if "less energy" not in answer or not (empty / "study-mine/report.html").is_file():
         sys.exit(f"error: the wheel alone chooses and reports nothing: {answer}")
     for line in told:
         say(line)
-    say(f"alone it measures a point; with [tables] demo takes {took_s:.0f} s, and import, choose and report work")
+    say(f"alone it measures a point; with [tables] demo takes {took_s:.0f} s, and a table is studied")
 
 
 def size_mb(folder: Path) -> float:
@@ -248,12 +246,12 @@ def main() -> None:
         builder = folder / "builder"
         venv.create(builder, with_pip=True)
         pip = [builder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        call(*pip, "setuptools>=77", "wheel")
+        call(*pip, "wheel", *tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"])
         unpacked, wheel = build(builder / "bin/python", folder)
         check_contents(unpacked, wheel)
         size = wheel.stat().st_size
         say(f"built {unpacked.name}.tar.gz and {wheel.name} ({size / 1e3:.0f} kB); both hold what they need")
-        check_core(builder / "bin/python", unpacked, folder)
+        check_core(wheel, folder)
         python = environment(folder, wheel, options.here)
         check_wheel(python, folder)
         if not options.here:

@@ -51,7 +51,6 @@ STUDIES = {
             "grid={core_mhz: [1470, 2100], mem_mhz: [9251], auto: true}",
             *("auto_repeats=3", "validation_repeats=3", "limits_percent=[1]", "tensor_energy_pj=[1.0]"),
             *("data_parallel_batches=[40, 20]", "tensor_parallel_degrees=[1, 2]"),
-            "headline_map={tensor_energy_pj: null, gemm_traffic: [1, 4], auto_core_mhz: [1950], points: [2, 2]}",
             "clock_changes={measured: null, latency_s: [0.01], core_stall_s: 0.0001, mem_stall_s: 0.0001, "
             "stall_w: null, swept_stall_s: [0]}",
             "refine={windows: 3000, hours: null, over_percent: 10}",

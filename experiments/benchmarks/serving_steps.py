@@ -24,9 +24,9 @@ from scipy.optimize import least_squares
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu.spec import merge
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 from kernel_dvfs_serving.models import decode_attention
 from kernel_dvfs_serving.steps import StepModel
 
@@ -115,6 +115,8 @@ class Rank:
         for mhz in reversed(self.model.clocks):
             launched = [(count, *self.model.launch(kernel, mhz)) for kernel, count in kernels]
             time_s, energy_j = (sum(each[0] * each[place] for each in launched) for place in (1, 2))
+            if mhz < self.model.clocks[-1]:  # the cap holds it
+                energy_j *= self.model.held_factor
             if energy_j <= self.model.spec["governor"]["cap_w"] * time_s:
                 break
         return time_s, energy_j

@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow"))
 
 from kernel_dvfs.gpu.forecast import peak_tflop_per_s
 from kernel_dvfs.profile.step import write_shipped_step
-from kernel_dvfs.report import step_costs
-from kernel_dvfs.report.measured_tables import step_boards, step_limits
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.shipped import STEP
+from kernel_dvfs_step.report import costs as step_costs
+from kernel_dvfs_step.report.tables import step_boards, step_limits
 
 
 def tables() -> dict[str, pd.DataFrame]:

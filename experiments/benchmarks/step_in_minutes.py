@@ -119,7 +119,7 @@ def main() -> None:
         boards = fake.Boards(library, folder / "boards.state", "h200", time="real")
         directory = clone(folder / "clone")
         shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
-        for path, text in (("simulated_load.py", LOADS), ("workflow/kernel_dvfs/step/capturing.py", CAPTURING)):
+        for path, text in (("simulated_load.py", LOADS), ("workflow/kernel_dvfs_step/capturing.py", CAPTURING)):
             with (directory / path).open("a", encoding="utf-8") as file:
                 file.write(text)
         steps.write(directory / "captured.json", step)

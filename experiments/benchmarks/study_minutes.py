@@ -24,8 +24,8 @@ from kernel_dvfs.measurement.visit import OPENING_S  # noqa: E402 - of this chec
 
 _PLAN = """
 import json
-from kernel_dvfs.files import parse_json
-from kernel_dvfs.gpu.clocks import clocks_argument
+from kernel_dvfs_clocks.files import parse_json
+from kernel_dvfs_clocks.clocks import clocks_argument
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.estimate import study_s
 from kernel_dvfs.plan.study import plan
@@ -47,7 +47,7 @@ print(json.dumps({
 # the points of a sweep, in one process: what starts of commands take is no time of the board
 _SWEEP = """
 import json, sys
-from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs_clocks.clocks import parse
 from kernel_dvfs.measurement import job, setup, target
 path, asked = sys.argv[1], json.load(open(sys.argv[2]))
 own = setup.read(path)

@@ -30,9 +30,9 @@ from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile import aggregate
-from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
-from kernel_dvfs.sequence.launches import Sequence, read_sequence
-from kernel_dvfs.sequence.programme import choose_changes
+from kernel_dvfs_deploy.sequence.changes import BEHAVIOURS, Timing
+from kernel_dvfs_deploy.sequence.launches import Sequence, read_sequence
+from kernel_dvfs_deploy.sequence.programme import choose_changes
 
 SCALE_CPU_S, SCALE_MB = 60.0, 500.0
 CASE_POINTS, CASE_CPU_S = 0.02, 4.0

@@ -108,7 +108,7 @@ def inside_python(turns: Turns, inside: str) -> None:
     train = model_step()
     if not inside:
         return plain(turns, inside)
-    from kernel_dvfs.deploy.tune import tune
+    from kernel_dvfs_deploy.tune import tune
 
     with tune(dry_run=True) as tuner:
         if turns.wait():
@@ -313,7 +313,7 @@ def main() -> None:
         return
     import torch
 
-    from kernel_dvfs.files import write_json
+    from kernel_dvfs_clocks.files import write_json
 
     names = [name for name in LOOPS if "transformers" not in name or importlib.util.find_spec("transformers")]
     end_s = time.monotonic() + options.seconds - 5

@@ -83,7 +83,7 @@ def one(rank, world, store, results):
     import torch.distributed as dist
 
     import kernel_dvfs
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
 
     dist.init_process_group("nccl", store=dist.FileStore(store, world), rank=rank, world_size=world)
     step = training(rank)

@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "experiments" / "results" / "instructions_sm90.csv"

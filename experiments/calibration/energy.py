@@ -4,7 +4,8 @@ costs, and how fast units are.
 P = Ps (1 + l (T - T0)) + k V(f)^2 f + V(f)^2 sum(e_i rate_i) + sum(d_j rate_j), the simulated GPU's own power
 (kernel_dvfs.gpu.model) with the probes' known rates. Linear in all but V, so all probes are solved together: those
 below the cap, at one clock, tell the energies; those at the cap, which leaves each another clock, tell the voltage at
-that clock. Where no probe ran, the voltage keeps the shape of the spec. No kernel of the workload takes part.
+that clock, where the board draws more by the spec's governor.capped_extra_power than with the same clock locked. Where
+no probe ran, the voltage keeps the shape of the spec. No kernel of the workload takes part.
 
 f is the core clock that the driver reports, which sets the voltage. It is not the clock that is counted on the SMs:
 that is lower while tensor cores work.
@@ -15,6 +16,7 @@ long as the probe did.
 
 import copy
 import csv
+import math
 from dataclasses import dataclass
 from os import PathLike
 from statistics import fmean
@@ -23,8 +25,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from kernel_dvfs.errors import InputError
+from experiments.calibration.probes import PROBES
+from kernel_dvfs.gpu.governor import State, held_factor, settle
+from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import clock_w, relative_voltage, static_w
+from kernel_dvfs.workload.formulas import Gemm
+from kernel_dvfs.workload.traffic import tensor_share
+from kernel_dvfs_clocks.clocks import AUTO, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,17 @@ class Point:
     core_mhz: float  # core clock as the driver reports it
     sm_mhz: float  # SM clock as counted on the GPU
     temp_c: float
-    capped_share: float  # share of the time under the power cap
+    capped_share: float  # share of the time in which the board said that power held it
     time_s: float  # of one run
     operations: float  # in one run
     read_byte: float  # in one run
     write_byte: float  # in one run
+    limit_w: float = math.inf  # of the board; inf: far from it
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the power cap held its clock; what says so far below the limit is held by something else."""
+        return self.capped_share > 0.5 and self.power_w > _NEAR_LIMIT * self.limit_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +75,28 @@ class Calibration:
 
 
 # loads whose energy is per operation; the others' is per byte
-_OPERATIONS = ("fp32", "sfu", "int32", "tensor", "gemm")
+_OPERATIONS = ("fp32", "sfu", "int32", "tensor", "gemm", "fp64")
 _ON_CHIP = ("shared", "l2_read")
 _DRAM = ("dram_read", "dram_write", "dram_copy")
 _TENSOR = ("tensor", "gemm")
+REFERENCE_C = 55.0  # of the spec
 # how firmly the spec's own figures hold where the probes say nothing: relative sd of the clock tree, sd of each step of
 # V/V0 (its shape, rather than its height)
 _PRIOR_CLOCK, _PRIOR_STEP = 0.30, 0.05
 _POWER_SD = 0.01  # of a probe, relative: noise of a window and what the form cannot express
 # a counted clock this far below what tensor work alone makes of the reported one is held by something else
 _HELD = 0.02
+# of the limit: a board that is said to be capped below it is held by something else
+_NEAR_LIMIT = 0.95
 
 
-def read_points(path: str | PathLike[str]) -> list[Point]:
-    """The probes that experiments/benchmarks/gpu_energy.py measured; failed ones are left out. Raises InputError."""
+def read_points(path: str | PathLike[str], limit_w: float) -> list[Point]:
+    """The probes that experiments/benchmarks/gpu_energy.py measured on a board with this power limit, W; failed ones
+    are left out. Raises InputError."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
-        points = [_point(line) for line in lines if not line["error"]]
+        points = [_point(line, limit_w) for line in lines if not line["error"]]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; measure it with experiments/benchmarks/gpu_energy.py") from None
     except (KeyError, ValueError, TypeError) as error:
@@ -88,7 +106,7 @@ def read_points(path: str | PathLike[str]) -> list[Point]:
     return points
 
 
-def _point(line: dict[str, str]) -> Point:
+def _point(line: dict[str, str], limit_w: float) -> Point:
     text = {
         "duty": line["duty"],
         "warps": line["warps"] or 0,
@@ -103,7 +121,42 @@ def _point(line: dict[str, str]) -> Point:
     number = {name: float(value) for name, value in text.items()}
     if not all(np.isfinite(value) and value >= 0 for value in number.values()) or not number["time_s"]:
         raise ValueError(f"probe {line['probe']}: a figure is not a number of at least 0")
-    return Point(line["probe"], line["load"], line["operands"], **number)
+    return Point(line["probe"], line["load"], line["operands"], **number, limit_w=limit_w)
+
+
+def read_sweep(path: str | PathLike[str], board: str, use: str) -> list[Point]:
+    """The FP64 products of a board that are there for a use, `fit` or `judge`; those that a power limit held with a
+    capped share of 1. Their temperature is not known: that at which the standing power holds.
+    """
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(line for line in file if not line.startswith("#"))]
+    found = []
+    for line in lines:
+        if (line["board"], line["use"]) == (board, use):
+            clock, limit = float(line["core_mhz"]), line["limit_w"]
+            clocks = float(line["power_w"]), clock, clock, REFERENCE_C, float(bool(limit))
+            name = f"fp64_{limit}w" if limit else f"fp64_{clock:.0f}"
+            work = 1.0, 1e12 * float(line["tflop_per_s"]), 0.0, 0.0
+            found.append(Point(name, "fp64", "", 1, 0, *clocks, *work, float(limit or math.inf)))
+    return found
+
+
+def product(spec: dict[str, Any], point: Point) -> Kernel:
+    """The product of a sweep: core work alone, with the energy that it took at a lock."""
+    mhz, without = point.core_mhz, Kernel(point.time_s * point.core_mhz / 1000, 0.0, 0.0, 3.0, 0.0, 0.0)
+    own_j = (point.power_w - at(spec, without, round(mhz)).power_w) * point.time_s
+    return without._replace(core_j=own_j / relative_voltage(spec["core"], mhz) ** 2)
+
+
+def at(spec: dict[str, Any], kernel: Kernel, core_mhz: int) -> State:
+    """The state of a kernel at a locked clock, the board as warm as its standing power was taken."""
+    return settle(spec, [(kernel, 1)], Pair(core_mhz, AUTO), spec["thermal"]["reference_c"])
+
+
+def limited_mhz(spec: dict[str, Any], kernel: Kernel, limit_w: float) -> float:
+    """The core clock that a power limit leaves a kernel, MHz, mean."""
+    limited = spec | {"governor": spec["governor"] | {"cap_w": limit_w}}
+    return at(limited, kernel, spec["clocks"]["core_mhz"]["highest"]).core_mhz
 
 
 def energy_name(point: Point) -> str:
@@ -186,6 +239,11 @@ def calibrate(points: list[Point], spec: dict[str, Any]) -> Calibration:
 
 def _power_w(spec: dict[str, Any], energy: dict[str, float], point: Point) -> float:
     """The model's power of a probe. energy: {name: J per operation or byte}."""
+    watt = _free_power_w(spec, energy, point)
+    return watt * held_factor(spec["governor"]) if point.is_held else watt
+
+
+def _free_power_w(spec: dict[str, Any], energy: dict[str, float], point: Point) -> float:
     mhz = point.core_mhz
     voltage2 = relative_voltage(spec["core"], mhz) ** 2
     standing = static_w(spec, spec["clocks"]["auto_mem_mhz"], point.temp_c) + clock_w(spec["core"], mhz)
@@ -222,8 +280,6 @@ def _sd(found: Any, count: int) -> np.ndarray:
     return np.sqrt(np.diag(covariance))
 
 
-# a board that is said to be capped far below its limit is held by something else
-_NEAR_LIMIT = 0.95
 _DIGITS = 3  # of a figure in a spec
 
 
@@ -254,6 +310,13 @@ def tensor_efficiency(points: list[Point], spec: dict[str, Any], name: str = "ge
     return point.operations / point.time_s / peak
 
 
+def _whole_waves(spec: dict[str, Any]) -> float:
+    """Share of the tensor cores that the probe's product keeps busy by the spec's tiles."""
+    (settings,) = (probe.settings for probe in PROBES if probe.name == "gemm")
+    g = Gemm(*(settings[name] for name in ("count", "m", "n", "k", "layout")), False, 0)
+    return tensor_share(g, spec["sm_count"], spec["rates"])
+
+
 def dram_efficiency(points: list[Point], spec: dict[str, Any], name: str) -> float:
     """Share of the DRAM's nominal bandwidth that a probe would reach if its core work took no time."""
     point = probe(points, name)
@@ -268,9 +331,8 @@ def dram_efficiency(points: list[Point], spec: dict[str, Any], name: str) -> flo
 
 
 def cap_w(points: list[Point], limit_w: float) -> float:
-    """Mean power of the probes that the power limit held, W. Raises InputError where it held none."""
-    capped = [point.power_w for point in steady(points) if point.capped_share > 0.5]
-    capped = [watt for watt in capped if watt > _NEAR_LIMIT * limit_w]
+    """Mean power of the probes that a power limit held, W. Raises InputError where it held none."""
+    capped = [point.power_w for point in steady(points) if point.is_held and point.limit_w == limit_w]
     if not capped:
         raise InputError("energy probes: none ran at the power limit")
     return fmean(capped)
@@ -307,7 +369,7 @@ def figures(points: list[Point], spec: dict[str, Any], limit_w: float) -> dict[s
                 "dram_efficiency": copy,
                 "latency_us": latency_us(points, spec),
             },
-            "gemm": {"tensor_efficiency": tensor_efficiency(points, spec)},
+            "gemm": {"tensor_efficiency": min(1.0, tensor_efficiency(points, spec) / _whole_waves(spec))},
             "attention_gemm": {
                 "tensor_efficiency": tensor_efficiency(points, spec),
                 "dram_efficiency": dram_efficiency(points, spec, "gemm_inner"),

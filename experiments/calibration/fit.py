@@ -20,10 +20,10 @@ from scipy.optimize import brentq
 from experiments.calibration.constants import Constant, power_constants, solve, time_constants, voltages
 from experiments.calibration.points import Point, Points, power_w
 from experiments.calibration.top import fit_top, is_top
-from kernel_dvfs.gpu.clocks import applied_mem_mhz, asked_core_mhz, reached_core_mhz
 from kernel_dvfs.gpu.governor import Running, State, settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
+from kernel_dvfs_clocks.clocks import applied_mem_mhz, asked_core_mhz, reached_core_mhz
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class Form:
     voltage: bool  # whether voltage rises with the clock
 
 
-MODEL = Form(overlap=3, latency=True, voltage=True)
 # the classic roofline, constant voltage: p = infinity turns the model's sum of C/f and M/b into their maximum
 ROOFLINE = Form(overlap=math.inf, latency=False, voltage=False)
 
@@ -56,25 +55,32 @@ _CLEAR_OF_TOP_MHZ = 30  # two steps of the grid
 _CORE_BOUND = 0.9  # least d log(time) / d log(1 / clock) at which a run time tells the clock
 
 
-def fit(points: Points, spec: dict[str, Any], form: Form = MODEL, constants: bool = True) -> Fitted:
-    """Fit the points below the cap.
+def form_of(spec: dict[str, Any]) -> Form:
+    """The form of a simulated GPU's model: the exponent of its streaming kernels, a latency and a voltage."""
+    return Form(overlap=spec["families"]["residual"]["overlap"], latency=True, voltage=True)
+
+
+def fit(points: Points, spec: dict[str, Any], form: Form | None = None, constants: bool = True) -> Fitted:
+    """Fit the points below the cap. form: None for the GPU's own.
 
     constants: fit those of the GPU too, starting from the spec's: first all but the top of the curve on the points
     below it, then the top (top.py), and with both the kernels' parameters; else the kernels' parameters only.
     """
+    form = form or form_of(spec)
     if not form.voltage:
         spec = _constant_voltage(spec)
     if constants:
         under = replace(points, below=[point for point in points.below if not is_top(spec, point)])
-        fitted = fit_points(under, spec, *all_constants(under, spec, form), form)
+        fitted = fit_points(under, spec, *all_constants(under, spec, form.voltage), form)
         spec = fit_top(points, fitted.spec, fitted.kernels, form.voltage)
     return fit_points(points, spec, [], [], form)
 
 
 def fit_points(
-    points: Points, spec: dict[str, Any], of_time: list[Constant], of_power: list[Constant], form: Form = MODEL
+    points: Points, spec: dict[str, Any], of_time: list[Constant], of_power: list[Constant], form: Form | None = None
 ) -> Fitted:
-    """Fit the kernels' parameters, and the constants given, to the points below the cap."""
+    """Fit the kernels' parameters, and the constants given, to the points below the cap. form: None: the GPU's own."""
+    form = form or form_of(spec)
     spec, kernels = _fit_time(points, spec, form, of_time)
     used = list(points.below)
     if form.voltage:
@@ -86,10 +92,10 @@ def _constant_voltage(spec: dict[str, Any]) -> dict[str, Any]:
     return spec | {"core": spec["core"] | {"v_over_v0": [[mhz, 1.0] for mhz, _ in spec["core"]["v_over_v0"]]}}
 
 
-def all_constants(points: Points, spec: dict[str, Any], form: Form = MODEL) -> tuple[list[Constant], list[Constant]]:
+def all_constants(points: Points, spec: dict[str, Any], voltage: bool = True) -> tuple[list[Constant], list[Constant]]:
     """(constants of time, constants of power) that the points below the top tell (constants.py)."""
     mem_mhz = {applied_mem_mhz(spec["clocks"], point.pair) for point in points.below}
-    of_power = power_constants(spec, mem_mhz) + (voltages(spec)[1:] if form.voltage else [])
+    of_power = power_constants(spec, mem_mhz) + (voltages(spec)[1:] if voltage else [])
     return time_constants(spec, mem_mhz), of_power
 
 

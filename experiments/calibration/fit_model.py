@@ -23,8 +23,8 @@ from experiments.calibration.constants import label, values
 from experiments.calibration.fit import QUANTITIES, ROOFLINE, all_constants, fit, score_table
 from experiments.calibration.points import clear_of_cap_w, measured_board, read_points
 from experiments.calibration.top import top_constants
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
+from kernel_dvfs_clocks.errors import InputError
 
 # GPU: (kind of point, quantity): (target, error of the reference fit), percent. The reference fits are our
 # earlier ones, made without this code: the same form on the same table, repeats not pooled on the RTX 3080

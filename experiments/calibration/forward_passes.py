@@ -30,14 +30,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import State, settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, family_of, parameters
 from kernel_dvfs.gpu.model import launch_time_s, relative_voltage
 from kernel_dvfs.workload.formulas import Gemm
 from kernel_dvfs.workload.traffic import Cache, gemm_byte
+from kernel_dvfs_clocks.clocks import AUTO, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 _BYTE = {"bf16": 2, "fp32": 4}
 

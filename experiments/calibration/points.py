@@ -14,16 +14,25 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Clock, Pair, check
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import launch_time_s
 from kernel_dvfs.profile.table import import_table
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Clock, Pair, check
+from kernel_dvfs_clocks.errors import InputError
 
-# what the specimen of a public data set has of its own, where the spec is that of a board of the type
-_SPECIMENS = {"rtx_3080_ti": {"clocks": {"auto_core_mhz": 1958}}}
+# What the specimen of a public data set has of its own by its fit, where the spec is that of another board of the type.
+# The exponent of the model is physics, and so the type's.
+_SPECIMENS = {
+    "rtx_3080_ti": {
+        "energy_pj": {"dram_byte": 92},
+        "clocks": {"auto_core_mhz": 1958, "top": {"above_auto_mhz": 4, "mhz_per_w": 0.30, "above_w": 162}},
+        "core": {"v_over_v0": [[1050, 1.0], [1470, 1.041], [1760, 1.402], [1890, 1.541], [1962, 1.723]]},
+        "memory": {"static_w": {"405": 30.3, "810": 31.1, "5001": 64.6, "9251": 89.1, "9501": 89.8}},
+        "governor": {"cap_w": 340, "hunting_mhz": 60, "auto_extra_power": 0.022},
+    }
+}
 
 
 def measured_board(gpu: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from scipy.optimize import least_squares
 
 from experiments.calibration.constants import Constant, values, with_values
 from experiments.calibration.points import Point, Points, power_w
-from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, asked_core_mhz, top_core_mhz
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.noise import window_sd
+from kernel_dvfs_clocks.clocks import AUTO, applied_mem_mhz, asked_core_mhz, top_core_mhz
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.kernel import Kernel

@@ -45,10 +45,10 @@ from experiments.calibration.points import (
 )
 from experiments.calibration.top import fit_top, is_top
 from experiments.searches.one_sweep import of_table
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import is_governed, settle
 from kernel_dvfs.gpu.noise import window_sd
+from kernel_dvfs_clocks.clocks import AUTO, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 FOLDS = 5
 JACKKNIFE_DRAWS = 10

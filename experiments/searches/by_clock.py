@@ -3,10 +3,10 @@
     python experiments/searches/by_clock.py --first-seed 30000 --seeds 200
 
 studies boards whose truth is known (clock_rig.py): simulated GPUs, measured tables taken as the truth, a step of 400
-kernels, and a board whose physics the prior does not know. Each study is judged by the truth, and by ten fresh blocks
-of auto and the choice, whose interval ought to hold the truth. It writes by_clock.csv and by_clock.txt (a row for each
-board, level and limit) into experiments/results, and ends with a line for each board and limit. Seeds of development
-were below 30000.
+kernels, the same where the power cap costs nothing, and a board whose physics the prior does not know. Each study is
+judged by the truth, and by ten fresh blocks of auto and the choice, whose interval ought to hold the truth. It writes
+by_clock.csv and by_clock.txt (a row for each board, level and limit) into experiments/results, and ends with a line for
+each board and limit. Seeds of development were below 30000.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import numpy as np
 import pandas as pd
 
 from experiments.searches.clock_rig import BOARDS, OPENING_S, board_of, studied, validated
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.search.by_clock import Options
 from kernel_dvfs.search.parts import KERNEL
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = 0.0, 0.6, 2.0  # percent of time

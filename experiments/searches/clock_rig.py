@@ -20,7 +20,6 @@ from experiments.searches.one_sweep import CONFIG, TABLES, table_truth
 from experiments.searches.sampling import Noise, Truth, noise_of, truth
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.plan.config import load
@@ -29,6 +28,7 @@ from kernel_dvfs.search.board_pairs import LEAST, pairs_of
 from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown, answered
 from kernel_dvfs.search.parts import Space, targets_of
 from kernel_dvfs.student import interval
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 OPENING_S = 20.0  # a measuring process: tensors allocated, graphs captured
 SWITCH_S, AUTO_SWITCH_S = 0.5, 2.0  # until a pair is in force and verified; at auto, until the cap has settled
@@ -177,17 +177,19 @@ def validated(board: Board, shown: Shown, seed: int) -> dict[str, Any]:
 
 
 @cache
-def setup_of(gpu: str) -> tuple[Setup, list[Pair]]:
-    """The setup of the configuration on a simulated GPU, and the pairs of its sweep."""
+def setup_of(gpu: str, is_cap_free: bool = False) -> tuple[Setup, list[Pair]]:
+    """The setup of the configuration on a simulated GPU, and the pairs of its sweep. is_cap_free: the board draws no
+    more at its power cap than at the same clocks locked."""
+    governor = {"capped_extra_power": 0} if is_cap_free else {}
     with tempfile.TemporaryDirectory() as folder:
-        planned = plan(load(str(CONFIG)) | ALONE | {"gpu": gpu}, folder)
+        planned = plan(load(str(CONFIG)) | ALONE | {"gpu": gpu, "gpu_overrides": {"governor": governor}}, folder)
         assert planned.setup, "a simulated GPU has a setup"
         return read(planned.setup.write()), list(planned.pairs)
 
 
-def simulated(gpu: str) -> Board:
-    """A simulated GPU of the configuration's workload."""
-    setup, swept = setup_of(gpu)
+def simulated(gpu: str, is_cap_free: bool = False) -> Board:
+    """A simulated GPU of the configuration's workload. is_cap_free: as of setup_of."""
+    setup, swept = setup_of(gpu, is_cap_free)
     spec = setup.gpu["spec"]
     pairs = pairs_of(spec["clocks"], swept)
     known = truth(setup, pairs)
@@ -245,9 +247,10 @@ def rough(gpu: str = "h200_sxm") -> Board:
     return replace(board, known=known)
 
 
-def many(gpu: str = "h200_sxm", count: int = 400) -> Board:
-    """A step of many short kernels, each between two of the workload's, with shares over four decades."""
-    board = simulated(gpu)
+def many(gpu: str = "h200_sxm", count: int = 400, is_cap_free: bool = False) -> Board:
+    """A step of many short kernels, each between two of the workload's, with shares over four decades. is_cap_free: as
+    of setup_of; then locks gain hardly any time, and a strict choice has little to trade."""
+    board = simulated(gpu, is_cap_free)
     draw, known = np.random.default_rng(77), board.known
     one, other = draw.integers(0, len(known.names), (2, count))
     part = draw.uniform(0, 0.4, count)[:, None]
@@ -280,6 +283,7 @@ BOARDS: dict[str, tuple[Callable[[], Board], float]] = {
     "RTX 3080 Ti table": (lambda: of_table("rtx3080ti_calibration.csv"), 30),
     "A100 table": (lambda: of_table("a100_ttu.csv"), 30),
     "400 kernels": (many, 60),
+    "400, cap is free": (lambda: many(is_cap_free=True), 60),
     "rough board": (rough, 40),
 }
 

@@ -17,12 +17,12 @@ import numpy as np
 from experiments.searches.sampling import Campaign, Noise, Truth, measure, noise_of, truth
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair, clock_of, supported_core_mhz
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.profile.table import import_table
+from kernel_dvfs_clocks.clocks import Pair, clock_of, supported_core_mhz
+from kernel_dvfs_clocks.errors import InputError
 
 CONFIG = Path(__file__).resolve().parents[2] / "config.yaml"
 TABLES = CONFIG.parents[1] / "shared/data/measured"  # measured tables, where there are any

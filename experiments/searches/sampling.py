@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.governor import is_governed
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.point import Judged
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import Pair
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,16 +23,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import pandas as pd
 
 from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE
-from kernel_dvfs.cli.data import add_stall_arguments, stalls_of
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
-from kernel_dvfs.sequence import baselines
-from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
-from kernel_dvfs.sequence.costs import ASSUMED, read_latency
-from kernel_dvfs.sequence.launches import Sequence, read_sequence
-from kernel_dvfs.sequence.programme import choose_changes
-from kernel_dvfs.sequence.replay import expected
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
+from kernel_dvfs_deploy.commands.costs import add_stall_arguments, stalls_of
+from kernel_dvfs_deploy.sequence import baselines
+from kernel_dvfs_deploy.sequence.chains import chain_of
+from kernel_dvfs_deploy.sequence.changes import BEHAVIOURS, Changes, Timing
+from kernel_dvfs_deploy.sequence.costs import ASSUMED, read_latency
+from kernel_dvfs_deploy.sequence.launches import Sequence, read_sequence
+from kernel_dvfs_deploy.sequence.programme import choose_changes
+from kernel_dvfs_deploy.sequence.replay import expected
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.latency_file import Latency

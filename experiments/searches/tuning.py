@@ -4,7 +4,7 @@ A training on a simulated board, in virtual time: its steps are a mix of dense p
 each seed draws; step times and power scatter, drift, and in the middle the sequences become half as long again. The
 board's energy counter moves every 100 ms. Three ways have the same minutes on the same training:
 
-* tune: kernel_dvfs.deploy.tune.Session as it runs beside a real training, in virtual time: it sees signs of steps and
+* tune: kernel_dvfs_deploy.tune.Session as it runs beside a real training, in virtual time: it sees signs of steps and
   the counter, and asks for clocks.
 * power limit: what Zeus's GlobalPowerLimitOptimizer does: limits in steps of 25 W from the highest, one after the
   other, a window each, and the one of least energy whose mean step keeps the limit against the highest.
@@ -43,14 +43,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices
 
 import numpy as np
 
-from kernel_dvfs.deploy.holder import Holder
-from kernel_dvfs.deploy.tune import Ended, Session, Steps
-from kernel_dvfs.deploy.tuning import OVER, Block, Candidates, Procedure
-from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, parse
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.measurement.real.watch import Look, State, Watch
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, parse
+from kernel_dvfs_clocks.files import write_json
+from kernel_dvfs_deploy.holder import Holder
+from kernel_dvfs_deploy.tune import Ended, Session, Steps
+from kernel_dvfs_deploy.tuning import OVER, Block, Candidates, Procedure
 
 BLOCK_S, LOST_S = 5.0, 0.7  # of a block; to settle, and to the next move of the counter
 _STEP_S = 0.4  # at auto
@@ -121,7 +122,7 @@ class Training(Steps):
     def control(self) -> Holder:
         """The GPU, as a Session asks it."""
         about = {"name": self._load.spec["name"], "clocks": self._load.spec["clocks"]}
-        made = SimpleNamespace(about=about, reads_only=False, pair=BASELINE, board=self)
+        made = SimpleNamespace(about=about, reads_only=False, pair=BASELINE, board=self, period_s=_COUNTER_S)
 
         def ask(pair: Pair) -> None:
             made.pair = Pair(*pair)
@@ -129,6 +130,12 @@ class Training(Steps):
 
         made.ask, made.to_auto = ask, lambda: ask(BASELINE)
         made.seen = lambda: (self._load.auto_core_mhz, 0)
+
+        def look() -> Look:
+            asked = (self._load.auto_core_mhz if clock == AUTO else clock for clock in made.pair)
+            return Look(0, *map(int, asked), None, self.energy_mj())
+
+        made.watch = lambda now_s: Watch(look, lambda: State(None, False, None, 50.0, None, None), now_s)
         return cast(Holder, made)
 
     def energy_mj(self) -> int:

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from experiments.calibration import board, claims, top_of_curve
-from experiments.searches.one_sweep import setup_of
+from experiments.calibration.points import measured_board
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.measurement.simulated import works
-from kernel_dvfs.measurement.target import Target
 
 
 def test_the_a4000_computes_a_large_product_as_fast_as_a_real_one():
@@ -51,35 +49,14 @@ def test_kernels_of_an_application_share_a_fold_and_folds_are_of_like_size():
     assert (top_of_curve.folds_by_application(of, 0) != top_of_curve.folds_by_application(of, 1)).any()
 
 
-def test_less_energy_of_backward_products_is_of_nothing_else():
-    setup, _ = setup_of()
-    less, changed = board.less_backward(setup, 0.7), 0
-    for name in ("forward", "backward"):
-        for (was, count), (now, again) in zip(
-            *(works(each, Target("pass", name)) for each in (setup, less)), strict=True
-        ):
-            is_product = name == "backward" and was.tensor_flop > 0
-            assert now == was._replace(energy_factor=0.7 if is_product else 1.0) and count == again
-            changed += is_product
-    assert 0 < changed < len(setup.targets["kernel"])
-
-
-def test_the_board_of_before_differs_in_every_figure_that_was_argued_anew():
-    before, now = (specs.resolve(board.GPU, claims.overrides(name)) for name in ("earlier", "default"))
-    for path in (
-        ("energy_pj", "tensor_bf16_flop"),
-        ("clocks", "auto_core_mhz"),
-        ("families", "gemm", "tensor_efficiency"),
-        ("governor", "hunting_mhz"),
-        ("governor", "auto_extra_power"),
-        ("noise", "offset_sd", "locked"),
-    ):
-        figures = []
-        for spec in (before, now):
-            for key in path:
-                spec = spec[key]
-            figures.append(spec)
-        assert figures[0] != figures[1], path
+def test_the_earlier_board_is_another_one_and_the_data_sets_own_but_for_what_nobody_measured():
+    earlier, default = (specs.resolve(board.GPU, claims.overrides(name)) for name in ("earlier", "default"))
+    fitted = measured_board(board.GPU)
+    assert default == specs.resolve(board.GPU)
+    for group in ("core", "memory"):
+        assert earlier[group] == fitted[group] != default[group]
+    assert earlier["energy_pj"]["tensor_bf16_flop"] == 0.75 > default["energy_pj"]["tensor_bf16_flop"]
+    assert earlier["clocks"]["auto_core_mhz"] == 1930 < default["clocks"]["auto_core_mhz"]
 
 
 def test_how_often_a_claim_holds_is_counted_over_the_studies_of_a_board():

@@ -10,12 +10,11 @@ import pytest
 
 from experiments.calibration.constants import label, values, voltages, with_values
 from experiments.calibration.fit import ROOFLINE, all_constants, clock_from_time, fit, score, score_table
-from experiments.calibration.points import Point, clear_of_cap_w, read_points
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Pair
+from experiments.calibration.points import Point, clear_of_cap_w, measured_board, read_points
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
-from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs_clocks.clocks import AUTO, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 # name: (C s GHz, M s, t0 s, A J, B J), each unlike the others in what bounds it and in what draws its power
 KERNELS = {
@@ -32,18 +31,18 @@ CORE_MHZ = (210, 630, 1050, 1470, 1755, 1890, 2100)
 
 @pytest.fixture(scope="module")
 def shipped() -> dict:
-    return resolve("rtx_3080_ti")
+    return measured_board("rtx_3080_ti")
 
 
 def write_table(path, spec):
     """A table as the model of `spec` would have it measured: no noise, clocks labelled as requested."""
-    warm_c = spec["thermal"]["reference_c"]
+    warm_c, overlap = spec["thermal"]["reference_c"], spec["families"]["residual"]["overlap"]
     pairs = [Pair(core, mem) for mem in (810, 5001, 9251, 9501) for core in CORE_MHZ]
     with open(path, "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["kernel", "core_mhz", "mem_mhz", "time_s", "energy_j"])
         for name, (core, memory, latency, core_j, dram_j) in KERNELS.items():
-            kernel = Kernel(core, memory, latency, 3, core_j, dram_j)
+            kernel = Kernel(core, memory, latency, overlap, core_j, dram_j)
             for pair in [*pairs, Pair(210, 405), Pair(AUTO, AUTO)]:
                 ran = settle(spec, [(kernel, 1)], pair, warm_c)
                 rows.writerow([name, *pair, repr(ran.time_s), repr(ran.time_s * ran.power_w)])
@@ -94,9 +93,9 @@ def test_a_roofline_with_constant_voltage_does_not_pass_for_the_model(made, ship
 
 
 def test_a_fit_leaves_the_spec_it_was_given_as_it_was(made):
-    spec = resolve("rtx_3080_ti")
+    spec = measured_board("rtx_3080_ti")
     fit(made, spec)
-    assert spec == resolve("rtx_3080_ti")
+    assert spec == measured_board("rtx_3080_ti")
 
 
 def test_a_run_time_tells_the_clock_of_a_core_bound_kernel_only(shipped):
@@ -179,7 +178,7 @@ A100_TABLE = ("a100_ttu.csv", "a100_sxm", 1524, A100)
     ],
 )
 def test_the_model_fits_a_real_board(measured, table, gpu, below, targets, constants):
-    spec = resolve(gpu)
+    spec = measured_board(gpu)
     points = read(measured(table), spec)
     assert len(points.below) == below
     scores = score_table(fit(points, spec, constants=constants), points)

@@ -6,8 +6,8 @@ import pytest
 from experiments.searches import one_sweep
 from experiments.searches.one_sweep import Ground, measured_again, measuring, of_table
 from experiments.searches.sampling import Campaign, Noise, Truth
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 PAIRS = [BASELINE, Pair(1890, 9251), Pair(1470, 5001)]
 LAUNCHES = np.array([3.0, 7.0])

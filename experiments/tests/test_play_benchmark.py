@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments.benchmarks import gpu_play
-from kernel_dvfs.deploy.playing import cut, iteration_of
 from kernel_dvfs.workload.step import read
+from kernel_dvfs_deploy.playing import cut, iteration_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted((ROOT / "tests/workload/steps").glob("*.json"))

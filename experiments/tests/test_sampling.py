@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from experiments.searches import sampling
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in (1050, 1470, 1890, 2100) for mem in (5001, 9251, AUTO))]
 # as the spec has it, and at 1 pJ a FLOP, where more of the clocks are reached

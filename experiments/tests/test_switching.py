@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from experiments.searches import switching
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
 
 
 @pytest.mark.nightly

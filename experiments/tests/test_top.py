@@ -19,10 +19,10 @@ from experiments.calibration.points import (
     power_w,
 )
 from experiments.calibration.top import contrasts, fit_top, is_top, top_constants
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.benchmarks import own_step_workflow
-from kernel_dvfs.files import write_json
 from kernel_dvfs.plan.config import check, load
 from kernel_dvfs.workload.step import read
+from kernel_dvfs_clocks.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 

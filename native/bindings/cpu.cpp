@@ -14,6 +14,7 @@
 #include "arguments.hpp"
 #include "exceptions.hpp"
 #include "kdvfs/ref.h"
+#include "kdvfs/work.hpp"
 
 namespace {
 
@@ -113,6 +114,31 @@ py::list tensors(const std::string &op, const py::dict &settings, const std::str
   });
 }
 
+// How many different ids an operation that looks up tokens is given; 0 for others.
+std::int64_t distinct_ids(const char *op, const std::vector<kdvfs::Tensor> &described, const py::dict &given) {
+  for (const kdvfs::Tensor &tensor : described) {
+    if (tensor.name == "ids") {
+      const py::array array = checked(op, tensor, kdvfs::find(op, "tensor", given, tensor.name, {tensor.name}));
+      return kdvfs::distinct_ids(static_cast<const std::int32_t *>(array.data()), array.size());
+    }
+  }
+  return 0;
+}
+
+py::dict work(const std::string &op, const py::dict &settings, const py::dict &given, const std::string &dtype) {
+  return kdvfs::with_operation(op, [&](auto args) {
+    using Op = kdvfs::Operation<decltype(args)>;
+    args = kdvfs::read_settings<decltype(args)>(settings);
+    args.dtype = element_type(Op::name, dtype);
+    const kdvfs::Work counted = kdvfs::work_of(args, distinct_ids(Op::name, kdvfs::list_tensors(args), given));
+    py::dict result;
+    for (const auto &[name, value] : kdvfs::named(counted)) {
+      result[name] = value;
+    }
+    return result;
+  });
+}
+
 py::dict run(const std::string &op, const py::dict &settings, const py::dict &given, const std::string &dtype) {
   return kdvfs::with_operation(op, [&](auto args) {
     using Op = kdvfs::Operation<decltype(args)>;
@@ -148,6 +174,10 @@ PYBIND11_MODULE(_cpu, m, py::mod_gil_not_used()) {
   m.def("tensors", &tensors, py::arg("op"), py::arg("settings"), py::arg("dtype") = "bf16",
         "What an operation reads and writes: [(name, 'input' or 'output', NumPy type, shape), ...].\n"
         "settings: its sizes and settings by name, all of them; dtype: 'bf16' or 'float32'.");
+  m.def("work", &work, py::arg("op"), py::arg("settings"), py::arg("tensors") = py::dict(), py::arg("dtype") = "bf16",
+        "What one launch does, counted from its sizes and tensors (native/include/kdvfs/work.hpp): flop, of it\n"
+        "tensor_flop; sfu_op; read_byte and write_byte of the operation, spare_read_byte and spare_write_byte beside\n"
+        "them; resident_byte of buffers. tensors: `ids`, where tokens are looked up; no other is looked at.");
   m.def("run", &run, py::arg("op"), py::arg("settings"), py::arg("tensors"), py::arg("dtype") = "bf16",
         "Compute an operation of the arrays `tensors`; return its outputs by name, in new arrays.\n"
         "bf16 tensors are uint16 arrays of their bits. An output that is among `tensors` starts as that, else as\n"

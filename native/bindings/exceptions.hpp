@@ -7,11 +7,11 @@
 
 namespace kdvfs {
 
-// Adds Error, a kernel_dvfs.errors.InputError, and its kinds to module `m`. Local to the module: each of the
+// Adds Error, a kernel_dvfs_clocks.errors.InputError, and its kinds to module `m`. Local to the module: each of the
 // extensions in a process raises its own.
 inline void register_exceptions(pybind11::module_ &m) {
   namespace py = pybind11;
-  const py::object input_error = py::module_::import("kernel_dvfs.errors").attr("InputError");
+  const py::object input_error = py::module_::import("kernel_dvfs_clocks.errors").attr("InputError");
   const auto &error = py::register_local_exception<Error>(m, "Error", input_error);
   py::register_local_exception<ShapeError>(m, "ShapeError", error);
   py::register_local_exception<DeviceError>(m, "DeviceError", error);

@@ -53,14 +53,6 @@ const char *text(Element element) {
   return element == Element::bf16 ? "bf16" : element == Element::float32 ? "float32" : "int32";
 }
 
-std::int64_t Request::size() const {
-  std::int64_t size = 1;
-  for (const std::int64_t length : shape) {
-    size *= length;
-  }
-  return size;
-}
-
 Memory::Memory(const Device &device, std::size_t bytes, const std::string &owner) : device_(device) {
   require_free(device, bytes, owner);
   const cudaError_t status = cudaMalloc(&data_, bytes);

@@ -1,7 +1,7 @@
 # Finds nvcc (NVCC): $CUDACXX, else on PATH, in pip's wheel, in /usr/local/cuda. Names its host compiler ($CUDAHOSTCXX).
 # A toolkit comes as a system installation, as a conda environment, or as pip wheels, which unpack to
 # site-packages/nvidia/cu<major> and lack what a system has: lib64 and libraries without a version in their name.
-set(TOOLKIT_REMEDY "install a CUDA toolkit (12 or 13) and put its nvcc on PATH, or \
+set(TOOLKIT_REMEDY "install a CUDA toolkit (12 or 13) and put its nvcc on PATH, then make cuda, or \
 pip install 'cuda-toolkit[nvcc,crt,nvvm,cudart,cccl,cublas]==13.0.*'")
 
 set(KDVFS_SYSTEM /usr/local/cuda CACHE PATH "where a toolkit lies that nothing else names")

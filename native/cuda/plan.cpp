@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <type_traits>
+#include <vector>
 
 #include "kdvfs/checksum.hpp"
 #include "kdvfs/derived.hpp"
 #include "kdvfs/executor.hpp"
+#include "kdvfs/work.hpp"
 
 namespace kdvfs {
 
@@ -107,6 +109,7 @@ class PlanOf : public Plan {
       prepare(set);
     }
     device()->synchronize();
+    count_ids();
   }
 
   void enqueue() override {
@@ -140,6 +143,9 @@ class PlanOf : public Plan {
               {"rotate", period()},
               {"seed", static_cast<std::int64_t>(options_.seed)},
               {"zipf_exponent", options_.zipf_exponent}};
+    for (const auto &[name, value] : kdvfs::named(work_of(sets_.front().args, distinct_))) {
+      all.emplace_back(name, value);  // of one launch
+    }
     const Facts more = sets_.front().executor->facts();
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -160,6 +166,7 @@ class PlanOf : public Plan {
       require_ids(found, static_cast<const std::int32_t *>(from));
     }
     device()->upload(found.data, from, found.bytes(), name_ + ": writing " + tensor);
+    count_ids();
     if (Set &set = sets_.front(); found.element == Element::int32 && set.derived) {
       // graphs captured before still use what is replaced
       retired_.emplace_back(std::move(set.derived), std::move(set.executor));
@@ -218,6 +225,17 @@ class PlanOf : public Plan {
     }
   }
 
+  // Different ids among the tokens that the first set looks up.
+  void count_ids() {
+    for (const DeviceTensor &tensor : tensors()) {
+      if (tensor.tensor == "ids") {
+        std::vector<std::int32_t> ids(static_cast<std::size_t>(tensor.size()));
+        device()->download(ids.data(), tensor.data, tensor.bytes(), name_ + ": reading ids");
+        distinct_ = distinct_ids(ids.data(), tensor.size());
+      }
+    }
+  }
+
   // What a set needs besides its tensors. A GEMM's algorithm is chosen once, for all sets.
   void prepare(Set &set) {
     set.derived = derive(*device(), set.args, name_);
@@ -265,6 +283,7 @@ class PlanOf : public Plan {
   const Options options_;
   std::vector<std::pair<std::shared_ptr<Memory>, std::unique_ptr<Executor<Args>>>> retired_;
   std::vector<Set> sets_;
+  std::int64_t distinct_ = 0;
   std::size_t next_ = 0;
 };
 

@@ -8,8 +8,8 @@ from whole_schedule import whole_schedule
 
 from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.choice.schedule_file import pairs_of, read_schedule
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs_clocks.clocks import Pair
+from kernel_dvfs_clocks.errors import InputError
 from profiles import profile
 
 CONTRACT = [

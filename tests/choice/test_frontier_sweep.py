@@ -146,10 +146,15 @@ def stored(tmp_path):
     return path
 
 
+def unsealed(path):
+    """What a file holds besides its checksum and what it was made of."""
+    return {name: each for name, each in json.loads(path.read_text()).items() if name not in ("sha256", "made_of")}
+
+
 def test_the_command_writes_the_frontier_of_a_profile_and_says_its_ends_and_its_file(stored, tmp_path, capsys):
     output = tmp_path / "schedules/frontier.json"
     assert main(["choose", str(stored), "--frontier", "-o", str(output)]) == 0
-    assert json.loads(output.read_text()) == relaxed_frontier(stored)
+    assert unsealed(output) == relaxed_frontier(stored)
     said = capsys.readouterr().out
     assert said.count("\n") == 1 and said.endswith(f" points in {output}\n")
     for end, slack in (("no slower: ", "0"), ("at most 30 % slower: ", "30")):
@@ -158,7 +163,7 @@ def test_the_command_writes_the_frontier_of_a_profile_and_says_its_ends_and_its_
         energy = capsys.readouterr().out.split(": ")[1].partition(",")[0]
         assert f"{end}{energy}" in said
     assert main(["choose", str(stored), "--frontier", "--weights", "raw", "-o", str(output)]) == 0
-    assert json.loads(output.read_text()) == relaxed_frontier(stored, weights="raw")
+    assert unsealed(output) == relaxed_frontier(stored, weights="raw")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +174,6 @@ def test_the_command_writes_the_frontier_of_a_profile_and_says_its_ends_and_its_
         ("--slack", "0"),
         ("--granularity", "kernel"),
         ("--walk", "search.json"),
-        ("--sequence", "profile"),
-        ("--switch-latency", "0"),
     ],
 )
 def test_a_frontier_takes_no_question_of_a_schedule(stored, tmp_path, refused, words):
@@ -183,7 +186,7 @@ def test_a_frontier_takes_no_question_of_a_schedule(stored, tmp_path, refused, w
 def test_a_schedule_is_of_all_together_and_of_waste_unless_told_and_is_written_where_asked(stored, tmp_path, capsys):
     assert main(["choose", str(stored)]) == 0
     answered = capsys.readouterr()
-    assert "least energy, no slower; kernels, all together" in answered.out and "add -o schedule.json" in answered.err
+    assert "least energy, no slower; all kernels together" in answered.out and "add -o schedule.json" in answered.err
     assert main(["choose", str(stored), "-o", str(tmp_path / "s.json")]) == 0
     assert capsys.readouterr().out == answered.out
     told = json.loads((tmp_path / "s.json").read_text())
@@ -197,4 +200,3 @@ def test_a_schedule_is_of_all_together_and_of_waste_unless_told_and_is_written_w
 
 def test_what_is_no_answer_in_a_line_needs_a_file(stored, refused):
     assert "-o is missing" in refused("choose", stored, "--frontier")
-    assert "-o is missing" in refused("choose", stored, "--sequence", "profile", "--switch-latency", "0")

@@ -20,7 +20,7 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound, relax
 from kernel_dvfs.choice.scopes import OBJECTIVES, SCOPES, solve
 from kernel_dvfs.choice.undecided import undecided_of
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 SHAPES = [roofline, uniform, nearly_tied]
 

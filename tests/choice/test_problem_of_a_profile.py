@@ -6,7 +6,7 @@ import math
 import pytest
 
 from kernel_dvfs.choice.from_profile import problem_of
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from profiles import profile
 
 SETTINGS = ["core_mhz", "mem_mhz"]

@@ -17,7 +17,8 @@ import pytest
 
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.cli.main import every_command, parsed
-from kernel_dvfs.errors import InputError, leaves, lines
+from kernel_dvfs_clocks.errors import InputError, leaves, lines
+from kernel_dvfs_clocks.package import remedy
 
 LIMIT_S = 20  # of CPU time, so that a busy machine is no fault of a command
 # they start other programs (a compiler, a GPU's process, a command of the user's), or look at the machine; what they
@@ -128,7 +129,6 @@ def bases(folder):
     """{command: words that it carries out, or nearly}."""
     own, profile = (folder / "setup-name").read_text(), "profile.parquet"
     pairs, study = "auto-auto,1470-auto,1050-auto", "study"
-    axes = '{"tensor_energy_pj": [0.5], "gemm_traffic": [1], "auto_core_mhz": [1950]}'
     visitable = "auto-auto,2100-9251,1470-9251,1050-9251"
     by_clock = {"pairs": visitable, "limits_percent": [0], "minutes": 9, "worth_percent": 0.02}
     by_clock |= {"over_percent": 10, "ties": "tied", "seed": 1}
@@ -137,6 +137,7 @@ def bases(folder):
     out = ["-o", "out/x"]
     return STARTS | {
         "import": ["table.csv", "--reference", "1500,5000", *out],
+        "study": ["table.csv", "--reference", "1500,5000", *out],
         "choose": [profile, "--scope", "local", "--objective", "waste", "--slack", "5", *out],
         "report": ["results", "-o", "out/x.html"],
         "output": [study, "emulation", "figures/timeline", "--options", "{}"],
@@ -172,14 +173,12 @@ def bases(folder):
         "serving study": ["out/serving", "--options", serving],
         "serving experiment": ["systems", "out/serving"],
         "study deployable": [profile, "--latencies", "0.01", "--stalls", "0", *out],
-        "study headline-map": ["--gpu", own, "--pairs", pairs, "--axes", axes, *out],
         "study compare-gpus": ["results"],
     }
 
 
 # they take seconds where nothing is wrong with them, so they are tried less often
 SLOW = (
-    "study headline-map",
     "serving anchors",
     "serving table1",
 )
@@ -287,6 +286,10 @@ def carry_out(words):
         said = lines(error)
         assert said and all(line and line.isprintable() for line in said), f"not a line: {said!r}"
         return "refused"
+    except ModuleNotFoundError as error:
+        if not remedy(error):
+            raise
+        return "refused"  # main says it in a line: a package that only an extra brings
     except OSError:
         return "refused"  # main says it in a line
     finally:
@@ -299,6 +302,8 @@ def carry_out(words):
 @pytest.mark.slow
 def test_many_commands_end_in_time_without_a_traceback(folder, fuzz, fuzz_seed, monkeypatch, capfd):
     monkeypatch.chdir(folder)
+    # a broker of ours at the machine's own place would answer the tests that run beside this one
+    monkeypatch.setenv("KERNEL_DVFS_BROKER_DIR", str(folder / "broker"))
     known = bases(folder)
     assert set(known) <= set(every_command())
     known = {command: known.get(command, []) for command in every_command()}
@@ -323,4 +328,4 @@ def test_many_commands_end_in_time_without_a_traceback(folder, fuzz, fuzz_seed, 
     with capfd.disabled():
         print(f"\n{fuzz} commands: {dict(ends)}, slowest {slowest[0]:.1f} s ({slowest[1]}), {len(failed)} failed")
     assert not failed, f"{len(failed)} of {fuzz}\n" + "\n".join(failed[:60])
-    assert ends["done"] > fuzz / 50 and ends["refused"] > fuzz / 3
+    assert ends["done"] >= fuzz / 50 and ends["refused"] > fuzz / 3

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import kernel_dvfs.cli.main as program
-from kernel_dvfs.cli import Command, answer, tell
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli import answer, tell
+from kernel_dvfs.command import Command
+from kernel_dvfs_clocks.errors import InputError
 
 
 @pytest.fixture

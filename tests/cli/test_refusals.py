@@ -24,6 +24,7 @@ from kernel_dvfs.measurement import record
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile.store import COLUMNS, write_profile
+from kernel_dvfs_step import interpreter
 
 TABLE = (Path(__file__).parent / "refusals.txt").read_text("utf-8")
 REFUSALS = re.findall(r"^\$ kernel-dvfs ?(.*)\n(error: .*)$", TABLE, re.M)
@@ -67,13 +68,17 @@ STUDIES = {
 }
 STAGES = "stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n"
 STAGE = "{0},forward,1400,,0.05,60\n{0},forward,700,,0.08,15\n{0},backward,1400,,0.1,40\n{0},backward,700,,0.16,30\n"
+_PLAN = (
+    "keep_percent: 99, kept_on: first half, router: least requests, clock: '1600', rest: '345', step_tokens: 512, "
+    "answer_tokens: 200.5"
+)
 SERVING_PLANS = {
     "empty": "",
     "no-plans": "plans: []",
     "five-plans": "plans: 5",
-    "no-servers": "plans: [{keep_percent: 99, tp: 4, clock: '1600'}]",
-    "fast": "plans: [{keep_percent: 99, servers: many, tp: 4, clock: '1600'}]",
-    "half-mixed": "plans: [{keep_percent: 99, servers: 1, tp: 8, clock: '1', mix: {gpus: 4, tp: 2, clock: '1'}}]",
+    "no-servers": f"plans: [{{{_PLAN}, tp: 4}}]",
+    "fast": f"plans: [{{{_PLAN}, servers: many, tp: 4}}]",
+    "half-a-server": f"plans: [{{{_PLAN}, servers: 1, tp: 3}}]",
     "month-13": "at: 2026-13-45",
     "deep": "plans: " + "[" * 100_000,
 }
@@ -97,14 +102,14 @@ def desk(root, tmp_path_factory):
         **{f"{name}.study.json": whole(STUDY | {"walks": walks}) for name, walks in STUDIES.items()},
         "older.study.json": json.dumps(STUDY | {"schema": "kernel-dvfs/by-clock/0"}),
         **{
-            f"{name}.plan.yaml": "schema: kernel-dvfs/serving-static/2\ncells: 1\nslo_scale: 1\ngaps: mean\n" + text
+            f"{name}.plan.yaml": "schema: kernel-dvfs/serving-static/3\ncells: 1\nslo_scale: 1\ngaps: mean\n" + text
             for name, text in SERVING_PLANS.items()
         },
         "stages.csv": STAGES + "".join(map(STAGE.format, range(4))),
-        "nan.csv": STAGES + "0,forward,1,,nan,1\n",
+        "nan.csv": STAGES + "0,forward,1100,,nan,1\n",
         "file": "",
-        "folder/comparison/gpus.csv": "gpu\nToy\n",
-        "broken/comparison/gpus.csv": "a,b\n1\n",
+        "folder/comparison/gpus.json": json.dumps({"schema": "kernel-dvfs/table/1", "rows": [{"gpu": "Toy"}]}),
+        "broken/comparison/gpus.json": "a,b\n1\n",
     }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +143,7 @@ def files(folder) -> dict:
 def test_what_cannot_be_done_is_said_in_this_line_and_nothing_is_written(desk, monkeypatch, capsys, typed, line):
     folder, setup, before = desk
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(interpreter, "lacks", lambda: "has no torch")  # wherever this is run
     assert main(shlex.split(typed.replace("SETUP", setup))) == 2
     said = capsys.readouterr().err.replace(str(folder), "FOLDER")
     expected = ".*".join(map(re.escape, line.split("...")))

@@ -13,16 +13,16 @@ from dataclasses import astuple
 
 from simulated_iteration import SimulatedIteration
 
-from kernel_dvfs.deploy.control import Control
-from kernel_dvfs.deploy.player import Player
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.noise import uniform
-from kernel_dvfs.gpu.nvml.facts import facts, slug
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.real.loads import open_loads
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.sequence.schedule import read_iteration
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.guard import Guard
+from kernel_dvfs_clocks.nvml.facts import facts, slug
+from kernel_dvfs_clocks.nvml.library import Library
+from kernel_dvfs_deploy.control import Control
+from kernel_dvfs_deploy.player import Player
+from kernel_dvfs_deploy.sequence.schedule import read_iteration
 
 
 def main(told: dict) -> dict:

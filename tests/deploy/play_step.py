@@ -11,12 +11,12 @@ import sys
 
 from simulated_step import SimulatedStep
 
-from kernel_dvfs.deploy import play, player, playing
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.real.loads import open_loads
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.workload.step import read as read_step
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml.library import Library
+from kernel_dvfs_deploy import play, player, playing
 
 # a loaded machine may wake a thread later than any GPU would be late; what comes of lateness is test_player.py's
 PATIENCE_S = 10.0
@@ -45,7 +45,7 @@ def main(told: dict) -> dict:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if number == told.get("lose"):
                     step.synchronize()
-                    os.kill(run._control._process.pid, signal.SIGKILL)
+                    os.kill(run._control._guard.holder.pid, signal.SIGKILL)
             step.synchronize()
             waiting = len(run._player.events._waiting) if run._player else 0
         ran = list(step.ran)

@@ -15,7 +15,7 @@ from whole_schedule import whole_schedule
 WHILE = "import time; time.sleep(1.2)"
 PASSES = """
 import sys, time
-from kernel_dvfs.deploy import mark
+from kernel_dvfs_deploy import mark
 for step in range(2):
     for name in {names}:
         assert mark(name, wait=True)
@@ -231,16 +231,16 @@ def test_a_command_that_marks_nothing_is_told_so(lab):
 
 
 def test_a_mark_without_a_listener_costs_nothing_and_says_so(monkeypatch):
-    from kernel_dvfs.deploy import mark
+    from kernel_dvfs_deploy import mark
 
     monkeypatch.delenv("KERNEL_DVFS_MARKS", raising=False)
     assert mark("forward") is False
 
 
 def test_a_mark_that_a_listener_does_not_take_is_an_error_and_the_next_ones_are_heard(monkeypatch):
-    from kernel_dvfs.deploy import mark
-    from kernel_dvfs.deploy.marks import Marks
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
+    from kernel_dvfs_deploy import mark
+    from kernel_dvfs_deploy.marks import Marks
 
     marks = Marks()
     for name, value in marks.environment.items():
@@ -254,7 +254,7 @@ def test_a_mark_that_a_listener_does_not_take_is_an_error_and_the_next_ones_are_
 
 
 def test_processes_whose_sockets_have_no_address_are_told_apart():
-    from kernel_dvfs.deploy.marks import Marks
+    from kernel_dvfs_deploy.marks import Marks
 
     marks = Marks()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
@@ -295,7 +295,7 @@ def test_without_rights_the_command_is_not_started(lab):
         ),
         (PAIRS, {"gpu": None}, ["--pass-level"], "gpu is None, expected a group of fields"),
         (PAIRS, {"granularity": "kernel"}, ["--pass-level"], "granularity is 'kernel'; --pass-level"),
-        (PAIRS, {"schema": "kernel-dvfs/iteration-schedule/1"}, ["--pass-level"], "kernel_dvfs.deploy.player"),
+        (PAIRS, {"schema": "kernel-dvfs/iteration-schedule/1"}, ["--pass-level"], "kernel_dvfs_deploy.player"),
         (PAIRS, {"schema": "other"}, ["--pass-level"], "schema is 'other', expected one of kernel-dvfs/schedule/1, "),
         (PAIRS, {"status": "infeasible"}, ["--pass-level"], "status is 'infeasible', there is nothing to play"),
         (PAIRS, {}, [], "2 different pairs"),
@@ -323,6 +323,9 @@ def test_a_schedule_that_does_not_fit_is_refused_and_nothing_is_run_or_set(lab, 
     ("words", "named"),
     [
         (["--pair", "1501,auto"], "no core clock 1501 MHz"),
+        (["--pair", "１５００,auto"], "clock '１５００': expected a positive whole number of MHz or 'auto'"),
+        (["--pair", "1500,1e308"], "clock '1e308': expected a positive whole number of MHz or 'auto'"),
+        (["--pair", "1500,auto", "--power-limit", "1e308"], "a number of W from 1 to 10000, not '1e308'"),
         (["--schedule", "missing.json"], "schedule missing.json: missing; make it with kernel-dvfs choose"),
         (["--pair", "1500,auto", "--gpu", "7"], "no such GPU"),
         (["--pair", "1500,auto", "--report", "/dev/null/r.json"], "/dev/null"),
@@ -352,3 +355,74 @@ def test_a_gpu_that_somebody_holds_is_left_alone(lab):
     first.terminate()
     first.communicate(timeout=30)
     assert made.restored()
+
+
+TELLS = """
+import time
+from kernel_dvfs_deploy.marks import tell_step
+time.sleep(1)  # loading, which is no step
+for step in range(41, 171):
+    time.sleep(0.03)
+    assert tell_step(step)
+"""
+
+
+def test_a_step_that_is_told_is_timed_and_its_energy_counted_without_what_comes_before(lab):
+    made = lab()
+    done = apply(made, "--pair", "900,2201", "--baseline", "--report", "r.json", code=TELLS)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((made.folder / "r.json").read_text())
+    auto, chosen = report["runs"]["auto"], report["runs"]["900-2201"]
+    for own, power_w in ((auto, 75 + 64 + 125 * (1 + 0.35 * 0.93) ** 2 * 1.98), (chosen, 75 + 44 + 125 * 0.9)):
+        assert 60 < own["steps"] < 130 and own["step_s"] >= 0.03
+        assert own["step_j"] == pytest.approx(power_w * own["step_s"], rel=0.02 + own["within_percent"] / 100)
+    assert report["step_energy_change_percent"] == pytest.approx(100 * (chosen["step_j"] / auto["step_j"] - 1))
+    assert "auto: a step takes 0.03" in done.stderr and "; a step: time " in done.stderr and made.restored()
+
+
+def test_steps_do_not_disturb_clocks_that_follow_passes(lab):
+    made = lab()
+    code = PASSES.format(names=list(PAIRS)).replace("time.sleep(0.3)", "tell_step(step); time.sleep(0.3)")
+    code = f"from kernel_dvfs_deploy.marks import tell_step\n{code}"
+    done = apply(made, "--schedule", str(schedule(made, PAIRS)), "--pass-level", code=code)
+    assert done.returncode == 0 and "went back to auto" not in done.stderr, done.stderr
+    assert "forward 2 times at 1500-auto" in done.stderr and made.restored()
+
+
+def test_energy_of_a_step_is_from_step_to_step_and_nothing_where_it_would_be_a_guess():
+    from kernel_dvfs_clocks.nvml.library import NvmlError
+    from kernel_dvfs_deploy.step_energy import StepEnergy
+
+    at = {"s": 0.0, "mj": 1000}
+    steps = StepEnergy(lambda: at["mj"], 0.1, lambda: at["s"])
+
+    def told(number, s, mj):
+        at.update(s=s, mj=mj)
+        steps.step(number)
+
+    told(100, 10.0, 5_000)
+    assert steps.stepped is None
+    told(103, 11.5, 5_600)
+    assert steps.stepped is None, "15 moves of the counter"
+    told(104, 11.9, 5_700)  # too soon after the last to be read
+    told(107, 13.0, 6_350)
+    found = steps.stepped
+    assert found.steps == 7 and found.step_s == pytest.approx(3 / 7) and found.step_j == pytest.approx(1.35 / 7)
+    assert found.within_percent == pytest.approx(10 / 3)
+    refuses = {"energy": True}
+
+    def energy_mj():
+        if refuses["energy"]:
+            raise NvmlError("lost", 15, "c")
+        return at["mj"]
+
+    steps = StepEnergy(energy_mj, 0.1, lambda: at["s"])
+    told(100, 10.0, 0)
+    told(105, 12.0, 0)
+    refuses["energy"] = False
+    told(111, 14.0, 7_000)
+    told(120, 17.0, 8_800)
+    refuses["energy"] = True
+    told(140, 20.0, 0)
+    found = steps.stepped
+    assert (found.steps, found.step_s, found.step_j) == (9, pytest.approx(1 / 3), pytest.approx(0.2))

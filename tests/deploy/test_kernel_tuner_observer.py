@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs_clocks.clocks import Pair
 
 POWER_CAP = 0x4
 
@@ -41,6 +41,15 @@ class Board:
     def compute_processes(self):
         return self.processes
 
+    def power_mw(self):
+        return round(1000 * (self.load_w if self.now_s >= 0.237 else self.idle_w))
+
+    def power_limit_mw(self):
+        return 700_000
+
+    def mig(self):
+        return False
+
 
 @pytest.fixture
 def observer(monkeypatch):
@@ -58,9 +67,9 @@ def observer(monkeypatch):
         for name in ("kernel_tuner", "kernel_tuner.observers"):
             monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         monkeypatch.setitem(sys.modules, "kernel_tuner.observers.observer", made)
-    monkeypatch.delitem(sys.modules, "kernel_dvfs.deploy.kernel_tuner", raising=False)
-    yield importlib.import_module("kernel_dvfs.deploy.kernel_tuner")
-    sys.modules.pop("kernel_dvfs.deploy.kernel_tuner", None)
+    monkeypatch.delitem(sys.modules, "kernel_dvfs_deploy.kernel_tuner", raising=False)
+    yield importlib.import_module("kernel_dvfs_deploy.kernel_tuner")
+    sys.modules.pop("kernel_dvfs_deploy.kernel_tuner", None)
 
 
 def watched(observer, board, asked=("auto", "auto"), seconds=3.0, time_ms=3.7):
@@ -106,6 +115,22 @@ def test_another_process_disturbs_and_a_short_run_tells_no_energy(observer):
     assert watched(observer, Board(), seconds=0.02)["verdict"] == "counter"
 
 
+def test_a_counter_that_falls_or_that_power_contradicts_tells_no_energy(observer):
+    class Falls(Board):
+        def energy_mj(self):
+            return super().energy_mj() - 500_000 * (self.now_s > 2)
+
+    found = watched(observer, Falls())
+    assert found["verdict"] == "counter" and "fell from" in found["verdict_reasons"] and "energy_j" not in found
+
+    class Doubles(Board):
+        def energy_mj(self):
+            return 2 * super().energy_mj()
+
+    found = watched(observer, Doubles())
+    assert found["verdict"] == "counter" and "the power reading 371.5 W" in found["verdict_reasons"]
+
+
 def test_kernel_tuners_own_loop_drives_it(observer):
     core = pytest.importorskip("kernel_tuner.core", reason="Kernel Tuner is not installed")
     board = Board()
@@ -132,10 +157,10 @@ def test_kernel_tuners_own_loop_drives_it(observer):
 
 
 def test_without_kernel_tuner_it_says_what_to_install(monkeypatch):
-    from kernel_dvfs.errors import InputError
+    from kernel_dvfs_clocks.errors import InputError
 
     for name in ("kernel_tuner", "kernel_tuner.observers", "kernel_tuner.observers.observer"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "kernel_dvfs.deploy.kernel_tuner", raising=False)
+    monkeypatch.delitem(sys.modules, "kernel_dvfs_deploy.kernel_tuner", raising=False)
     with pytest.raises(InputError, match="pip install kernel_tuner"):
-        importlib.import_module("kernel_dvfs.deploy.kernel_tuner")
+        importlib.import_module("kernel_dvfs_deploy.kernel_tuner")

@@ -14,15 +14,19 @@ from laboratory import Lab
 from whole_schedule import whole_schedule
 
 from experiments.benchmarks import gpu_play
-from kernel_dvfs.deploy import playing
-from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, play, record_of
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json
 from kernel_dvfs.measurement.setup import content
 from kernel_dvfs.workload.step import read, write
 from kernel_dvfs.workload.step_workload import of_step
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_json
+from kernel_dvfs_deploy import playing
+from kernel_dvfs_deploy.playing import cut, iteration_of, measured_block, play, record_of
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "real"))
+
+from test_faults_of_boards import REFUSED, each_fault  # noqa: E402 - of another folder of tests
+
 RECORD = HERE.parent / "workload/steps/hand_made.json"
 FORWARD, BACKWARD, OPTIMISER = (1200, 3201), (1500, 3201), (1350, 2201)
 PASSES = {"forward": FORWARD, "backward": BACKWARD, "optimiser": OPTIMISER}
@@ -32,7 +36,7 @@ SLOWER = 100.0
 _PAIR = dict(zip(("core_mhz", "mem_mhz"), BACKWARD))
 SINGLE = {"granularity": "kernel", "scope": "single", "targets": {"gelu_forward": _PAIR, "gelu_backward": _PAIR}}
 # without a power cap that would act, and with changes that a loaded machine keeps up with
-BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3, "mem_lag_ms": 3}
+BOARD = {"time": "real", "utilisation": 0, "limit_mw": 2_000_000, "core_lag_ms": 3, "mem_lag_ms": 3}
 
 
 def schedule_of(step, slug, granularity="pass", **more):
@@ -50,8 +54,8 @@ def schedule_of(step, slug, granularity="pass", **more):
     )
 
 
-def begun(made, content_of=None, **told):
-    """A process that plays a schedule of the step beside this laboratory's board."""
+def begun(made, content_of=None, figures=None, **told):
+    """A process that plays a schedule of the step beside this laboratory's board. figures: of its spec, other ones."""
     step = read(RECORD)
     # as slow as the simulated stream
     targets = tuple(replace(each, time_us=SLOWER * each.time_us) for each in step.targets)
@@ -68,7 +72,7 @@ def begun(made, content_of=None, **told):
     words = {name: str(made.folder / file) for name, file in files.items()} | {"settings": QUICK, "slower": SLOWER}
     return subprocess.Popen(
         [sys.executable, str(HERE / "play_step.py"), json.dumps(words | told)],
-        env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),
+        env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml"), FAKE_FIGURES=json.dumps(figures or {})),
         cwd=made.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -94,13 +98,18 @@ def played(lab):
     return run
 
 
-# so slow that the board's standing power outweighs what lower clocks save
+# so slow that the standing power of a board outweighs what lower clocks save
+STANDS_HIGH = {"memory": {"static_w": {"2201": 180, "3201": 200}}}
 SLOWEST = {"targets": {name: {"core_mhz": 345, "mem_mhz": 3201} for name in PASSES}, "slack_percent": 2000}
 # {name: (knobs of the board, what else the schedule says, what is told)}
 UNUSED = {
     "no right": ({"deny": 1}, {}, {"settings": QUICK | {"dry_run": True}}),
     "other bits": ({}, {}, {"steps": 12, "forgets": True}),
-    "nothing saved": ({}, SLOWEST, {}),
+    "nothing saved": ({}, SLOWEST, {"figures": STANDS_HIGH}),
+    "clocks that are not obeyed": ({"ignore": "core,mem"}, SINGLE, {"steps": 12, "slower": 10.0}),
+    "a counter off by a factor": ({"counter_factor": 4}, SINGLE, {"steps": 12, "slower": 10.0}),
+    # past what comes before the certificate, which takes 80 reads at most
+    "a counter that fails": ({"fail": "nvmlDeviceGetTotalEnergyConsumption:999:110"}, {}, {"steps": 12}),
 }
 
 
@@ -188,6 +197,20 @@ def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):
     assert made.boards.get("sets") == "0" and made.restored()
 
 
+# a schedule of memory clocks is refused where `apply --pair 900,2201` is; the simulated stream itself needs its lists
+REFUSED_TOO = [name for name, (_, _, refuses) in REFUSED.items() if "apply" in refuses and name != "no clocks"]
+
+
+@pytest.mark.parametrize("fault", each_fault(REFUSED_TOO))
+def test_nothing_is_locked_where_apply_would_refuse(played, lab, fault):
+    knobs, said, _ = REFUSED[fault]
+    said = {"Turing": "no memory clock 3201 MHz to lock"}.get(fault, said)
+    came, made, done = played(made=lab("h200", **BOARD | knobs))
+    assert came is None and done.stderr.startswith("error: ") and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and made.comes_to(lambda: made.boards.locks == ("none", "none"))
+    assert "LockedClocks" in str(knobs) or made.boards.get("sets") == "0"
+
+
 def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(unused):
     came, made, done = unused["other bits"]
     assert came, done.stderr
@@ -204,6 +227,30 @@ def test_a_schedule_that_saves_nothing_is_not_used(unused):
     assert came, done.stderr
     assert not came["certificate"]["holds"] and "no energy saved" in came["certificate"]["why"]
     assert came["certificate"]["energy"] > 3 and made.restored()
+
+
+def test_a_counter_that_fails_ends_no_training_and_certifies_nothing(unused):
+    came, made, done = unused["a counter that fails"]
+    assert came and done.returncode == 0, done.stderr
+    assert not came["certificate"]["holds"] and "nvmlDeviceGetTotalEnergy" in came["certificate"]["why"]
+    assert len(came["ran"]) >= 12 and came["restored"] and made.restored()
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (
+            "clocks that are not obeyed",
+            "a block at schedule: not_reached; core clock: asked 1500 MHz, reached 1980 MHz",
+        ),
+        ("a counter off by a factor", "a block at auto: counter; energy counter: "),
+    ],
+)
+def test_one_pair_is_not_certified_where_nothing_shows_what_it_does(unused, fault, why):
+    came, made, done = unused[fault]
+    assert came and done.returncode == 0, done.stderr
+    assert not came["certificate"]["holds"] and came["certificate"]["why"].startswith(why), came["certificate"]["why"]
+    assert len(came["ran"]) >= 12 and came["restored"] and made.restored()
 
 
 def test_a_killed_program_gets_its_clocks_back(played):
@@ -330,8 +377,9 @@ class Stream:
     """A GPU whose steps take `late_s` until clocks have come, `later_s` from then on, at 100 W and 200 W; on simulated
     time, so that no other process has a part in it."""
 
-    def __init__(self, late_s, later_s, comes_s):
-        self.late_s, self.later_s, self.now_s = late_s, later_s, 0.0
+    def __init__(self, late_s, later_s, comes_s, held_up=()):
+        """held_up: at these times, s, the machine comes between a read of the counter and what reads it, for 0.35 s."""
+        self.late_s, self.later_s, self.now_s, self.held_up = late_s, later_s, 0.0, sorted(held_up)
         self.comes_s, self.free_s, self.reads = comes_s, 0.0, 0
 
     def monotonic(self):
@@ -363,6 +411,9 @@ class Stream:
         self.reads += 1
         self.sleep(0.004)
         edge_s = 0.1 * int(self.now_s / 0.1)
+        if self.held_up and self.now_s >= self.held_up[0]:
+            self.held_up.pop(0)
+            self.sleep(0.35)
         slow_s = min(edge_s, self.comes_s)
         return round(1e3 * (100 * slow_s + 200 * (edge_s - slow_s)))
 
@@ -376,6 +427,15 @@ def test_what_a_step_takes_before_its_clocks_have_come_does_not_count(monkeypatc
     assert stream.reads < 100
 
 
+@pytest.mark.parametrize("held_up_s", [0.58, 0.7, 1.2])
+def test_a_machine_that_reads_the_counter_late_changes_no_power_of_a_block(monkeypatch, held_up_s):
+    # the first edge would be seen a third of a second late, and the power of a short block be double
+    stream = Stream(late_s=0.003, later_s=0.003, comes_s=0.0, held_up=[held_up_s])
+    monkeypatch.setattr(playing, "time", stream)
+    block = measured_block(stream.launch, stream, stream.energy_mj, seconds=0.6)
+    assert not stream.held_up and block.energy_j / block.time_s == pytest.approx(200, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -385,7 +445,7 @@ def test_what_a_step_takes_before_its_clocks_have_come_does_not_count(monkeypatc
             {"gpu": {"kind": "nvml", "name": "other", "slug": "other"}},
             ["gpu.slug is other, of nvml other, this"],
         ),
-        ({"granularity": "kernel"}, ["for each kernel", "--sequence profile"]),
+        ({"granularity": "kernel"}, ["for each kernel", "kernel-dvfs sequence"]),
         ({"schema": "x"}, ["schema"]),
     ],
 )

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.deploy.player import Player, Tolerance
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json
-from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.measurement.setup import read as read_setup
 from kernel_dvfs.measurement.setup import store
 from kernel_dvfs.profile import aggregate
-from kernel_dvfs.sequence.changes import Timing
-from kernel_dvfs.sequence.launches import read_sequence
-from kernel_dvfs.sequence.programme import choose_changes
-from kernel_dvfs.sequence.schedule import Iteration, iteration_schedule, read_iteration
+from kernel_dvfs_clocks.clocks import sweep_pairs
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_json
+from kernel_dvfs_deploy.player import Player, Tolerance
+from kernel_dvfs_deploy.sequence.changes import Timing
+from kernel_dvfs_deploy.sequence.launches import read_sequence
+from kernel_dvfs_deploy.sequence.programme import choose_changes
+from kernel_dvfs_deploy.sequence.schedule import Iteration, iteration_schedule, read_iteration
 
 HERE = Path(__file__).resolve().parent
 LATENCY_S = 0.005
@@ -28,10 +28,10 @@ GRID = {"core_mhz": [1050, 1260, 1470], "mem_mhz": [5001, 9251], "auto": True}
 
 
 @pytest.fixture(scope="session")
-def chosen(setup_of, tmp_path_factory):
+def chosen(setup_of, tmp_path_factory, earlier_board):
     """(path of the setup, {(latency, jitter): iteration schedule}): a small model on the simulated RTX 3080 Ti."""
     folder = tmp_path_factory.mktemp("chosen")
-    setup = setup_of(model="gpt3-125m", batch=16)
+    setup = setup_of(model="gpt3-125m", batch=16, gpu_overrides=earlier_board)
     # without what the fake board does not do: grow warmer, lower its top clock by power, hunt at its cap, draw more at
     # auto, keep light loads at a lower clock
     spec = setup.gpu["spec"]
@@ -58,7 +58,7 @@ def chosen(setup_of, tmp_path_factory):
 
 
 @pytest.fixture
-def play(lab, chosen):
+def play(lab, chosen, earlier_board):
     """`play(schedule, **told)`: (what came of it, the laboratory)."""
     setup, schedule = chosen
 
@@ -71,7 +71,7 @@ def play(lab, chosen):
         told = {"iterations": 1, "latency_s": LATENCY_S} | told
         done = subprocess.run(
             [sys.executable, str(HERE / "play.py"), json.dumps(told)],
-            env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),
+            env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml"), FAKE_FIGURES=json.dumps(earlier_board)),
             cwd=made.folder,
             capture_output=True,
             text=True,
@@ -81,6 +81,24 @@ def play(lab, chosen):
         return came, made, done
 
     return run
+
+
+def test_a_change_that_lands_late_now_and_then_is_borne_and_one_after_the_other_is_not(play, chosen):
+    """Latencies are distributions here, of which a change is waited for 1.2 times the median at most."""
+    content = chosen[1]()
+    spread = {"median_s": LATENCY_S, "p99_s": 1.3 * LATENCY_S}
+    content["switching"] |= {"core": spread, "mem": spread}
+    assert content["change_count"] > 4
+    came, made, done = play(content, jitter=0.5, iterations=2)
+    assert came, done.stderr
+    asked, surprise, finished = came["log"]
+    missed = [reached_s is None for _, _, _, _, _, reached_s, *_ in asked]
+    assert any(missed) and not all(missed) and surprise is None and finished, surprise
+    came, made, done = play(content, latency_s=60 * LATENCY_S)
+    asked, surprise, finished = came["log"]
+    locked = [own[5] for own in asked if own[2] != ["auto", "auto"]]
+    assert locked == [None] * 5, "one may be late, and the next ones, but not all"
+    assert "not reached" in surprise and not finished and made.restored()
 
 
 def slug_of(made) -> str:
@@ -240,7 +258,8 @@ def test_a_schedule_for_another_gpu_is_refused_and_nothing_is_set(play, chosen):
     sets = made.boards.get("sets")
     came, _, done = play(content, made, schedule=str(path))
     assert came is None and done.stderr.count("\n") == 1
-    assert f"schedule {path}: gpu.slug is sim-rtx-3080-ti, of simulated RTX 3080 Ti, this GPU is" in done.stderr
+    slug = content["gpu"]["slug"]
+    assert f"schedule {path}: gpu.slug is {slug}, of simulated RTX 3080 Ti, this GPU is" in done.stderr
     assert made.boards.get("sets") == sets
 
 
@@ -257,7 +276,7 @@ class NoBoard:
 
 
 def test_a_schedule_for_other_launches_is_refused(chosen, tmp_path):
-    from kernel_dvfs.deploy.player import Player
+    from kernel_dvfs_deploy.player import Player
 
     write_json(tmp_path / "it.json", chosen[1]())
     iteration = read_iteration(tmp_path / "it.json")
@@ -268,7 +287,7 @@ def test_a_schedule_for_other_launches_is_refused(chosen, tmp_path):
 
 
 def test_a_schedule_that_asks_before_its_iteration_begins_is_refused(chosen, tmp_path):
-    from kernel_dvfs.deploy.player import Player
+    from kernel_dvfs_deploy.player import Player
 
     content = json.loads(json.dumps(chosen[1]()))
     content["changes"][0][0] = 0

@@ -3,8 +3,8 @@
 import threading
 import time
 
-from kernel_dvfs.deploy.events import StreamEvents
-from kernel_dvfs.deploy.replay import StepEvents
+from kernel_dvfs_deploy.events import StreamEvents
+from kernel_dvfs_deploy.replay import StepEvents
 
 
 class Event:

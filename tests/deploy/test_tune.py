@@ -19,25 +19,23 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from simulated_load import DEATHS
 
-from kernel_dvfs.deploy import progress, tune
-from kernel_dvfs.deploy.marks import Marks, is_gone
-from kernel_dvfs.deploy.progress import Counter, pattern_of
-from kernel_dvfs.deploy.tune import Ended, Paused, Session, Silent, Steps
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs_clocks.clocks import BASELINE
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_deploy.marks import Marks, hand_on, is_gone
+from kernel_dvfs_deploy.progress import Counter, pattern_of
+from kernel_dvfs_deploy.tune import Ended, Paused, Session, Silent, Steps
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
 
 # a step: 2 ms that no clock changes, and 30 ms at 1980 MHz that the core clock does
 TRAINING = """
 import sys, time
-from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs_clocks.nvml.board import Board
+from kernel_dvfs_clocks.nvml.library import Library
 with Library() as nvml:
     board = Board(nvml, "{uuid}")
     due = time.monotonic()
@@ -55,7 +53,7 @@ raise SystemExit({code})
 PRINTS = 'print(f"iter {step}/1000 loss 2.5", flush=True)'
 # a training that goes on until it is told to end, however long the rest takes on a busy machine
 ENDS = f"{PRINTS}; import os; os.path.exists('end') and (print('done', flush=True), os._exit(0))"
-MARKS = 'import kernel_dvfs.deploy; kernel_dvfs.deploy.mark("step")'
+MARKS = 'import kernel_dvfs_deploy; kernel_dvfs_deploy.mark("step")'
 COUNT = ["--progress", r"iter (\d+)"]
 TUNE = [sys.executable, "-m", "kernel_dvfs", "tune", "--block", "1"]
 
@@ -250,7 +248,7 @@ def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_
     process = start(made, training(made, 300, ENDS), *COUNT)
     until_locked(made, process)
     # by its parent: boards of tests beside this one have the same UUID
-    words = ["pgrep", "-P", str(process.pid), "-f", "deploy.holder"]
+    words = ["pgrep", "-P", str(process.pid), "-f", "kernel_dvfs_clocks.holder"]
     holder = subprocess.run(words, capture_output=True, text=True)
     os.kill(int(holder.stdout.split()[0]), signal.SIGKILL)
     assert made.restored()
@@ -299,23 +297,33 @@ def test_one_rank_is_followed_until_it_is_silent_and_each_is_answered():
             return name and (name, sender, lambda: answered.append(name))
 
     marks = Heard()
-    clocks = SimpleNamespace(mark=lambda name: passed.append((name, marks.at_s)))
-    tune._receive(marks, clocks, lambda: marks.at_s)
+    hand_on(marks, lambda name: passed.append((name, marks.at_s)), passed.append, now_s=lambda: marks.at_s)
     assert passed == [("a", 0.0), ("b", 5.1), ("b", 15.2)] and len(answered) == len(heard)
+
+
+def test_a_step_that_is_told_is_its_number_and_no_pass_and_of_one_rank_alone():
+    heard = [("step=41", 1, 0.0), ("forward", 1, 0.1), ("step=41", 2, 0.2), ("step=x", 1, 0.3), ("step=42", 1, 0.4)]
+    heard += [("backward", 2, 0.5), (f"step={'9' * 16}", 1, 0.6), ("step=", 1, 0.7), ("step=43", 2, 11.0)]
+    for each, passes in ((False, ["forward", "step=x", f"step={'9' * 16}", "step="]), (True, ["forward", "backward"])):
+        clock, steps, passed = iter(heard), [], []
+
+        class Heard:
+            def receive(self):
+                name, sender, self.at_s = next(clock, (None, None, 0.0))  # noqa: B023
+                return name and (name, str(sender), lambda: None)
+
+        marks = Heard()
+        hand_on(marks, passed.append, steps.append, each, lambda: marks.at_s)  # noqa: B023
+        assert steps == [41, 42, 43] and set(passes) <= set(passed) and ("backward" in passed) == each
 
 
 def test_a_process_for_each_mark_is_followed_at_once_and_one_that_cannot_be_seen_is_not_taken_for_gone():
     marks, passed = Marks(), []
-    clocks = SimpleNamespace(mark=passed.append)
-    receiver = threading.Thread(target=tune._receive, args=(marks, clocks, lambda: 0.0))
-    receiver.start()
     sends = "import sys; from socket import *; socket(AF_UNIX, SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
     names = [f"step {number}" for number in range(5)]
-    for name in names:
-        subprocess.run([sys.executable, "-c", sends, marks.path, name], check=True)
-    marks.stop()
-    receiver.join()
-    marks.close()
+    with marks.followed(passed.append, passed.append):
+        for name in names:
+            subprocess.run([sys.executable, "-c", sends, marks.path, name], check=True)
     assert passed == names
     assert not any(map(is_gone, (os.getpid(), 1, b"an address", None)))
 
@@ -323,7 +331,7 @@ def test_a_process_for_each_mark_is_followed_at_once_and_one_that_cannot_be_seen
 # as nobody: what tells whether this process has the right is the kernel, which a fake driver cannot ask
 WITHOUT_RIGHT = """
 import sys
-from kernel_dvfs.gpu.setters import choice
+from kernel_dvfs_clocks.setters import choice
 choice.may_set_clocks = lambda: (False, "user 1000 lacks CAP_SYS_ADMIN")
 from kernel_dvfs.cli.main import main
 sys.exit(main())
@@ -430,7 +438,7 @@ def test_an_interrupt_typed_at_the_terminal_reaches_the_training_once_and_the_re
     with suppress(OSError):
         while piece := os.read(own, 4096):
             shown += piece
-            if b"J\r\n" in shown and made.boards.locks != ("none", "none"):
+            if b" J: ok\r\n" in shown and made.boards.locks != ("none", "none"):
                 os.write(own, b"\x03")
                 break
         while piece := os.read(own, 4096):
@@ -485,20 +493,61 @@ def test_numbers_that_are_printed_become_steps(told, counted):
     assert sum(steps) == counted and 0 not in steps
 
 
-def test_lines_that_a_program_writes_many_at_once_are_counted_to_the_last_and_told_together():
+def test_lines_that_a_program_writes_many_at_once_are_counted_to_the_last_and_told_together(tmp_path):
     first, last = 1_000_001, 1_040_001
     printed = "".join(f"{step}/2000000\n" for step in range(first, last + 1)).encode()
     (from_command, command), (heard, tells) = os.pipe(), os.pipe()
-    sink = os.open(os.devnull, os.O_WRONLY)
-    relay = threading.Thread(target=progress.main, args=(r"(\d+)/", [(from_command, sink)], tells))
-    relay.start()
+    relay = relayed(tmp_path / "out", r"(\d+)/", from_command, tells)
     with os.fdopen(command, "wb") as stream:
         stream.write(printed)
-    relay.join()
-    os.close(sink)
+    assert relay.communicate(timeout=60)[1] == b"" and (tmp_path / "out").read_bytes() == printed
     with os.fdopen(heard) as told:
         steps = list(map(int, told))
     assert sum(steps) == last - first and len(steps) < 1000
+
+
+def relayed(out, pattern, from_command, tells):
+    """The process that passes on what a command prints, to the file `out`; its ends of the pipes are its alone."""
+    told = json.dumps({"progress": pattern, "channels": [[from_command, 1]], "tells": tells})
+    words = [sys.executable, "-m", "kernel_dvfs_deploy.progress", told]
+    with open(out, "wb") as stdout:
+        process = subprocess.Popen(words, pass_fds=[from_command, tells], stdout=stdout, stderr=subprocess.PIPE)
+    os.close(from_command)
+    os.close(tells)
+    return process
+
+
+def test_no_regular_expression_keeps_what_a_command_prints(tmp_path):
+    """A search that would take hours is given up, of a few lines; what is printed is passed on all the same."""
+    hopeless = b"step 7 " + b"a" * 60_000 + b"\n"
+    (from_command, command), (heard, tells) = os.pipe(), os.pipe()
+    relay = relayed(tmp_path / "out", r"step (\d+) (?:a+)+loss", from_command, tells)
+    printed = b"step 1 aloss\nstep 3 aloss\n" + 200 * hopeless + b"step 9 aloss\n"
+    with os.fdopen(command, "wb") as stream:
+        stream.write(printed)
+    said = relay.communicate(timeout=60)[1]
+    assert (tmp_path / "out").read_bytes() == printed
+    assert said.count(b"\n") == 1 and b"no more steps are counted" in said
+    with os.fdopen(heard) as told:
+        assert sum(map(int, told)) == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines", "counted"),
+    [
+        (r"iter (\d+)", [b"iter 998", b"iter 1,003", b"iter 1,207/2,000,000"], 209),
+        (r"iter ([\d,]+)", [b"iter 999,998", b"iter 1,000,003,"], 5),
+        (r"step (\d+)", [b"step 1'998", b"step 2_003", b"step 2004,1234"], 6),
+        (r"it (\d+)", [b"it \x1b[1;32m17\x1b[0m", b"\x1b[2Kit\x1b[0m 2\x1b[33m3\x1b[0m"], 6),
+        (r"step.*?(\d+).*loss", [b"step 4 loss", b"x" * 4000 + b"step 9 loss", b"step 6 loss" + b"y" * 90_000], 2),
+    ],
+)
+def test_numbers_are_read_as_people_print_them(pattern, lines, counted):
+    steps = []
+    counter = Counter(pattern_of(pattern), steps.append)
+    for line in lines:
+        counter.line(line)
+    assert sum(steps) == counted
 
 
 def test_bytes_that_are_no_text_are_looked_for_as_they_are():
@@ -532,6 +581,9 @@ class _Counter:
 
     def __init__(self):
         self.board = self
+
+    def watch(self, now_s):
+        raise InputError("the GPU is lost")
 
     def energy_mj(self):
         raise InputError("the GPU is lost")

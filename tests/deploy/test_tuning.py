@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from experiments.searches.tuning import Load, Setting, Training, WithLimits, followed
-from kernel_dvfs.deploy.passes import Clocks
-from kernel_dvfs.deploy.tune import Ended, Quiet, Session, Silent, Steps
-from kernel_dvfs.deploy.tuning import (
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_deploy.passes import Clocks
+from kernel_dvfs_deploy.tune import Ended, Quiet, Session, Silent, Steps
+from kernel_dvfs_deploy.tuning import (
     Block,
     Candidates,
     Gain,
@@ -24,9 +27,6 @@ from kernel_dvfs.deploy.tuning import (
     scatter,
     told,
 )
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 
 LOW, LOWER = Pair(1500, "auto"), Pair(1200, 2201)
 

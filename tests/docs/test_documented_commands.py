@@ -21,7 +21,7 @@ from kernel_dvfs.plan.study import plan
 
 COMMANDS = all_commands()
 # what stands for something of the reader's own
-PLACEHOLDERS = {"<UUID>": "GPU-0", "<index>": "0", "<gpu>": "g", "<workload>": "w", "<digest>": "d"}
+PLACEHOLDERS = {"<UUID>": "GPU-0", "<index>": "0", "<gpu>": "g", "<workload>": "w", "<digest>": "d", "<URL>": "url"}
 # options of Snakemake that the pages use: with a value, without
 VALUED = {"--quiet", "--cores", "--profile", "--configfile", "--report"}
 FLAGS = {"-n"}
@@ -61,7 +61,7 @@ def rules() -> set:
 
 def check_kernel_dvfs(words, folder):
     known = main.every_command()
-    if words[1:] in ([word] for word in (*known, *main.GROUPS)) or words[1:] in (name.split() for name in known):
+    if words[1:] in ([word] for word in (*known, *main.groups())) or words[1:] in (name.split() for name in known):
         return  # named only
     try:
         run, _ = main.parsed(words[1:])
@@ -145,8 +145,14 @@ def check_uv(words, folder):
 
 
 def check_git(words, folder):
+    if words[1] == "clone":  # README's own rows are tried in a fresh clone: test_readme_rows.py
+        return
     assert words[1] == "apply"  # tried by test_own_kernel.py
     assert (ROOT / words[-1]).is_file()
+
+
+def check_cd(words, folder):
+    assert words == ["cd", "kernel-dvfs"]
 
 
 def check_activate(words, folder):
@@ -172,7 +178,14 @@ def check_setting_up_a_broker(words, folder):
         check_kernel_dvfs(["kernel-dvfs", *words[4 : words.index(">")]], folder)
 
 
+def check_torchrun(words, folder):
+    """A command in every rank: tests/pipeline/test_torch_pipeline.py runs them."""
+    assert words[1:4:2] == ["--nproc-per-node", "--no-python"]
+    check_kernel_dvfs(words[4:], folder)
+
+
 CHECKS = {
+    "torchrun": check_torchrun,
     "kernel-dvfs": check_kernel_dvfs,
     "snakemake": check_snakemake,
     "make": check_make,
@@ -180,6 +193,7 @@ CHECKS = {
     "pip": check_pip,
     "uv": check_uv,
     "git": check_git,
+    "cd": check_cd,
     "source": check_activate,
     "cat": check_tutorial_file,
     "head": check_tutorial_file,

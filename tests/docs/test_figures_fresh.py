@@ -222,7 +222,7 @@ def test_what_the_page_against_the_paper_says_is_what_was_kept(maker, drawn, mon
         "| 2 | So | it 3 (= 4) | 1 of 2 | a &lt; b |",
         "| 3 | Too | time of it 7 (> 8) | never | as 2 |",
         "",
-        "**Holds always**: (1) It | is.",
+        "**Holds always**: 1.",
         "",
         "**Not testable**: (4) Far.",
     ]

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs/extend.md"
 STUDY = """
 import json
 from kernel_dvfs.choice.schedule import choose
-from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs_clocks.clocks import parse
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile.aggregate import from_bench
 from kernel_dvfs.plan.config import load

@@ -40,7 +40,7 @@ def test_every_key_every_command_and_every_table_has_its_line(root, generated, c
 
 def test_no_page_speaks_of_a_key_that_has_no_meaning(generated):
     rows = [line.split(" | ") for line in generated["configuration.md"].splitlines() if line.startswith("| `")]
-    assert len(rows) > 60
+    assert len(rows) >= 60
     for *keys, meaning in rows:
         assert meaning.strip(" |"), keys
 

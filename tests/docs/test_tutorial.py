@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from shell_commands import ROOT, in_blocks
 
-from kernel_dvfs.environment import prepare
+from kernel_dvfs_clocks.environment import prepare
 
 sys.path.insert(0, str(ROOT / "tests/workflow"))
 from reduced_study import clone

@@ -81,6 +81,7 @@ void make_devices(State *state, const char *profiles) {
     device->mem_delay.lag_ns = 60 * kMs;
     device->forced_c = NAN;
     device->slowdown_c = 90;
+    device->counter_factor = 1;
     device->temperature_c = device->profile.ambient_c;
     device->core_mhz = device->profile.idle_core;
     device->offset_mj = -123456;  // the driver has been loaded for a while
@@ -108,7 +109,8 @@ void set_virtual(Device *device, int virtually) {
   device->now_ns = 1000 * kMs;  // whatever the machine's clock says, so that a test reads the same every time
   const int64_t moved_ns = now_ns(device) - device->last_ns;
   int64_t *const moments[] = {&device->last_ns,         &device->next_edge_ns,  &device->core.next_at_ns,
-                              &device->mem.next_at_ns, &device->freeze_at_ns, &device->reset_at_ns};
+                              &device->mem.next_at_ns, &device->freeze_at_ns, &device->reset_at_ns,
+                              &device->jump_at_ns};
   for (unsigned i = 0; i < sizeof moments / sizeof *moments; ++i) {
     *moments[i] += *moments[i] ? moved_ns : 0;  // 0: never
   }
@@ -248,8 +250,12 @@ static void edge(Device *device) {
     device->offset_mj = device->energy_mj;  // as after a reload of the driver
     device->reset_at_ns = 0;
   }
+  if (device->jump_at_ns && device->last_ns >= device->jump_at_ns) {
+    device->offset_mj -= device->jump_mj / device->counter_factor;
+    device->jump_at_ns = 0;
+  }
   if (!frozen) {
-    device->shown_mj = (uint64_t)(device->energy_mj - device->offset_mj);
+    device->shown_mj = (uint64_t)((device->energy_mj - device->offset_mj) * device->counter_factor);
   }
   // an even grid with a small error each: hashed, so that it is the same every time
   const uint64_t hash = (++device->edges * 0x9E3779B97F4A7C15u) >> 40;
@@ -295,6 +301,8 @@ void advance(Device *device) {
     }
     const double watt = settle(device, busy), ns = (double)(until - device->last_ns);
     device->energy_mj += watt * ns / 1e6;
+    device->mean_w = device->power_mean_ns ? watt + (device->mean_w - watt) * exp(-ns / (double)device->power_mean_ns)
+                                           : watt;
     note_stretch(device);
     device->cycles += stands_still(device, device->last_ns) ? 0 : device->core_mhz * ns / 1e3;
     device->cap_ns += device->capped * ns;

@@ -1,5 +1,6 @@
 // Beside NVML: knobs and readings for tests, and what a simulated kernel needs (time, cycles, its power). A program
 // that must know whether its NVML is real looks for these symbols.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +35,27 @@ static int add_fault(Device *device, const char *text) {
   return 1;
 }
 
-// `freeze@2.5`: 2.5 s from now; `ok`: no fault.
+// `freeze@2.5`: 2.5 s from now; `jump@1:-5000`: 1 s from now it loses 5000 mJ; `ok`: no fault.
 static void counter(Device *device, const char *text) {
   const char *at = strchr(text, '@');
   const int64_t when = now_ns(device) + (int64_t)((at ? atof(at + 1) : 0) * 1e9);
   device->freeze_at_ns = strncmp(text, "freeze", 6) ? 0 : when;
   device->reset_at_ns = strncmp(text, "reset", 5) ? 0 : when;
+  device->jump_at_ns = strncmp(text, "jump", 4) ? 0 : when;
+  const char *by = strchr(text, ':');
+  device->jump_mj = by ? atof(by + 1) : 0;
+}
+
+// From now on it shows so much of each mJ; what it shows now stays.
+static void scale_counter(Device *device, double factor) {
+  device->offset_mj = device->energy_mj - (double)device->shown_mj / factor;
+  device->counter_factor = factor;
+}
+
+// This board is a slice of another one: by its name only.
+static void slice(Device *device, uint32_t is_slice) {
+  device->slice = is_slice;
+  memcpy(device->profile.uuid, is_slice ? "MIG-" : "GPU-", 4);
 }
 
 static int turn_delay(Delay *delay, const char *key, double number) {
@@ -79,6 +95,7 @@ static int turn(Device *d, const char *key, const char *text) {
   else if (!strcmp(key, "ignore")) {
     d->ignore_core = !!strstr(text, "core");
     d->ignore_mem = !!strstr(text, "mem");
+    d->ignore_power = !!strstr(text, "power");
   } else if (!strcmp(key, "core_lock_limit_mw"))
     d->core_lock_limit_mw = (uint32_t)number;
   else if (!strcmp(key, "mem_lock_limit_mw"))
@@ -107,6 +124,26 @@ static int turn(Device *d, const char *key, const char *text) {
     d->new_field_ids = (uint32_t)number;
   else if (!strcmp(key, "architecture"))
     d->profile.architecture = (uint32_t)number;
+  else if (!strcmp(key, "capability")) {
+    d->profile.capability_major = (uint32_t)number;
+    d->profile.capability_minor = (uint32_t)lround(10 * number) % 10;
+  } else if (!strcmp(key, "step_mhz"))
+    d->profile.core_step = (uint32_t)number;
+  else if (!strcmp(key, "unordered"))
+    d->unordered = (uint32_t)number;
+  else if (!strcmp(key, "no_core_at"))
+    d->no_core_at = (uint32_t)number;
+  else if (!strcmp(key, "lost"))
+    d->lost = (uint32_t)number;
+  else if (!strcmp(key, "slice"))
+    slice(d, (uint32_t)number);
+  else if (!strcmp(key, "power_mean_ms")) {
+    d->power_mean_ns = (int64_t)(number * kMs);
+    d->mean_w = power_w(d, d->core_mhz);
+  } else if (!strcmp(key, "counter_factor"))
+    scale_counter(d, number);
+  else if (!strcmp(key, "unload"))
+    unload_driver(d);
   else if (!strcmp(key, "counter"))
     counter(d, text);
   else if (!strcmp(key, "fail"))
@@ -124,6 +161,9 @@ int fakenvml_set(const char *path, unsigned index, const char *key, const char *
   int failed = 1;
   if (!strcmp(key, "driver")) {
     failed = snprintf(state->driver, sizeof state->driver, "%s", text) < 0;
+  } else if (!strcmp(key, "init")) {
+    state->init_code = atoi(text);
+    failed = 0;
   } else if (index < state->count) {
     if (strcmp(key, "time")) {
       advance(&state->devices[index]);

@@ -17,9 +17,10 @@ IMPORTED = ["tests.fakenvml.plugins", "snakemake.report", "docutils.core", "json
 IMPORTED += ["snakemake.report.html_reporter", "pandas", "pandas.io.formats.style", "pyarrow.parquet", "tabulate"]
 IMPORTED += ["plotnine", "matplotlib.pyplot", "matplotlib.backends.backend_pdf", "mpmath"]
 # of commands beside fake boards
-IMPORTED += ["pynvml", *(f"kernel_dvfs.cli.{own}" for own in ("main", "hardware", "measuring", "deploying"))]
+IMPORTED += ["pynvml", *(f"kernel_dvfs.cli.{own}" for own in ("main", "devices", "reset", "measure", "serve"))]
 IMPORTED += [f"kernel_dvfs.measurement.{own}" for own in ("job", "real.client", "real.inventory", "real.latency")]
-IMPORTED += [f"kernel_dvfs.{own}" for own in ("plan.study", "plan.estimate", "gpu.nvml.facts", "deploy.command")]
+IMPORTED += ["kernel_dvfs.plan.study", "kernel_dvfs.plan.estimate", "kernel_dvfs_clocks.nvml.facts"]
+IMPORTED += ["kernel_dvfs_deploy.commands.apply", "kernel_dvfs_deploy.command"]
 
 
 def run(how: str, what: str, words, directory, environment, apart=False, seconds=800) -> subprocess.CompletedProcess:

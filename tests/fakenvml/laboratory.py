@@ -136,7 +136,7 @@ class Lab:
         if way == "sudo":
             if os.getuid() != 0:
                 pytest.skip("what sudo runs must be root's own, which only root can make")
-            code = "from kernel_dvfs.gpu.setters.tools import sudoers\n"
+            code = "from kernel_dvfs_clocks.setters.tools import sudoers\n"
             (folder / "sudoers").write_text(self.python(f"{code}print(sudoers('root', [{self.boards.uuid!r}]))").stdout)
         if way == "zeusd":
             self.daemon(folder / "zeusd.sock", *setters.program("zeusd"), folder / "zeusd.sock", *words)
@@ -176,7 +176,11 @@ class Lab:
             process.wait(timeout=30)
 
     def stop(self) -> None:
-        """End the measuring processes of all boards."""
+        """End the measuring process of the first board."""
+        self.stop_at(self.boards.uuid)
+
+    def stop_at(self, uuid: str) -> None:
+        """End that of a board."""
         code = "import os, sys\nfrom kernel_dvfs.measurement.real.client import ask\n"
-        code += f"ask({self.boards.uuid!r}, {{'do': 'stop'}})"
+        code += f"ask({uuid!r}, {{'do': 'stop'}})"
         self.python(code)

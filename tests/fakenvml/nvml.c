@@ -19,6 +19,7 @@ enum {
   NOT_FOUND = 6,
   TOO_SMALL = 7,
   NO_DRIVER = 9,
+  LOST = 15,
 };
 enum { HANGS = -1 };  // a fault's code: the call never comes back
 enum { LOWEST_LIMIT_MW = 100000 };
@@ -28,9 +29,14 @@ static int initialised;
 
 // --- entering a call ------------------------------------------------------------------------------------------------
 
+// `*` is every call on a handle, not what finds one.
 static int fault_of(Device *device, const char *symbol) {
+  const int finds = strstr(symbol, "GetHandleBy") != NULL;
+  if (device->lost) {
+    return LOST;
+  }
   for (Fault *fault = device->faults; fault < device->faults + MAX_FAULTS; ++fault) {
-    if (!fault->symbol[0] || (strcmp(fault->symbol, symbol) && strcmp(fault->symbol, "*"))) {
+    if (!fault->symbol[0] || (strcmp(fault->symbol, symbol) && (finds || strcmp(fault->symbol, "*")))) {
       continue;
     }
     if (fault->after > 0) {
@@ -125,6 +131,9 @@ int nvmlInitWithFlags(unsigned flags) {
   if (!state) {
     return NO_DRIVER;
   }
+  if (state->init_code) {
+    RETURN(state->init_code);
+  }
   prune_clients(state, 0);
   int known = 0;
   for (int i = 0; i < MAX_PIDS; ++i) {
@@ -174,7 +183,7 @@ const char *nvmlErrorString(int code) {
       return "Insufficient Size";
     case NO_DRIVER:
       return "Driver Not Loaded";
-    case 15:
+    case LOST:
       return "GPU is lost";
     default:
       return "Unknown Error";
@@ -200,7 +209,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 
 // --- finding a device -----------------------------------------------------------------------------------------------
 
-static int find(void **handle, const char *wanted, size_t offset) {
+static int find(void **handle, const char *wanted, size_t offset, const char *symbol) {
   if (!initialised) {
     return UNINITIALISED;
   }
@@ -211,7 +220,7 @@ static int find(void **handle, const char *wanted, size_t offset) {
   for (size_t i = 0; i < state->count; ++i) {
     if (!strcmp((const char *)&state->devices[i].profile + offset, wanted)) {
       *handle = (void *)(i + 1);
-      RETURN(OK);
+      RETURN(fault_of(&state->devices[i], symbol));
     }
   }
   RETURN(NOT_FOUND);
@@ -227,19 +236,18 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-  unsigned count = 0;
-  const int code = nvmlDeviceGetCount_v2(&count);
-  if (code || index >= count) {
-    return code ? code : INVALID;
+  State *state = initialised ? enter(NULL) : NULL;
+  if (!state) {
+    return initialised ? NO_DRIVER : UNINITIALISED;
   }
   *handle = (void *)((size_t)index + 1);
-  return OK;
+  RETURN(index < state->count ? fault_of(&state->devices[index], __func__) : INVALID);
 }
 
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) { return find(handle, uuid, offsetof(Profile, uuid)); }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) { return find(handle, uuid, offsetof(Profile, uuid), __func__); }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **handle) {
-  return find(handle, bus_id, offsetof(Profile, bus_id));
+  return find(handle, bus_id, offsetof(Profile, bus_id), __func__);
 }
 
 // --- what it is -----------------------------------------------------------------------------------------------------
@@ -309,7 +317,7 @@ int nvmlDeviceGetNumGpuCores(void *handle, unsigned *count) {
 int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
   BEGIN(handle)
   *current = *pending = device->mig;
-  RETURN(device->profile.capability_minor ? NOT_SUPPORTED : OK);  // A100 and H100 have it, gaming boards have not
+  RETURN(device->profile.capability_minor || device->slice ? NOT_SUPPORTED : OK);  // A100 and H100 have it, gaming boards have not
 }
 
 int nvmlDeviceGetEccMode(void *handle, unsigned *current, unsigned *pending) {
@@ -346,19 +354,21 @@ int nvmlDeviceGetDefaultApplicationsClock(void *handle, unsigned type, unsigned 
 
 // --- clocks ---------------------------------------------------------------------------------------------------------
 
-static int list(unsigned *count, unsigned *values, const unsigned *from, unsigned size) {
+static int list(const Device *device, unsigned *count, unsigned *values, const unsigned *from, unsigned size) {
   const unsigned room = *count;
   *count = size;
   if (!values || room < size) {
     return TOO_SMALL;
   }
-  memcpy(values, from, size * sizeof *from);
+  for (unsigned i = 0; i < size; ++i) {
+    values[i] = from[device->unordered ? (i * 7 + 3) % size : i];  // 7 divides no board's number of clocks
+  }
   return OK;
 }
 
 int nvmlDeviceGetSupportedMemoryClocks(void *handle, unsigned *count, unsigned *mhz) {
   BEGIN(handle)
-  RETURN(list(count, mhz, device->profile.mem_mhz, device->profile.mem_count));
+  RETURN(list(device, count, mhz, device->profile.mem_mhz, device->profile.mem_count));
 }
 
 int nvmlDeviceGetSupportedGraphicsClocks(void *handle, unsigned mem_mhz, unsigned *count, unsigned *mhz) {
@@ -368,10 +378,10 @@ int nvmlDeviceGetSupportedGraphicsClocks(void *handle, unsigned mem_mhz, unsigne
   for (unsigned i = 0; i < p->mem_count; ++i) {
     known |= p->mem_mhz[i] == mem_mhz;
   }
-  for (unsigned core = p->core_high; known && core >= p->core_low; core -= p->core_step) {
+  for (unsigned core = p->core_high; known && mem_mhz != device->no_core_at && core >= p->core_low; core -= p->core_step) {
     clocks[size++] = core;
   }
-  RETURN(known ? list(count, mhz, clocks, size) : NOT_FOUND);
+  RETURN(known ? list(device, count, mhz, clocks, size) : NOT_FOUND);
 }
 
 // `deny` is for everybody who lacks the right, which a process has that says so
@@ -380,6 +390,9 @@ static int denied(const Device *device) { return device->deny && !getenv("FAKENV
 static int set(Device *device, Domain *domain, unsigned min, unsigned max, int ignored, const Delay *delay) {
   if (denied(device)) {
     return NO_PERMISSION;
+  }
+  if (device->slice) {
+    return NOT_SUPPORTED;
   }
   if (min > max || (max && !min)) {
     return INVALID;
@@ -431,6 +444,9 @@ int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *mj) {
   int64_t read_ns;
   {
     BEGIN(handle)
+    if (device->slice) {
+      RETURN(NOT_SUPPORTED);
+    }
     // between nine and eleven tenths of the usual time, hashed
     const uint64_t hash = (device->calls * 0xD1B54A32D192ED03u) >> 40;
     read_ns = (int64_t)((double)device->read_ns * (0.93 + 0.14 * (double)hash / (1 << 24)));
@@ -455,8 +471,8 @@ int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *mj) {
 
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *mw) {
   BEGIN(handle)
-  *mw = (unsigned)(1000 * power_w(device, device->core_mhz));
-  RETURN(OK);
+  *mw = (unsigned)(1000 * (device->power_mean_ns ? device->mean_w : power_w(device, device->core_mhz)));
+  RETURN(device->slice ? NOT_SUPPORTED : OK);
 }
 
 int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *mw) {
@@ -480,7 +496,9 @@ int nvmlDeviceSetPowerManagementLimit(void *handle, unsigned mw) {
   if (mw < LOWEST_LIMIT_MW || mw > device->profile.default_limit_mw) {
     RETURN(INVALID);
   }
-  device->limit_mw = mw;
+  if (!device->ignore_power) {
+    device->limit_mw = mw;
+  }
   spend(device, device->set_ns);
   RETURN(OK);
 }

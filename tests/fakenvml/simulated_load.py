@@ -16,11 +16,11 @@ from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_bandwidth, run_j, static_w
 from kernel_dvfs.gpu.noise import normal
-from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.real.clock_probe import highest
 from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target, iteration
+from kernel_dvfs_clocks.nvml.board import Board
 
 # by what a board's name holds
 SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}

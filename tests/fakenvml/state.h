@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { MAX_DEVICES = 8, MAX_MEM = 8, MAX_CORE = 160, MAX_FAULTS = 16, MAX_PIDS = 16, MAX_CHANGES = 512 };
+enum { MAX_DEVICES = 8, MAX_MEM = 8, MAX_CORE = 512, MAX_FAULTS = 16, MAX_PIDS = 16, MAX_CHANGES = 512 };
 enum { MAX_STRETCHES = 1024, RAMP_STEPS = 8 };
 
 typedef struct {
@@ -62,13 +62,18 @@ typedef struct {
   Profile profile;
   // knobs
   uint32_t limit_mw, mig, ecc, persistence, foreign_compute, foreign_graphics;
-  uint32_t ignore_core, ignore_mem, deny;
+  uint32_t ignore_core, ignore_mem, ignore_power, deny;
   uint32_t core_lock_limit_mw, mem_lock_limit_mw;  // the power limit while that clock is locked; 0: the usual one
   uint32_t virtual_time;
   Delay core_delay, mem_delay;
   int64_t set_ns, read_ns, call_ns, period_ns, jitter_ns;
   double utilisation, forced_c, slowdown_c;
-  int64_t freeze_at_ns, reset_at_ns;  // 0: never
+  int64_t freeze_at_ns, reset_at_ns, jump_at_ns;  // 0: never
+  double jump_mj, counter_factor;                 // what the counter then gains; what it shows of each mJ
+  int64_t power_mean_ns;                          // the power reading is a mean over about so long; 0: the present
+  uint32_t lost;                                  // fallen off the bus: no handle, and no call on one, works
+  uint32_t slice;                                 // shown as a MIG slice of a board
+  uint32_t unordered, no_core_at;                 // lists of clocks; the memory clock beside which no core clock is listed
   uint32_t new_field_ids;             // where the moved throttle fields are: 251..253, or 269..271
   Fault faults[MAX_FAULTS];
   // what the board does
@@ -79,7 +84,7 @@ typedef struct {
   uint64_t edges;
   double energy_mj, offset_mj;  // true energy; what a reload of the driver took away
   uint64_t shown_mj;            // the counter
-  double temperature_c, cycles;
+  double temperature_c, cycles, mean_w;
   double cap_ns, thermal_ns, hw_thermal_ns;
   uint32_t core_mhz, capped, hot;
   uint64_t sets, calls;
@@ -97,6 +102,7 @@ typedef struct {
 typedef struct {
   char magic[16], driver[48];
   uint32_t count;
+  int32_t init_code;  // what opening NVML returns
   int32_t clients[MAX_PIDS];
   Device devices[MAX_DEVICES];
 } State;

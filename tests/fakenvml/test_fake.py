@@ -291,3 +291,62 @@ def test_nothing_here_is_a_real_library():
 def test_what_forked_programs_find_imported_is_there(name):
     """The process that they come from passes over what it cannot import."""
     assert importlib.util.find_spec(name)
+
+
+def test_a_lost_board_has_no_handle_and_the_next_one_has(boards, run):
+    made = boards("h200,h200", **VIRTUAL)
+    made.set(1, lost=1)
+    code = "def code(call, *words):\n    try: call(*words)\n    except n.NVMLError as error: return error.value\n"
+    code += f"uuid = {made.get('uuid', 1)!r}\nprint(json.dumps([n.nvmlDeviceGetCount(), code(n.nvmlDeviceGetName, h), "
+    code += "code(n.nvmlDeviceGetHandleByIndex, 1), code(n.nvmlDeviceGetHandleByUUID, uuid)]))"
+    assert run(made, code) == [2, None, 15, 15]
+
+
+LISTS = "print(json.dumps([n.nvmlDeviceGetSupportedMemoryClocks(h), n.nvmlDeviceGetSupportedGraphicsClocks(h, 3201), "
+LISTS += "n.nvmlDeviceGetSupportedGraphicsClocks(h, 2201)]))"
+
+
+def test_lists_of_clocks_may_be_long_empty_or_in_no_order(boards, run):
+    plain = list(range(1980, 344, -15))
+    assert run(boards(**VIRTUAL), LISTS) == [[3201, 2201], plain, plain]
+    mem, top, low = run(boards(**VIRTUAL, unordered=1, no_core_at=2201), LISTS)
+    assert sorted(top) == sorted(plain) and top not in (plain, plain[::-1]) and (sorted(mem), low) == ([2201, 3201], [])
+    assert len(run(boards(**VIRTUAL, step_mhz=5), LISTS)[1]) == 328
+
+
+READS = """
+import ctypes, os
+fake = ctypes.CDLL("libnvidia-ml.so.1")
+def at(seconds):
+    fake.fakenvml_sleep(n.nvmlDeviceGetUUID(h).encode(), ctypes.c_double(seconds))
+    return n.nvmlDeviceGetTotalEnergyConsumption(h) / 1000, n.nvmlDeviceGetPowerUsage(h) / 1000
+print(json.dumps([at(0.01), at(2.0), at(2.0)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("knobs", "first_j", "second_j"),
+    [
+        ({}, 2, 2),
+        ({"counter_factor": 3}, 6, 6),
+        ({"counter": "jump@1:-50000"}, 2 - 50 / 139, 2),
+        ({"counter": "jump@3:90000"}, 2, 2 + 90 / 139),
+    ],
+)
+def test_a_counter_may_be_off_by_a_factor_leap_or_fall(boards, run, knobs, first_j, second_j):
+    """Of an idle board: 75 W and 20 W/GHz of its memory, 139 W; the counter moves every 100 ms."""
+    (begin, power_w), (middle, _), (end, _) = run(boards(**VIRTUAL, jitter_ms=0, **knobs), READS)
+    assert power_w == pytest.approx(139, abs=0.1)
+    assert (middle - begin, end - middle) == pytest.approx((139 * first_j, 139 * second_j), abs=15)
+
+
+def test_power_may_be_a_mean_and_a_driver_unloaded(boards, run):
+    made = boards(**VIRTUAL, power_mean_ms=1000)
+    assert [power_w for _, power_w in run(made, READS)] == pytest.approx([139] * 3, abs=0.1)
+    made.set(utilisation=0.5)
+    seen = [(574 - power_w) / (574 - 139) for _, power_w in run(made, READS)]
+    assert seen == pytest.approx([1, 0.135, 0.018], abs=0.02), "a reading that lags by a second"
+    run(made, "n.nvmlDeviceSetGpuLockedClocks(h, 345, 900)\nprint(0)")
+    assert made.locks[0] == "345-900"
+    made.set(unload=1)
+    assert made.locks == ("none", "none")

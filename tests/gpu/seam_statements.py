@@ -9,15 +9,15 @@ import math
 import sys
 import traceback
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.window import Device, Window
-from kernel_dvfs.shape import fault, fields
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import fault, fields
 
 KERNEL, PASS = Target("kernel", "gelu"), Target("pass", "forward")
 WORK = {"gelu": ["gelu", 0.0, 3e9, 7e8, 1.3e9], "gemm": ["gemm", 1e12, 0.0, 0.0, 9e8]}
@@ -29,7 +29,7 @@ SETTINGS = {
     **{"seed": 1, "warmup_s": 0.5, "window_s": 2.0, "windows": 2, "clocks": "lock", "lock": "range"},
     **{"after": {}, "share": False},
 }
-CLOCKS = Pair(1500, 2201)  # the H200, simulated or faked, lists both
+CLOCKS = Pair(1200, 2201)  # the H200, simulated or faked, lists both; no kernel is held by the power cap there
 WINDOW_S = 2.0
 KEY = Key("sweep", "seam", "kernel/gelu", 0)
 
@@ -202,11 +202,11 @@ def of_simulated() -> dict[str, str]:
 
 def of_real(uuid: str) -> dict[str, str]:
     """Of the GPU of the NVML that this process finds, opened as a session opens it."""
-    from kernel_dvfs.gpu.guard import Guard
-    from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.measurement.real import preflight
     from kernel_dvfs.measurement.real.gpu import RealGpu
     from kernel_dvfs.measurement.real.loads import open_loads
+    from kernel_dvfs_clocks.guard import Guard
+    from kernel_dvfs_clocks.nvml.facts import facts
 
     with Guard(uuid) as guard:
         setup = setup_of({"kind": "nvml"} | facts(guard.nvml, guard.board))

@@ -1,9 +1,9 @@
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu import clocks
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs_clocks import clocks
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 GRID = {"core_mhz": {"step": 210}, "mem_mhz": "all", "auto": True}
 
@@ -80,7 +80,8 @@ def test_highest_requests_land_where_a_cool_board_allows(ti):
 
 def test_the_top_clock_falls_with_power_and_what_is_below_it_does_not():
     # the specimen of the public data set
-    ti = resolve("rtx_3080_ti", {"clocks": {"auto_core_mhz": 1958}})["clocks"]
+    top = {"above_auto_mhz": 4, "mhz_per_w": 0.30, "above_w": 162}
+    ti = resolve("rtx_3080_ti", {"clocks": {"auto_core_mhz": 1958, "top": top}})["clocks"]
     warm, hot = (clocks.reached_core_mhz(ti, Pair(2100, 9251), power_w) for power_w in (210, 320))
     assert clocks.top_core_mhz(ti) > warm > hot
     # 1950 MHz up to 210 W, 1885 to 1905 at the cap: gpu-model section 13

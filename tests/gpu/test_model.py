@@ -1,18 +1,29 @@
 """The physics of the simulated GPU, from gpu-model: time, power, voltage, governor, temperature."""
 
 import math
+from pathlib import Path
 
 import pytest
+import yaml
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, top_core_mhz
 from kernel_dvfs.gpu.governor import Running, is_governed, settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, clock_share, parameters
 from kernel_dvfs.gpu.model import advance_c, launch_time_s, relative_bandwidth, relative_voltage, static_w
-from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.gpu.spec import merge, resolve
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, top_core_mhz
 
-TI = resolve("rtx_3080_ti")
+# one board, whatever is shipped
+EARLIER = yaml.safe_load((Path(__file__).parents[2] / "config/earlier_board.yaml").read_text())["gpu_overrides"]
+
+
+def board(**groups):
+    """The spec of that board with single figures replaced."""
+    return resolve("rtx_3080_ti", merge(EARLIER, groups))
+
+
+TI = board()
 # of twice the tensor energy that is thought likely, so that it surely hits the power cap
-HUNGRY = resolve("rtx_3080_ti", {"energy_pj": {"tensor_bf16_flop": 2.2}})
+HUNGRY = board(energy_pj={"tensor_bf16_flop": 2.2})
 GEMM = parameters(HUNGRY, Work("gemm", 1.37e12, 0, 0, 8.7e8))
 STREAM = parameters(TI, Work("residual", 0, 7.5e8, 0, 6.7e8))
 WARM_C = TI["thermal"]["reference_c"]
@@ -36,6 +47,20 @@ def test_equal_core_and_memory_work_overlap_by_the_third_root_of_two():
 def test_a_large_overlap_exponent_is_the_roofline_and_does_not_underflow():
     kernel = Kernel(1e-6, 3e-6, 0.0, 16, 0.0, 0.0)
     assert launch_time_s(kernel, 1.0, 1.0) == pytest.approx(3e-6, rel=1e-6)
+
+
+def test_where_the_spec_says_so_memory_work_takes_less_time_at_a_lower_core_clock():
+    kernel = Kernel(0.0, 2e-3, 1e-6, 3, 0.0, 0.0, memory_exponent=0.1)
+    assert launch_time_s(kernel, 0.7, 0.5) == pytest.approx(4e-3 * 0.7**0.1 + 1e-6)
+    a100 = resolve("a100_sxm")
+    work = Work("residual", 0, 0, 0, 1e9)
+    own, plain = (
+        parameters(spec, work)
+        for spec in (a100, resolve("a100_sxm", {"families": {"residual": {"memory_exponent": 0}}}))
+    )
+    highest_ghz = a100["clocks"]["auto_core_mhz"] / 1000
+    assert own.memory_s * highest_ghz**own.memory_exponent == pytest.approx(plain.memory_s)
+    assert plain == own._replace(memory_s=plain.memory_s, memory_exponent=0)
 
 
 def test_the_highest_memory_clock_of_the_3080_ti_gives_no_more_bandwidth():
@@ -79,7 +104,7 @@ def kept(kernel, spec=TI):
 def test_a_capped_board_hunts_about_the_clock_that_keeps_the_cap_so_that_its_mean_power_is_the_cap():
     state = at(GEMM, 1890, 9251)
     assert state.power_w == pytest.approx(TI["governor"]["cap_w"], rel=1e-12)
-    uncapped = resolve("rtx_3080_ti", {"governor": {"cap_w": 1000}})
+    uncapped = board(governor={"cap_w": 1000})
     low, high = (at(GEMM, kept(GEMM) + apart, 9251, uncapped) for apart in (-60, 60))
     share = (state.power_w - low.power_w) / (high.power_w - low.power_w)
     assert 0.3 < share < 0.5, "power rises faster than the clock"
@@ -111,7 +136,7 @@ def test_the_kernels_of_a_load_share_its_time_at_the_clocks_that_it_runs_at(core
 
 
 def test_hunting_costs_time_and_a_request_that_keeps_the_cap_by_itself_does_not_pay_it():
-    steady = resolve("rtx_3080_ti", {"governor": {"hunting_mhz": 0}})
+    steady = board(governor={"hunting_mhz": 0})
     hunts, holds, asked = at(GEMM, 1890, 9251), at(GEMM, 1890, 9251, steady), at(GEMM, kept(GEMM), 9251)
     assert hunts.time_s > 1.001 * holds.time_s and not asked.capped
     assert asked.time_s == pytest.approx(holds.time_s, rel=1e-3)
@@ -124,8 +149,8 @@ def test_what_hunting_costs_grows_with_the_square_of_how_far_it_goes():
     # from nothing to the mean of two requests each so far away: the curvature of time over power
     cost = {}
     for far_mhz in (40, 80, 120):
-        spec = resolve("rtx_3080_ti", {"governor": {"hunting_mhz": far_mhz}})
-        steady = resolve("rtx_3080_ti", {"governor": {"hunting_mhz": 0}})
+        spec = board(governor={"hunting_mhz": far_mhz})
+        steady = board(governor={"hunting_mhz": 0})
         cost[far_mhz] = at(GEMM, 1890, 9251, spec).time_s / at(GEMM, 1890, 9251, steady).time_s - 1
     assert cost[80] / cost[40] == pytest.approx(4, rel=0.15) and cost[120] / cost[40] == pytest.approx(9, rel=0.15)
 
@@ -145,6 +170,22 @@ def test_a_clock_is_the_governors_where_no_lock_is_or_where_it_is_not_reached(pa
     assert is_governed(pair, reached_mhz) is expected
 
 
+def test_a_board_that_draws_more_while_held_has_the_clock_of_a_lower_cap_and_a_lock_below_the_cap_pays_nothing():
+    held = board(governor={"capped_extra_power": 0.08})
+    lower = board(governor={"cap_w": TI["governor"]["cap_w"] / 1.08})
+    state, other = at(GEMM, 1890, 9251, held), at(GEMM, 1890, 9251, lower)
+    assert state.capped and state.power_w == pytest.approx(TI["governor"]["cap_w"], rel=1e-12)
+    # at what a lower cap leaves, but for the top clock, which follows the power that is drawn
+    assert state.core_mhz == pytest.approx(other.core_mhz, rel=2e-3)
+    assert state.time_s == pytest.approx(other.time_s, rel=2e-3) and state.time_s > 1.02 * at(GEMM, 1890, 9251).time_s
+    locked = at(GEMM, kept(GEMM), 9251, held)
+    assert not locked.capped and locked == at(GEMM, kept(GEMM), 9251) and locked.time_s < state.time_s
+    running = Running(held, [(GEMM, 3), (STREAM, 7)], Pair(AUTO, AUTO))
+    whole = running.settled(WARM_C)
+    gemm_j, stream_j = running.launch_j(whole, WARM_C)
+    assert whole.capped and 3 * gemm_j + 7 * stream_j == pytest.approx(whole.power_w * whole.time_s, rel=1e-12)
+
+
 def test_time_at_the_cap_moves_smoothly_with_the_work():
     works = [
         Kernel(GEMM.core_s_ghz, GEMM.memory_s, GEMM.latency_s, 3, j * GEMM.core_j, GEMM.dram_j) for j in (1, 1.001)
@@ -155,7 +196,7 @@ def test_time_at_the_cap_moves_smoothly_with_the_work():
 
 
 def test_a_load_that_even_the_lowest_clock_does_not_keep_under_the_cap_runs_there():
-    low = resolve("rtx_3080_ti", {"governor": {"cap_w": 100}})
+    low = board(governor={"cap_w": 100})
     state = at(STREAM, 1890, 9251, low)
     assert state.capped and state.core_mhz == low["clocks"]["core_mhz"]["lowest"] and state.power_w > 100
 
@@ -182,7 +223,7 @@ def test_a_clock_that_power_holds_down_keeps_its_voltage_and_one_that_is_asked_f
 
 
 def test_what_auto_adds_is_inside_the_cap():
-    odd = resolve("rtx_3080_ti", {"governor": {"auto_extra_power": 0.08}})
+    odd = board(governor={"auto_extra_power": 0.08})
     cap_w = TI["governor"]["cap_w"]
     for spec in (TI, odd):
         assert at(GEMM, AUTO, AUTO, spec).power_w == pytest.approx(cap_w)
@@ -216,8 +257,8 @@ def test_auto_is_the_top_under_the_governor():
 
 def test_the_light_load_and_extra_power_effects_of_auto_can_be_switched_off():
     tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
-    none = resolve("rtx_3080_ti", {"governor": {"auto_light_load_core_mhz": None, "auto_extra_power": 0}})
-    spec = resolve("rtx_3080_ti", {"governor": {"auto_light_load_core_mhz": 1650, "auto_extra_power": 0.05}})
+    none = board(governor={"auto_light_load_core_mhz": None, "auto_extra_power": 0})
+    spec = board(governor={"auto_light_load_core_mhz": 1650, "auto_extra_power": 0.05})
     plain, odd = settle(none, [(tiny, 1)], BASELINE, WARM_C), settle(spec, [(tiny, 1)], BASELINE, WARM_C)
     assert odd.core_mhz == 1650
     locked = settle(spec, [(tiny, 1)], Pair(1650, 9251), WARM_C)

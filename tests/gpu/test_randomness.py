@@ -6,7 +6,6 @@ import statistics
 import pytest
 
 from kernel_dvfs.gpu import noise as draws
-from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.noise import (
     Key,
@@ -20,6 +19,7 @@ from kernel_dvfs.gpu.noise import (
 )
 from kernel_dvfs.gpu.spec import names, resolve
 from kernel_dvfs.measurement.simulated import SimulatedGpu
+from kernel_dvfs_clocks.clocks import AUTO, Pair
 
 TI = resolve("rtx_3080_ti")
 PAIR = (1470, 9251)

@@ -4,12 +4,12 @@ from typing import ClassVar
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import again, record
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.visit import asked, round_of
 from kernel_dvfs.report.remeasured import means
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 HIGH, LOW = Pair(1890, 9251), Pair(1485, 5001)
 # of an iteration of 141.76 ms at auto x and y are the last 1.5 %
@@ -97,9 +97,9 @@ def whole(**power_mw):
     return WHOLE_MW * in_iteration(TIME_US[BASELINE]) / alone
 
 
-def auto_us(name):
-    """Mean of the two visits to auto."""
-    return TIME_US[BASELINE][name] * (1 + 1.01) / 2
+def auto_us(name, visits=2):
+    """Mean of the visits to auto."""
+    return TIME_US[BASELINE][name] * (1 + 1.01 * (visits - 1)) / visits
 
 
 def test_one_session_visits_auto_each_chosen_pair_once_and_auto_again(setup):
@@ -114,10 +114,10 @@ def test_one_session_visits_auto_each_chosen_pair_once_and_auto_again(setup):
     assert high.metered == (("a",), ("x", "y")), "light ones share a window"
     assert low.metered == (("b",), ("x",)), "of all choices"
     assert sorted(name for group in last.metered for name in group) == ["a", "b", "x", "y"], "each once, at auto too"
-    assert (first.pass_s, high.pass_s, last.pass_s) == (5.0, 2.5, 5.0) and (high.window_s, last.window_s) == (0.5, 1.0)
+    assert (first.pass_s, high.pass_s, last.pass_s) == (5.0, 2.5, 5.0) and high.window_s == last.window_s == 0.5
 
 
-def test_a_kernel_that_moved_is_compared_with_the_mean_of_both_visits_to_auto(setup):
+def test_a_kernel_that_moved_is_compared_with_the_mean_of_all_visits_to_auto(setup):
     [[a, b, x, y]] = again.compare_iteration(setup, Visitor(), [kernels(a=HIGH, b=LOW, x=HIGH, y=HIGH)], 0)
     factor = whole(x=188_000, y=188_000)
     assert 1.02 < factor < 1.04
@@ -188,7 +188,8 @@ def test_kernels_that_the_cap_holds_alone_share_what_the_iteration_takes_beyond_
     visitor = Visitor(slower={(HIGH, "a"): 1.125, (HIGH, "x"): 1.125})
     [[a, b, x, y]] = again.compare_iteration(setup, visitor, [choice], 0)
     assert [each.pair for each in visitor.visited] == [BASELINE, HIGH, HIGH, LOW, BASELINE]
-    assert visitor.visited[2].metered == (("b",),) and [each.place for each in visitor.visited] == [0, 1, 2, 3, 4]
+    assert visitor.visited[2].metered == (("b",),) and visitor.visited[2].window_s == again.REST_WINDOW_S
+    assert [each.place for each in visitor.visited] == [0, 1, 2, 3, 4]
     time_us = TIME_US[HIGH]
     left_mj = 1e-6 * (WHOLE_MW * in_iteration(time_us) - 13 * time_us["b"] * 270_250)
     alone_mj = 1e-6 * (24 * time_us["a"] * 301_500 + (3 * time_us["x"] + 7 * time_us["y"]) * 179_500)
@@ -231,6 +232,20 @@ def test_only_what_makes_up_the_last_three_percent_shares_a_window(setup):
     visitor = Visitor()
     again.compare_iteration(setup, visitor, [kernels(a=LOW, b=LOW, x=LOW, y=LOW)], 0)
     assert visitor.visited[1].metered == (("a",), ("b",), ("x", "y"))
+
+
+@pytest.mark.parametrize(("left", "verdict"), [(1, "ok"), (2, "disturbed")])
+def test_a_visit_that_cannot_be_used_is_made_once_more_and_the_last_one_counts(setup, left, verdict):
+    class Disturbed(Visitor):
+        def visit(self, visit):
+            tries = sum(each == visit for each in self.visited)
+            self.verdicts = {1: "disturbed"} if tries < left else {}
+            return super().visit(visit)
+
+    visitor = Disturbed()
+    [[a, b]] = again.compare_iteration(setup, visitor, [kernels(a=HIGH, b=LOW)], 0)
+    assert [each.place for each in visitor.visited] == [0, 1, 1, 2, 3]
+    assert a["points"][1]["verdict"] == verdict and b["points"][1]["verdict"] == "ok"
 
 
 def test_a_choice_that_leaves_all_at_auto_visits_nothing_else(setup):

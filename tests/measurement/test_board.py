@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real import gpu as real
 from kernel_dvfs.measurement.real import latency, loads, specimen
 from kernel_dvfs.measurement.real.gpu import RealGpu, TimeAccount
+from kernel_dvfs.measurement.real.watch import Watch, look_at, state_of
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs_clocks.errors import CounterFault, InputError
 
 LISTED = {"405": [210, 420], "2619": [210, 1500, 1980], "1593": [210, 1755]}
 SETTINGS = {"clocks": "external", "lock": "range", "after": {}}
@@ -27,6 +28,7 @@ class Board:
         self.facts, self.board, self.nvml = {}, self, SimpleNamespace(versions={})
         self.counters, self.processes, self.limit_mw, self.shown = [(0, 0)], 3, 700_000, []
         self.asked, self.warms = [], 0.5
+        self.reads_mw, self.is_divided = 500_000, False
 
     def now_s(self):
         return self.time_s
@@ -62,6 +64,12 @@ class Board:
 
     def power_limit_mw(self):
         return self.limit_mw
+
+    def power_mw(self):
+        return self.reads_mw
+
+    def mig(self):
+        return self.is_divided
 
     def persistence(self):
         return True
@@ -135,12 +143,43 @@ def test_time_under_the_cap_is_at_most_the_windows_and_what_is_not_told_is_nothi
 
 
 @pytest.mark.parametrize(
+    ("reads_w", "believed"), [(500, True), (390, True), (640, True), (350, False), (720, False), (None, True)]
+)
+def test_a_window_whose_energy_the_power_readings_contradict_is_none(reads_w, believed):
+    board = Board()
+    board.reads_mw = reads_w and 1000 * reads_w
+    gpu = gpu_of(board)
+    gpu._start(board)
+    if believed:
+        assert gpu.window(board, 1.3, (), 0)["energy_mj"]
+        return
+    with pytest.raises(CounterFault, match=rf"energy counter: 50\d(\.\d)? W on average, the power reading {reads_w} W"):
+        gpu.window(board, 1.3, (), 0)
+
+
+@pytest.mark.parametrize(("limit_w", "is_possible"), [(700, True), (500, True), (496, False)])
+def test_a_window_of_more_power_than_the_limit_lets_through_is_disturbed(limit_w, is_possible):
+    """500 W over 5 s: edges that are seen a read late are good for a watt of it, the limit itself for half of one."""
+    board = Board()
+    board.limit_mw = 1000 * limit_w
+    gpu = gpu_of(board)
+    gpu._about["power_limit_mw"] = board.limit_mw
+    gpu._start(board)
+    window = gpu.window(board, 5.0, (), 0)
+    found = gpu.disturbances([window | {"processes": 0}])
+    assert found == [] if is_possible else found[0].endswith("W on average, above the power limit of 496 W")
+    assert gpu.disturbances([]) == [], "said once"
+
+
+@pytest.mark.parametrize(
     ("found", "own", "foreign"), [(3, 1, 2), (1, 1, 0), (0, 1, 0), (None, 1, None), (3, None, None)]
 )
 def test_processes_of_others_are_all_but_our_own(found, own, foreign):
     board = Board()
     board.processes = found
-    assert gpu_of(board, own)._foreign_processes() == foreign
+    watch = Watch(lambda: look_at(board), lambda: state_of(board), board.now_s, own)
+    watch.end()
+    assert watch.foreign == foreign
 
 
 def test_the_device_tells_its_counters_period_and_read_in_ms():
@@ -182,11 +221,12 @@ def test_a_clock_far_below_the_highest_for_no_reason_was_locked_by_somebody_else
 
 def test_processes_of_others_and_another_power_limit_are_disturbances():
     board = Board()
-    board.limit_mw = 650_000
+    board.limit_mw, board.is_divided = 650_000, True
     found = gpu_of(board).disturbances([{"processes": count} for count in (0, 2, None, 1)])
     assert found == [
         "2 other process(es) computed on the GPU",
         "the power limit changed from 700000 to 650000 mW",
+        "MIG was turned on",
     ]
 
 
@@ -348,7 +388,7 @@ def test_a_job_takes_the_gpu_that_is_named_else_the_first_that_slurm_gave_it(
 )
 def test_slurm_gives_gpus_by_their_place(monkeypatch, visible, given):
     monkeypatch.setattr(specimen, "Library", lambda: nullcontext("nvml"))
-    monkeypatch.setattr(specimen, "uuids", lambda nvml: ["GPU-a", "GPU-b", "GPU-c"])
+    monkeypatch.setattr(specimen, "by_index", lambda nvml: dict(enumerate(["GPU-a", "GPU-b", "GPU-c"])))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert specimen.given_by_slurm() == [], "outside of jobs"

@@ -5,8 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.campaign import (
     compare,
     lock_contracts,
@@ -18,6 +16,8 @@ from kernel_dvfs.measurement.campaign import (
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in range(300, 1500, 100) for mem in (800, 1600))]
 

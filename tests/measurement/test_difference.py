@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import reached_of, summary
 from kernel_dvfs.measurement.real.gpu import RealGpu, TimeAccount, less
+from kernel_dvfs_clocks.errors import InputError
 
 
 def window(time_us, power_w, mhz=1500.0, duration_s=1.0, **more):

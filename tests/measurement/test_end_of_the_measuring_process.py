@@ -8,7 +8,7 @@ import pytest
 CODE = """
 import atexit, time
 from types import SimpleNamespace
-from kernel_dvfs.cli.measuring import _serve_and_end
+from kernel_dvfs.cli.serve import _serve_and_end
 atexit.register(time.sleep, 60)  # as a CUDA context whose kernel hangs
 
 def serve():

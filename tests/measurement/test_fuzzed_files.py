@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair
-from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml import lease
 
 TARGET, PAIR = Target("kernel", "forward_fc_gemm"), Pair(1890, 9251)
 FILES = ("simulated point", "real point", "comparison", "setup", "lease")

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.latency_file import QUANTITIES, as_csv, checked, content, statistics
+from kernel_dvfs_clocks.errors import InputError
 
 ABOUT = {"gpu": {"name": "G, 80 GB", "uuid": "GPU-0123456789abcdef", "driver": "580.1"}}
 ABOUT |= {"started_utc": "2026-11-22T10:00:00Z"}

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.real import allocation, client, step_loads
+from kernel_dvfs.measurement.real import allocation, client
 from kernel_dvfs.measurement.real import server as serving
 from kernel_dvfs.measurement.real import session as sessions
 from kernel_dvfs.measurement.real.gpu import Unwanted
@@ -18,6 +16,9 @@ from kernel_dvfs.measurement.real.server import Server
 from kernel_dvfs.measurement.real.session import Session
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import loads as step_loads
 
 MEASUREMENT = {"clocks": "external", "share": False, "window_s": 2.5, "windows": 4}
 MEASUREMENT |= {"max_windows": 9, "energy_ci_percent": 1.0, "after": {}}

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.setup import content, read, store
+from kernel_dvfs_clocks.errors import InputError
 
 PARTS = {"gpu": {"kind": "simulated"}, "workload": {"name": "w"}, "targets": {"kernel": {}, "pass": {}}}
 

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.campaign import Bench, open_visitor
@@ -16,7 +14,9 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor, iteration_of
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.visit import Visit, read_visit, round_of
-from kernel_dvfs.shape import fault
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import fault
 
 # a product that hits the power cap alone, two kernels that stay far below it, and one that is light
 HOT, COOL, WARM, TINY = "product", "gelu", "softmax", "bias"

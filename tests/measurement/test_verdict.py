@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.verdict import held_by, is_reached, judge
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 CAP = "power cap active"
 
@@ -36,6 +36,7 @@ def test_a_clock_is_reached_within_fifteen_mhz_or_a_percent_of_the_request(reque
     assert is_reached(request_mhz, got_mhz) is is_it
 
 
+CORE_ABOVE = "core clock: asked 1230 MHz, reached 1455 MHz"
 CORE_MISSED, MEM_MISSED = "core clock: asked 1230 MHz, reached 1100.5 MHz", "mem clock: asked 405 MHz, reached 810 MHz"
 
 
@@ -50,6 +51,8 @@ CORE_MISSED, MEM_MISSED = "core clock: asked 1230 MHz, reached 1100.5 MHz", "mem
         (Pair(1230, 405), (1100.5, 405), [QUIET, CAPPED], ("throttled", [CORE_MISSED, CAP], None)),
         (Pair(1230, 405), (1230, 810), [CAPPED, QUIET], ("not_reached", [MEM_MISSED, CAP], "1230-810")),
         (Pair(1230, 405), (1100.5, 810), [CAPPED], ("throttled", [CORE_MISSED, MEM_MISSED, CAP], "1230-810")),
+        # above what was asked for no cap holds it: the lock never took
+        (Pair(1230, 405), (1455, 405), [CAPPED], ("not_reached", [CORE_ABOVE, CAP], None)),
         (Pair(1230, 405), (1230, 405), [CAPPED], ("ok", [CAP], None)),
         (Pair(AUTO, 405), (1100.5, 405), [CAPPED], ("ok", [CAP], None)),
         (Pair(AUTO, 405), (1100.5, 810), [CAPPED], ("not_reached", [MEM_MISSED, CAP], "auto-810")),

@@ -14,9 +14,9 @@ import sys
 import cuda_signatures
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.build import MissingTool, build, watched
 from kernel_dvfs.native.load import backends, load
+from kernel_dvfs_clocks.errors import InputError
 
 pytestmark = pytest.mark.compiles
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernel_dvfs.native import build
 from kernel_dvfs.native.build import watched
 
 # what the project does before and between the two files that find things
@@ -115,6 +116,21 @@ def test_a_workflow_watches_the_nvcc_that_is_found_and_the_libraries_of_its_tool
     assert machine.find()["nvcc"] == str(machine.path / "nvcc")
     assert watched("cuda")[1] == real
     assert {str(own), str(machine.wheel / "lib" / "libcublasLt.so.13")} <= set(watched("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([None], "there is no nvcc: install a CUDA toolkit (12 or 13), put its nvcc on PATH, then make cuda"),
+        (["/opt/bin/nvcc"], "cuBLAS is not installed: make cuda, or "),
+        (["/opt/bin/nvcc", "/opt/lib/libcudnn.so.9.13"], "cuBLAS is not installed: make cuda, or "),
+        (["/opt/bin/nvcc", "/opt/lib/libcudnn.so.9.13", "/opt/lib/libcublasLt.so.13.1"], ""),
+    ],
+)
+def test_what_is_lacking_is_said_before_anything_is_built_with_the_remedy(found, said, monkeypatch):
+    monkeypatch.setattr(build, "watched", lambda backend: ["/usr/bin/c++", *found])
+    lacking = build.lacks_cuda()
+    assert lacking.startswith(said) and bool(lacking) == bool(said)
 
 
 def test_host_code_goes_to_the_named_compiler_else_to_the_cxx_compiler_behind_its_launcher(machine, monkeypatch):

@@ -161,6 +161,26 @@ def test_rotation_uses_every_set_of_buffers(arena, cuda):
     assert plan.info()["rotate"] == 3
 
 
+def test_a_plan_tells_the_work_of_a_launch_as_the_reference_counts_it(arena, cuda, cpu, tiny):
+    model, rows = tiny
+    for row in rows:
+        plan = row_plan(cuda, arena, row, model)
+        given = {name: plan.read(name) for name, *_ in plan.tensors() if name == "ids"}
+        info, counted = plan.info(), cpu.work(row.op, row.settings, given)
+        assert {name: info[name] for name in counted} == counted, row.id
+        if row.family == "gemm":
+            assert info["tensor_flop"] == row.tensor_flop > 0
+        assert info["read_byte"] > 0 and info["write_byte"] > 0, row.id
+
+
+def test_the_bytes_of_a_look_up_are_those_of_the_tokens_that_it_holds(arena, cuda):
+    plan = cuda.Plan(arena, "embedding_forward", {"M": 12, "T": 4, "C": 24, "V": 40})
+    for distinct in (1, 5, 12):
+        plan.write("ids", (3 * (np.arange(12) % distinct)).astype(np.int32))
+        # bf16 rows of the tokens' and of the positions' table, and the tokens themselves
+        assert plan.info()["read_byte"] == 2 * 24 * (distinct + 4) + 4 * 12, distinct
+
+
 def test_a_whole_iteration_runs_as_two_passes_and_again_to_the_same_bits(device, cuda, tiny):
     model, rows = tiny
     arena = cuda.Arena(device)

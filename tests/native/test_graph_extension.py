@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import load
 from kernel_dvfs.native.steady import Steady
-from kernel_dvfs.step import nodes
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import nodes
 
 HERE = Path(__file__).parent
 

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from kernel_dvfs.cli import hardware
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli import build as command
 from kernel_dvfs.native.build import MissingTool, build, source_files, watched
 from kernel_dvfs.native.load import BACKENDS
+from kernel_dvfs_clocks.errors import InputError
 
 
 def record_in(out_dir):
@@ -19,8 +19,8 @@ def record_in(out_dir):
 
 def build_command(*words):
     parser = argparse.ArgumentParser()
-    hardware.add_build(parser)
-    return hardware.run_build(parser.parse_args(words))
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
 
 
 @pytest.fixture

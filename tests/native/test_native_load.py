@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import BACKENDS, SCHEMA, backends, load
+from kernel_dvfs_clocks.errors import InputError
 
 BUILD = {"schema": SCHEMA, "status": "built", "reason": None}
 

@@ -4,9 +4,9 @@ import pytest
 from cuda_signatures import stands_for
 from virtual_gpu import Queue
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native import passing
 from kernel_dvfs.native.passing import Marked, Passing, marked_pass, quick, room_for
+from kernel_dvfs_clocks.errors import InputError
 
 MARK_US = 2.5
 

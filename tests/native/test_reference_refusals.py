@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from oracles import bf16, draw
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 LAYERNORM = {"M": 4, "C": 6, "eps": 1e-5}
 PRODUCT = {"count": 1, "M": 4, "N": 5, "K": 6, "layout": "TN", "has_bias": False, "accumulate": False}

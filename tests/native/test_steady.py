@@ -6,8 +6,8 @@ import pytest
 from cuda_signatures import stands_for
 from virtual_gpu import Queue
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native import steady
+from kernel_dvfs_clocks.errors import InputError
 
 
 class Gpu(Queue):
@@ -134,7 +134,7 @@ class Board(SimpleNamespace):
         return 50_000 * int(self.gpu.now_s * 10)
 
     def __getattr__(self, name):
-        values = {"throttled": (0, 0, 0), "sm_mhz": 1500, "mem_mhz": 3201, "compute_processes": 1}
+        values = {"throttled": (0, 0, 0), "sm_mhz": 1500, "mem_mhz": 3201, "compute_processes": 1, "power_mw": 500_000}
         return lambda: values.get(name, 0)
 
 

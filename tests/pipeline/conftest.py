@@ -3,8 +3,8 @@
 import pytest
 from made_up import profile
 
-from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs_clocks.clocks import sweep_pairs
 from kernel_dvfs_pipeline.solver import Solver
 from kernel_dvfs_pipeline.stage_profile import write_stage_profile
 from kernel_dvfs_pipeline.steps import PARTS, make_study

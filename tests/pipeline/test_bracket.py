@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case, settings
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline import planner as planner_module
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.bracket import Bounds, Bracket, Programme

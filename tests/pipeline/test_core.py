@@ -13,7 +13,7 @@ import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case
 from whole_programme import least_energy_j
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_up import BLOCKING_W, curved, profile, random_case
 from made_up import settings as settings_of
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.curve import TICKS_PER_S
 from kernel_dvfs_pipeline.frontier import parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph, Operation, pipeline_graph
@@ -110,7 +110,7 @@ def test_with_little_memory_fewer_plans_are_kept_and_the_frontier_stays_exact():
         assert plan.time_ticks <= ticks and plan.cost_j >= plan.bound_j * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("watt", "blocking_w"), [(1e10, BLOCKING_W), (300.0, 3e9)])
+@pytest.mark.parametrize(("watt", "blocking_w"), [(1e10, BLOCKING_W), (1e10, 3e9)])
 def test_prices_that_the_search_cannot_count_are_refused_and_it_always_ends(watt, blocking_w):
     stages = StageProfile(
         {(0, name): curved(0.05, watt, range(700, 1401, 100), 1) for name in ("forward", "backward")}, "dear"

@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 import numpy as np
 import pytest
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.graph import (
     Graph,
     Operation,
@@ -190,8 +190,8 @@ def test_a_schedule_of_ones_own_takes_the_time_that_its_order_needs(tmp_path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("stage,microbatch\n", "line 1: expected stage,instruction,microbatch"),
-        ("stage,instruction,microbatch\n", "stages none"),
+        ("stage,microbatch\n0,0\n", "line 1: expected stage,instruction,microbatch"),
+        ("stage,instruction,microbatch\n", "the table has a header but no rows"),
         ("stage,instruction,microbatch\n1,forward,0\n", "stages 1: number all"),
         ("stage,instruction,microbatch\n0,forward,x\n", "line 2, column microbatch: 'x'"),
         ("stage,instruction,microbatch\n0,forward,\n", "line 2, column microbatch: empty"),

@@ -12,6 +12,7 @@ from PIL import Image
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.registry import outputs
+from kernel_dvfs_clocks.files import sealed_csv, unsealed
 from kernel_dvfs_pipeline import planner as planner_module
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.baselines import all_max
@@ -87,12 +88,21 @@ def test_a_frontier_that_is_read_back_spares_solving_it_and_another_pipelines_is
     plan = "pipeline", "plan", stage_csv, "--straggler", until_s, *words
     assert said in refused(*plan, "--microbatches", 4, "--blocking-w", 81)
     assert said in refused(*plan, "--microbatches", 5, "--blocking-w", 80)
-    (tmp_path / "nan.csv").write_text((tmp_path / "f.csv").read_text().replace("\n", "\nnan,1,1,1\n", 1))
-    (tmp_path / "empty.csv").write_text((tmp_path / "f.csv").read_text().partition("\n")[0])
-    for name in ("nan.csv", "empty.csv"):
+    header, first, *rows = unsealed((tmp_path / "f.csv").read_text())
+    (tmp_path / "nan.csv").write_text(sealed_csv([header, ["nan", "1", "1", "1"], first, *rows]))
+    (tmp_path / "one.csv").write_text(sealed_csv([header, first]))
+    for name in ("nan.csv", "one.csv"):
         asked = *plan[:-4], "--frontier", tmp_path / name, *plan[-2:], *SHAPE
         assert f"{name}: the frontier of another pipeline" in refused(*asked)
     assert "nowhere.csv" in refused(*plan[:-4], "--frontier", "nowhere.csv", *plan[-2:], *SHAPE)
+    (tmp_path / "cut.csv").write_text((tmp_path / "f.csv").read_text().rpartition("\n")[0].rpartition("\n")[0])
+    said = refused(*plan[:-4], "--frontier", tmp_path / "cut.csv", *plan[-2:], *SHAPE)
+    assert "cut.csv: was changed since it was written" in said
+    # the same numbers, but the stages are not those that the frontier was made of
+    other = tmp_path / "other.csv"
+    other.write_text(stage_csv.read_text() + "# measured on Monday\n")
+    said = refused(*plan[:2], other, *plan[3:], *SHAPE)
+    assert f"f.csv: was made of another stages than {other} is now; write it with kernel-dvfs pipeline" in said
 
 
 def test_parts_of_a_frontier_are_solved_by_jobs_of_their_own_and_joined(
@@ -134,7 +144,7 @@ def test_parts_of_a_frontier_are_solved_by_jobs_of_their_own_and_joined(
     other = *asked, "--scale-energy", 0.9995, "--join", tmp_path / "one.csv"
     assert said in refused(*other, "-o", tmp_path / "no.csv")
     whole = parts[1].read_text()
-    parts[1].write_text("\n".join(whole.splitlines()[:-1]))
+    parts[1].write_text(sealed_csv(unsealed(whole)[:-1]))
     assert said in refused(*asked, "--join", *parts, "-o", tmp_path / "no.csv")
     parts[1].write_text(whole)
     assert "--part: expected a whole number from 1 to 3" in refused(*asked, "--part", "4/3", "-o", tmp_path / "no.csv")

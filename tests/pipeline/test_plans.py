@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, settings
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max, per_stage, uniform
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import KINDS, Planner, write_plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, profile, settings
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.published import published_frontier, published_length, unit_curve

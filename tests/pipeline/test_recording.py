@@ -3,7 +3,7 @@
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.recording import Recorder, write_rows
 from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 
@@ -20,28 +20,32 @@ class Gpu:
     def wait(self):
         self.now_s, self.used_j, self.queued_s = self.now_s + self.queued_s, self.used_j + self.watt * self.queued_s, 0
 
-    def recorder(self, stage, rank):
-        return Recorder(stage, rank, lambda: self.used_j, self.wait, lambda: self.now_s)
+    def recorder(self, stage, dp_rank=0, tp_rank=0):
+        return Recorder(stage, lambda: self.used_j, self.wait, dp_rank, tp_rank, lambda: self.now_s)
 
 
-def test_a_stage_takes_the_longest_time_of_its_ranks_and_the_sum_of_their_energies(tmp_path):
+# how much longer each rank of a stage takes: the tensor-parallel ranks of a replica wait for the slower one
+_SLOWER = {(0, 0): 1.0, (0, 1): 1.03, (1, 0): 1.1, (1, 1): 1.02}
+
+
+def test_ranks_are_pooled_and_never_summed(tmp_path):
     rows = []
     for stage in (1, 0):
-        for rank, slower in ((0, 1.0), (1, 1.03)):
+        for ranks, slower in _SLOWER.items():
             gpu = Gpu()
             for factor, instruction in ((1, "forward"), (2.1, "backward")):
                 for core_mhz, stretch, watt in ((1410, 1.0, 390.0), (900, 1.37, 210.0)):
                     time_s = 0.043 * factor * stretch * slower
                     work = lambda: gpu.launch(time_s, watt)  # noqa: B023, E731
-                    rows.append(gpu.recorder(stage, rank).measure(instruction, work, core_mhz, repeats=130))
+                    rows.append(gpu.recorder(stage, *ranks).measure(instruction, work, core_mhz, repeats=130))
     write_rows(tmp_path / "mine.csv", rows)
     profile = read_stage_profile(tmp_path / "mine.csv")
     own = profile.of(1, "backward")
     assert profile.stages == 2 and sorted(own.core_mhz.tolist()) == [900, 1410]
     slow = own.core_mhz.tolist().index(900)
     alone_s = 0.043 * 2.1 * 1.37
-    assert own.time_s[slow] == pytest.approx(1.03 * alone_s)
-    assert own.energy_j[slow] == pytest.approx(210 * alone_s * (1 + 1.03))
+    assert own.time_s[slow] == pytest.approx((1.03 + 1.1) / 2 * alone_s)
+    assert own.energy_j[slow] == pytest.approx(210 * alone_s * sum(_SLOWER.values()) / 4)
     words = "--microbatches", "4", "--blocking-w", "120", "--no-slowdown", "-o", tmp_path / "plan.json"
     assert main([str(word) for word in ("pipeline", "plan", tmp_path / "mine.csv", *words)]) == 0
 
@@ -49,6 +53,6 @@ def test_a_stage_takes_the_longest_time_of_its_ranks_and_the_sum_of_their_energi
 def test_too_short_a_measurement_is_refused_with_the_remedy():
     gpu = Gpu()
     with pytest.raises(InputError, match=r"9 repeats take 0\.387 s, less than 5 s; ask for 117 repeats"):
-        gpu.recorder(3, 0).measure("forward", lambda: gpu.launch(0.043, 300), 1410, repeats=9)
+        gpu.recorder(3).measure("forward", lambda: gpu.launch(0.043, 300), 1410, repeats=9)
     with pytest.raises(InputError, match="0 repeats"):
-        gpu.recorder(3, 0).measure("forward", lambda: None, 1410, repeats=0)
+        gpu.recorder(3).measure("forward", lambda: None, 1410, repeats=0)

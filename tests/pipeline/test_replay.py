@@ -8,7 +8,7 @@ import pytest
 from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
@@ -167,13 +167,13 @@ def test_the_command_writes_a_row_an_iteration_and_says_what_was_saved(tmp_path,
     ("rows", "named"),
     [
         (["0,0"], "line 2: 2 cells"),
-        (["0,9,1.1"], "line 2: pipeline 9 of 3"),
+        (["0,9,1.1"], "line 2, column pipeline: pipeline 9 of 3"),
         (["0,x,1.1"], "line 2, column pipeline: 'x'"),
         (["0,0,fast"], "line 2, column slowdown: 'fast'"),
         (["0,0,0.5"], "line 2, column slowdown: '0.5' is not a number from 1"),
-        (["0,0,1.1", "0,0,1.2"], "line 3: pipeline 0 in iteration 0 occurs twice"),
+        (["0,0,1.1", "0,0,1.2"], "line 3, column pipeline: pipeline 0 in iteration 0 occurs twice"),
         (["99999999,0,1.1"], "at most 10000000"),
-        ([], "its last iteration is -1"),
+        ([], "a header but no rows"),
     ],
 )
 def test_bad_slowdowns_are_one_line(tmp_path, rows, named):

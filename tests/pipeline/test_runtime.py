@@ -3,7 +3,7 @@
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner

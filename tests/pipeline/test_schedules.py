@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, profile
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner

@@ -3,7 +3,7 @@
 import pytest
 from made_up import profile
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.stage_profile import read_stage_profile, write_stage_profile
@@ -46,21 +46,24 @@ def test_a_profile_is_read_back_as_it_was_written(tmp_path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (OURS + ROWS.replace("0.8", "nan"), "line 3, column time_s: nan is not possible"),
-        (OURS + ROWS.replace("0.8", "-0.8"), "line 3, column time_s: -0.8 is not possible"),
-        (OURS + ROWS.replace("0.8", "0"), "line 3, column time_s: 0 is not possible"),
-        (OURS + ROWS.replace(",200", ",inf"), "line 4, column energy_j: inf is not possible"),
+        (OURS + ROWS.replace("0.8", "nan"), "line 3, column time_s: 'nan' is not a finite number"),
+        (OURS + ROWS.replace("0.8", "-0.8"), "line 3, column time_s: '-0.8' is not above zero"),
+        (OURS + ROWS.replace("0.8", "0"), "line 3, column time_s: '0' is not above zero"),
+        (OURS + ROWS.replace(",200", ",inf"), "line 4, column energy_j: 'inf' is not a finite number"),
         (OURS + ROWS.replace("0.8", "soon"), "line 3, column time_s: 'soon' is not a number"),
         (OURS + ROWS.replace("0,backward", "last,backward"), "line 4, column stage: 'last'"),
         (OURS + ROWS.replace("backward", ""), "line 4, column instruction: empty"),
-        (OURS + ROWS + "0,forward,700,,0.8,70\n", "line 5: stage 0 forward at these clocks occurs twice"),
-        (OURS + ROWS.replace(",100\n", "\n"), "line 2: 5 cells under 6 columns"),
+        (
+            OURS + ROWS + "0,forward,700,,1.3,70\n",
+            "line 5, column time_s: '1.3' here but '0.8' in line 3, both",
+        ),
+        (OURS + ROWS.replace(",100\n", "\n"), "line 2: 5 cells where the header names 6 columns"),
         (OURS + ROWS.replace("0,backward", "999999999,backward"), "stage 1 is missing, there is a stage 999999999"),
         (OURS + ROWS.replace("0,", "1,"), "stage 0 is missing"),
-        (OURS, "no rows under the header"),
-        ("", "column stage, instruction, core_mhz, time_s, energy_j missing"),
+        (OURS, "a header but no rows"),
+        ("stage\n0\n", "column instruction, core_mhz, time_s, energy_j missing"),
         (OURS.replace("energy_j", "joule") + ROWS, "column energy_j missing"),
-        (OURS.replace("mem_mhz", "core_mhz") + ROWS, "a column occurs twice"),
+        (OURS.replace("mem_mhz", "core_mhz") + ROWS, "column core_mhz: the name appears twice"),
     ],
 )
 def test_a_bad_row_is_named_with_line_and_column(tmp_path, text, named):
@@ -110,16 +113,100 @@ def zeus_rows(ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_a_stage_of_several_gpus_takes_their_longest_time_and_all_their_energy(tmp_path, ranks):
-    own = read(tmp_path, ZEUS + "".join(zeus_rows(ranks))).of(0, "forward")
+def test_the_gpus_of_a_stage_are_pooled_and_their_energies_never_summed(tmp_path, ranks):
+    profile = read(tmp_path, ZEUS + "".join(zeus_rows(ranks)))
+    own = profile.of(0, "forward")
     assert own.core_mhz.tolist() == [1400, 700]
-    assert own.time_s == pytest.approx([(1 + (ranks - 1) / 10) * 1000 / mhz for mhz in (1400, 700)])
-    assert own.energy_j == pytest.approx([sum(2 + rank for rank in range(ranks)) * mhz for mhz in (1400, 700)])
+    # ranks 0, 1 and 2, 3 are a replica each, in which the slower one counts
+    slowest = {1: 0, 2: 1, 4: (1 + 3) / 2}[ranks]
+    assert own.time_s == pytest.approx([(1 + slowest / 10) * 1000 / mhz for mhz in (1400, 700)])
+    assert own.energy_j == pytest.approx([(2 + (ranks - 1) / 2) * mhz for mhz in (1400, 700)])
+    assert ("--scale-energy 2" in " ".join(profile.notices)) == (ranks > 1)
+
+
+def test_rows_of_waiting_say_what_a_waiting_stage_draws(tmp_path):
+    rows = "0,forward,1400,,0.5,150\n0,waiting,,,2.5,205\n1,forward,1400,,0.5,150\n1,waiting,,,2,172\n"
+    profile = read(tmp_path, OURS + rows, scale_energy=3)
+    assert profile.blocking_w == pytest.approx(3 * (82 + 86) / 2)
+    assert set(profile.settings) == {(0, "forward"), (1, "forward")}
+    assert read(tmp_path, OURS + "0,forward,1400,,0.5,150\n").blocking_w is None
+    with pytest.raises(InputError, match="no work in it"):
+        read(tmp_path, OURS + "0,waiting,,,2.5,205\n")
 
 
 def test_a_gpu_that_is_missing_or_comes_twice_is_named(tmp_path):
     rows = zeus_rows(2)
     with pytest.raises(InputError, match="stage 0 backward at 700 MHz has rows of 1 of 2 ranks"):
         read(tmp_path, ZEUS + "".join(rows[:-1]))
-    with pytest.raises(InputError, match=r"line 10: stage 0 forward at these clocks on rank 0 .* occurs twice"):
+    with pytest.raises(
+        InputError,
+        match=r"line 10, column instruction: stage 0 forward at these clocks on rank 0 .* occurs twice",
+    ):
         read(tmp_path, ZEUS + "".join([*rows, rows[0]]))
+
+
+ONE = 0.063, 19.53  # s, J: 310 W
+
+
+MHZ = ((1380, 1.0), (1095, 1.1))
+
+
+def of_one_gpu(heads, time, energy):
+    works = ((what, mhz, share) for what in ("forward", "backward") for mhz, share in MHZ)
+    rows = (f"0,{what},{mhz},{share * time!r},{share * energy!r}\n" for what, mhz, share in works)
+    return f"stage,instruction,{heads}\n" + "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("heads", "time", "energy"),
+    [
+        ("frequency,time,energy", 1, 1),
+        ("Frequency [MHz],Time (ms),Energy (mJ)", 1e3, 1e3),
+        ("core_mhz,time_us,energy_kj", 1e6, 1e-3),
+        ("SM clock,duration_ms,gpu_energy_j", 1e3, 1),
+    ],
+)
+def test_units_are_those_of_the_headings(tmp_path, heads, time, energy):
+    own = read(tmp_path, of_one_gpu(heads, ONE[0] * time, ONE[1] * energy)).of(0, "forward")
+    assert own.core_mhz.tolist() == [1380, 1095] and own.time_s == pytest.approx([0.063, 0.0693])
+    assert own.energy_j == pytest.approx([19.53, 21.483])
+
+
+@pytest.mark.parametrize(
+    ("time", "energy", "said"),
+    [
+        (1e3, 1, r"column energy: 310 mW, which no GPU draws: likely the time is in ms or the energy is in kJ"),
+        (1, 1e3, r"column energy: 310 kW, which no GPU draws: likely the energy is in mJ"),
+        (1, 1e-3, r"310 mW, which no GPU draws: likely the time is in ms or the energy is in kJ"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_unit_that_no_heading_says_is_refused_with_a_guess(tmp_path, time, energy, said, gpus):
+    """As the artifact's headings have none: milliseconds would make a minute of an iteration, and most of it idle."""
+    text = of_one_gpu("frequency,time,energy", ONE[0] * time, ONE[1] * energy)
+    with pytest.raises(InputError, match=said):
+        read(tmp_path, text, scale_energy=gpus)
+    scales = {"scale_time": 1 / time, "scale_energy": gpus / energy}
+    assert read(tmp_path, text, **scales).of(0, "forward").energy_j[0] == pytest.approx(19.53 * gpus)
+
+
+def test_repeats_are_pooled_and_counted(tmp_path):
+    text = OURS + ROWS + "0,forward,700,,0.9,80\n"
+    found = read(tmp_path, text)
+    assert found.of(0, "forward").time_s == pytest.approx([0.5, 0.85])
+    assert found.of(0, "forward").energy_j == pytest.approx([100, 75])
+    assert found.notices == [f"{tmp_path / 'stages.csv'}: 1 rows are repeats of others; their means count"]
+
+
+def test_what_no_heading_says_is_named(tmp_path):
+    text = OURS.replace("core_mhz", "speed") + ROWS
+    with pytest.raises(InputError, match="column core_mhz missing"):
+        read(tmp_path, text)
+    assert read(tmp_path, text, columns={"core_mhz": "Speed"}).of(0, "forward").core_mhz.tolist() == [1400, 700]
+
+
+def test_a_stage_cannot_wait_at_more_power_than_it_works(tmp_path):
+    own = read(tmp_path, of_one_gpu("frequency,time,energy", *ONE))
+    with pytest.raises(InputError, match=r"a stage that waits draws 640 W, more than any of its operations \(310 W"):
+        Planner(own, pipeline_graph("1f1b", 1, 4), 640)
+    assert Planner(own, pipeline_graph("1f1b", 1, 4), 80).blocking_w == 80

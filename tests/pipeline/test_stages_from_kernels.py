@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.stages_from_kernels import kernel_level, launches, layers_per_stage, pass_level, read_kernels

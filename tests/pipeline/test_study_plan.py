@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.registry import outputs
+from kernel_dvfs.table_file import write_rows
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.study_plan import line_of_pipeline, plan_pipeline, waiting_w
 
 
@@ -120,11 +121,14 @@ def test_declarations_are_read_without_heavy_libraries(root):
 def test_a_run_ends_with_what_the_plans_save_that_can_be_played(tmp_path):
     assert line_of_pipeline(str(tmp_path)) == f"pipeline: tables and figures are in {tmp_path}"
     (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/no_straggler.csv").write_text(
-        "source,workload,microbatches,method,energy_change_percent,time_change_percent,gpu\n"
-        "ours,m-pp8,12,split,-11.21,0.04,simulated A\nours,m-pp8,12,one clock,-10.66,-0.04,simulated A\n"
-        "ours,m-pp8,24,one clock,-9.34,0.13,simulated A\npaper,m-pp8,12,one clock,-30,0,B\n"
-    )
+    names = ("source", "workload", "microbatches", "method", "energy_change_percent", "time_change_percent", "gpu")
+    rows = [
+        ("ours", "m-pp8", 12, "split", -11.21, 0.04, "simulated A"),
+        ("ours", "m-pp8", 12, "one clock", -10.66, -0.04, "simulated A"),
+        ("ours", "m-pp8", 24, "one clock", -9.34, 0.13, "simulated A"),
+        ("paper", "m-pp8", 12, "one clock", -30.0, 0.0, "B"),
+    ]
+    write_rows(tmp_path / "tables/no_straggler.json", [dict(zip(names, row)) for row in rows])
     assert line_of_pipeline(str(tmp_path)) == (
         "pipeline m-pp8: -10.7 % energy at 0.0 % time with 12 microbatches; -9.3 % energy at +0.1 % time with 24 "
         "microbatches (planned, simulated A), against all clocks at their highest. "

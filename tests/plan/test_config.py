@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan.study import plan
+from kernel_dvfs_clocks.errors import InputError
 
 
 @pytest.fixture(scope="module")

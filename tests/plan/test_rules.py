@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.facts import known_facts, node_of
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml.facts import known_facts, node_of
 
 # files, folders and what a shared gpu.json says; all else in a shell line is a number, a choice or words of ours
 NAMES = re.compile(r"\{\{?((?:input|output|log)(?:\[\d\]|\.\w+)?|params\.(?:folder|uuid|step|name|text))(:q)?\}")

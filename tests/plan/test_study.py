@@ -5,14 +5,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
-from kernel_dvfs.report.claims.chosen import PAPER_AUTO
 from kernel_dvfs.search import study_file
 from kernel_dvfs.workload.workload import name_of_model
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_paper.chosen import PAPER_AUTO
 
 # a study by clock that has read one record
 READ = {"auto.json": hashlib.sha256(b"read").hexdigest()}
@@ -100,11 +100,11 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
     assert set(study.variants) == {
         *(f"batch-{b}" for b in (20, 10, 5, 2, 1)),
         *(f"tp-{n}" for n in (2, 4, 8, 16)),
-        "tensor-energy-0.6",
-        "tensor-energy-1",
+        "tensor-energy-0.5",
+        "tensor-energy-0.75",
     }
     assert read(study.variants["batch-5"].setup.write()).workload["batch"] == 5
-    assert read(study.variants["tensor-energy-0.6"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 0.6
+    assert read(study.variants["tensor-energy-0.5"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 0.5
 
 
 def test_clocks_are_chosen_for_each_limit_the_strict_one_always_among_them(config, tmp_path):
@@ -209,10 +209,10 @@ def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_
 
 def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    ours = {"headline", "headline_band", "tensor_energy"}
+    ours = {"headline", "tensor_energy"}
     assert {"kernel_clocks", "strategies", "validation", "claims", *ours} <= made("table", study)
     assert not {"baseline", "locking", "passes"} & made("table", study)
-    assert len(made("figure", study)) == 7
+    assert len(made("figure", study)) == 6
     without = plan(config(data_parallel_batches=[]), str(tmp_path))
     assert made("figure", study) - made("figure", without) == {"fig7_data_parallelism"}
 
@@ -230,8 +230,18 @@ def test_what_a_change_costs_is_the_configured_where_the_latency_file_does_not_t
         few = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
         return plan(config(**few, clock_changes=changes), str(tmp_path)).deployable_options()
 
-    measured = f"--measured={tmp_path / 'latency.json'}"
-    assert words("core", "mem") == [measured]
-    assert words("core") == [measured, "--mem-stall=0.002"]
-    assert words("mem") == [measured, "--core-stall=0.001"]
-    assert words(stall_w=80) == ["--latencies", "0.01", "--core-stall=0.001", "--mem-stall=0.002", "--stall-w=80"]
+    measured, played = f"--measured={tmp_path / 'latency.json'}", ["--over=10", "--repeats=10"]
+    assert words("core", "mem") == [measured, *played]
+    assert words("core") == [measured, *played, "--mem-stall=0.002"]
+    assert words("mem") == [measured, *played, "--core-stall=0.001"]
+    told = ["--core-stall=0.001", "--mem-stall=0.002", "--stall-w=80"]
+    assert words(stall_w=80) == ["--latencies", "0.01", *played, *told]
+
+
+def test_iteration_schedules_are_for_the_medians_asked_for_else_for_the_board_s_own(config, tmp_path):
+    def names(**changes):
+        asked = config(gpu="h200_sxm", clock_changes=config()["clock_changes"] | changes)
+        return [path.rpartition("/")[2] for path in plan(asked, str(tmp_path)).iteration_files()]
+
+    assert names() == ["iteration-30ms.json"], "as the spec has it"
+    assert names(latency_s=[0.002, 0.07]) == ["iteration-2ms.json", "iteration-70ms.json"]

@@ -7,8 +7,6 @@ import statistics
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import Request, sweep
@@ -17,6 +15,8 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.records import point_of
 from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, label
+from kernel_dvfs_clocks.errors import InputError
 
 PAIRS = [BASELINE, Pair(1470, 5001), Pair(1470, AUTO)]
 

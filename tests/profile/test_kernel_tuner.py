@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.table import import_table, import_to_profile
+from kernel_dvfs_clocks.errors import InputError
 
 
 def entry(time_ms, energy_j=None, **values):
@@ -185,7 +185,7 @@ def test_t4_results_are_read_like_a_cache(write):
         (cache(CLOCKS, [clock_entry("high", 7001, 1.0, 1.0)]), "column nvml_gr_clock: unknown clock 'high'"),
         (
             cache(CLOCKS, [clock_entry(1080, 7001, 1.0, nvml_power="x")]),
-            "nvml_power and time are not both numbers",
+            "column nvml_power: 'x' is not a number",
         ),
         (cache((*CLOCKS, "tile"), ENTRIES), "configuration 128,1080,7001: no value of tile"),
         ({"results": [1]}, "result 1: not a T4 result"),
@@ -217,3 +217,58 @@ def test_our_observer_s_energy_goes_before_a_power_reading_and_a_disturbed_confi
     found = import_table(path, reference="highest")
     assert found.columns["energy_j"] == [0.25, 2.25]
     assert any("1 of 3 configurations were disturbed" in notice for notice in found.notices), found.notices
+
+
+def test_a_power_is_in_watts(write):
+    entries = [clock_entry(1110, 7001, 4.0, nvml_power=55.0), clock_entry(1590, 7001, 2.2, nvml_power=125.0)]
+    imported = import_table(write(cache(CLOCKS, entries)), reference="highest")
+    assert "nvml_power in W" in imported.read[2]
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), 0.0])
+def test_a_configuration_whose_sensor_gave_nothing_is_left_out_and_counted(write, nothing):
+    entries = [clock_entry(1110, 7001, 4.0, 0.22), clock_entry(1590, 7001, 2.2, 0.27), clock_entry(1350, 7001, 2.9)]
+    entries[2]["nvml_energy"] = nothing
+    imported = import_table(write(cache(CLOCKS, entries)), reference="highest")
+    assert imported.columns["core_mhz"] == [1110, 1590]
+    assert any("1 of 3 configurations have no nvml_energy" in notice for notice in imported.notices)
+    with pytest.raises(InputError, match="nvml_energy is missing, NaN or 0 in every configuration"):
+        import_table(write(cache(CLOCKS, entries[2:])), reference="highest")
+
+
+def test_requests_that_ran_at_one_clock_are_told(write):
+    asked = ((1410, 1410.0), (1605, 1524.0), (1800, 1529.0), (1995, 1545.0))
+    entries = [clock_entry(core, 7001, 3e3 / ran, 0.3, core_freq=ran) for core, ran in asked]
+    notices = import_table(write(cache(CLOCKS, entries)), reference="highest").notices
+    told = [notice for notice in notices if "ran at one clock" in notice]
+    assert len(told) == 1 and "vector_add asked for 1605 and 1800 MHz ran at one clock (1524, 1529 MHz)" in told[0]
+
+
+def t4(time=None, unit=None, timeunit=None, runs=(), mhz=1590):
+    measured = [{"name": "nvml_energy", "value": 0.3, "unit": ""}]
+    measured += [{"name": "time", "value": time, "unit": unit}] if time else []
+    result = {"configuration": {"nvml_gr_clock": mhz}, "invalidity": "correct", "measurements": measured}
+    return {"metadata": {"timeunit": timeunit}, "results": [result | {"times": {"runtimes": list(runs)}}]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        t4(2.5, "ms"),
+        t4(2.5, "", "miliseconds"),
+        t4(2.5, None, None),
+        t4(0.0025, "s", "miliseconds"),
+        t4(0.0025, "", "seconds"),
+        t4(2500, "microseconds"),
+        t4(None, None, "miliseconds", [2.25, 2.75]),
+        t4(None, None, "seconds", [0.00225, 0.00275]),
+    ],
+)
+def test_a_time_of_t4_is_in_the_unit_that_it_says(write, content):
+    found = import_table(write(content), reference="highest").columns
+    assert found["time_s"] == pytest.approx([0.0025])
+
+
+def test_a_unit_of_t4_that_is_none_is_named(write):
+    with pytest.raises(InputError, match="result 1: a time in 'fortnights'; expected s, ms, us, ns"):
+        import_table(write(t4(2.5, "fortnights")), reference="highest")

@@ -20,7 +20,7 @@ TABLES = [
 @pytest.mark.parametrize(("name", "records", "points", "kernels", "locked"), TABLES)
 def test_a_measured_table_loads_point_for_point(measured, tmp_path, name, records, points, kernels, locked):
     imported = import_to_profile(measured(name), tmp_path / "profile.parquet")
-    table, metadata = read_profile(tmp_path / "profile.parquet")
+    table, metadata, _ = read_profile(tmp_path / "profile.parquet")
     assert table.num_rows == points and sum(imported.columns["n"]) == records
     assert len(set(imported.columns["target"])) == kernels
     assert imported.notices == []

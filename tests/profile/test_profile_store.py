@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.store import COLUMNS, METADATA_KEY, SCHEMA, read_profile, write_profile
+from kernel_dvfs_clocks.errors import InputError
 
 GPU = {"kind": "simulated", "name": "GPU One", "slug": "sim-gpu-one"}
 WORKLOAD = {"name": "toy-b1-tp1"}
@@ -127,7 +127,7 @@ def test_metadata_that_is_no_json_is_refused(written, text):
 def test_further_settings_follow_as_numbers_or_text(path):
     extra = {"power_cap_w": [150, None, 300.5], "mode": ["eco", None, "boost"]}
     write_profile(path, columns(**extra), GPU, WORKLOAD, [*CLOCKS, "power_cap_w", "mode"])
-    table, metadata = read_profile(path)
+    table, metadata, _ = read_profile(path)
     assert table.column_names[len(COLUMNS) :] == ["power_cap_w", "mode"]
     assert table["power_cap_w"].to_pylist() == [150.0, None, 300.5]
     assert table["mode"].to_pylist() == ["eco", None, "boost"]
@@ -193,7 +193,7 @@ def test_a_foreign_parquet_file_is_named(path):
 
 
 def tampered(path, table=None, metadata=None):
-    own, packed = read_profile(path)
+    own, packed, _ = read_profile(path)
     table = own if table is None else table(own)
     packed = packed if metadata is None else metadata(packed)
     pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(packed)}), path)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.profile.table import gpu_slug, import_table, import_to_profile
+from kernel_dvfs_clocks.errors import InputError
 
 HEADER = "gpu,kernel,core_mhz_requested,core_mhz_applied,mem_mhz,time_ms,energy_mj,is_auto"
 ROWS = [
@@ -78,7 +78,7 @@ def test_the_gpu_is_called_after_the_table(csv_table):
 def test_the_written_profile_holds_what_was_imported(csv_table, tmp_path):
     out = tmp_path / "deep" / "profile.parquet"
     imported = import_to_profile(csv_table(*ROWS), out)
-    table, metadata = read_profile(out)
+    table, metadata, _ = read_profile(out)
     assert table.to_pydict() == imported.columns
     assert metadata["gpu"] == imported.gpu and metadata["settings"] == imported.settings
 
@@ -126,9 +126,9 @@ def test_units_and_format_do_not_change_the_profile(csv_table, tmp_path, unit, e
             assert other == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), name
 
 
-def test_the_word_auto_an_empty_cell_and_blanks_are_the_same_clock(csv_table):
+def test_auto_default_minus_one_an_empty_cell_and_blanks_are_the_same_clock(csv_table):
     header = "kernel,core_mhz,mem_mhz,time_s,energy_kj"
-    rows = ["k,auto,auto,1,1", "k,,,3,1", "k, Auto ,  ,2,1", "k,1470,auto,4,1", "k, 1470.0,,6,1"]
+    rows = ["k,auto,auto,1.75,1", "k,,,2.25,1", "k, Default ,  ,2,1", "k,1470,auto,4.5,1", "k, 1470.0,-1,5.5,1"]
     imported = import_table(csv_table(*rows, header=header))
     assert points(imported, "core_mhz", "mem_mhz", "time_s", "n", "is_baseline") == [
         (None, None, 2.0, 3, True),
@@ -159,7 +159,7 @@ def test_a_clock_in_an_auto_row_is_the_clock_that_was_reached(csv_table):
 
 
 POWER = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_kj,is_reference"
-CAPPED = ["k,1410,,300,1,3,1", "k,1410,,150,2,2,0", "k,1410,,150,4,2,0", "k,1005,,300,1.5,2,0"]
+CAPPED = ["k,1410,,300,1,3,1", "k,1410,,150,2.5,2,0", "k,1410,,150,3.5,2,0", "k,1005,,300,1.5,2,0"]
 
 
 def test_a_power_cap_is_part_of_the_key_without_being_declared(csv_table):
@@ -181,7 +181,7 @@ def test_a_declared_setting_is_part_of_the_key_even_as_text(csv_table, tmp_path)
 
 
 def test_known_measurements_pass_in_silence_and_unknown_columns_are_noted_once(csv_table):
-    known = "power_w,sm_active,sm_occupancy,gpu_temp_c,gb_per_s,time_sd_ms,repeat,timestamp,suite"
+    known = "idle_power_w,sm_active,sm_occupancy,gpu_temp_c,gb_per_s,time_sd_ms,repeat,timestamp,suite"
     cells = ",90,0.5,0.4,60,10,0.1,{},2024,micro"
     header = f"{HEADER},{known},colour,taste"
     rows = [f"{row}{cells.format(i)},red,sweet" for i, row in enumerate(ROWS)]
@@ -282,8 +282,8 @@ measured_rows = st.lists(
     st.tuples(
         st.sampled_from([None, 210.0, 1470.0]),
         st.sampled_from([None, 5001.0]),
-        st.floats(1e-3, 1e3),
-        st.floats(2, 4e3),  # W
+        st.floats(0.9, 1.1),
+        st.floats(200, 220),  # W
     ),
     max_size=12,
 )
@@ -292,7 +292,7 @@ measured_rows = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(rows=measured_rows, order=st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_neither_means_nor_counts(tmp_path_factory, rows, order):
-    rows = [(None, None, 1.0, 1.0), *((core, mem, time_s, power * time_s) for core, mem, time_s, power in rows)]
+    rows = [(None, None, 1.0, 210.0), *((core, mem, time_s, power * time_s) for core, mem, time_s, power in rows)]
     path = tmp_path_factory.mktemp("order") / "t.parquet"
     answers = []
     for _ in range(2):

@@ -5,8 +5,8 @@ import pytest
 
 from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.table import import_table, import_to_profile
+from kernel_dvfs_clocks.errors import InputError
 
 GOOD = """\
 gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto
@@ -64,13 +64,13 @@ def test_a_marked_baseline_is_said_to_be_with_its_further_settings(said):
 
 
 def test_all_that_is_missing_is_named_at_once_with_what_looks_like_it(said):
-    code, text = said("Kernel Name,Duration,watts,SM clock\nk,1,200,1470\n")
+    code, text = said("name,Duration,wattage,Graphics\nk,1,200,1470\n")
     assert code == 2 and text.count("\n") == 1
     for words in (
-        "missing: name of the kernel, named kernel (rename column 'Kernel Name'?); time per launch, named time_s,",
-        "(rename column 'Duration'?); energy per launch, named energy_j,",
-        "or mean power, named power_w (rename column 'watts'?); core clock,",
-        "named core_mhz or core_mhz_requested (rename column 'SM clock'?)",
+        "missing: name of the kernel, named kernel (--columns kernel=name?); time per launch, named time_s,",
+        "(--columns time_s=Duration?); energy per launch, named energy_j,",
+        "or mean power, named power_w; core clock,",
+        "named core_mhz or core_mhz_requested (--columns core_mhz=Graphics?)",
     ):
         assert words in text
 
@@ -121,15 +121,13 @@ def test_power_times_time_is_the_energy(tmp_path):
             "energy_mj",
             "energy_j",
             "error: mine.csv, line 2, column energy_j: '3000' in '10' (time_ms) is a mean power of 300 kW, which no GPU"
-            " draws; rename the column that is in another unit, or state both units: "
-            "--units time_ms=UNIT energy_j=UNIT\n",
+            " draws; if time_ms is in s: --units time_ms=s, or if energy_j is in mJ: --units energy_j=mj\n",
         ),
         (
             "time_ms",
             "time_s",
             "error: mine.csv, line 2, column energy_mj: '3000' in '10' (time_s) is a mean power of 300 mW, which no GPU"
-            " draws; rename the column that is in another unit, or state both units: "
-            "--units time_s=UNIT energy_mj=UNIT\n",
+            " draws; if time_s is in ms: --units time_s=ms, or if energy_mj is in J: --units energy_mj=j\n",
         ),
         (
             "1470,9251",

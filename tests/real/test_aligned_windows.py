@@ -4,8 +4,8 @@ import json
 
 CODE = """
 import ctypes, json, random
-from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs_clocks.nvml.board import Board
+from kernel_dvfs_clocks.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
 
 nvml = Library().__enter__()

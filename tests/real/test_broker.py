@@ -21,8 +21,7 @@ import fake
 import pytest
 from test_guard import script
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.library import NvmlError
+from kernel_dvfs_clocks.nvml.library import NvmlError
 
 NOBODY = 65534
 
@@ -374,12 +373,10 @@ def test_the_end_of_the_process_that_connected_counts_though_its_socket_is_kept(
     made = brokered()
     code = f"""
 import os, time
-from kernel_dvfs.gpu.setters.broker import Connection
-from kernel_dvfs.gpu.setters.setter import PRIVATE
+from kernel_dvfs_clocks.setters.broker import Connection
 lease = Connection({made.boards.uuid!r}, own=False)
 lease.take()
 lease.ask({{"do": "lock", "domain": "core", "mhz": [345, 900]}})
-PRIVATE.clear()
 pid = os.fork()
 if pid: print(pid, flush=True); os._exit(0)
 os.close(1); os.close(2); time.sleep(600)
@@ -416,7 +413,7 @@ def test_clocks_come_back_when_the_broker_ends(brokered, end):
     assert made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
 
 
-def test_clocks_come_back_when_who_serves_a_client_is_killed_with_its_janitor(brokered):
+def test_clocks_come_back_when_who_serves_a_client_is_killed(brokered):
     """As by the kernel, for memory: the broker itself goes on."""
     made = brokered()
     client = script(made, "sys.stdin.readline()", through="broker")
@@ -589,7 +586,7 @@ def test_clocks_come_back_though_its_socket_was_deleted(brokered):
 
 @pytest.mark.parametrize("death", ["a signal", "no answer in time"])
 def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, monkeypatch, death):
-    from kernel_dvfs.gpu.setters.broker import Broker, Connection
+    from kernel_dvfs_clocks.setters.broker import Connection
 
     monkeypatch.setenv("KERNEL_DVFS_BROKER_DIR", str(tmp_path))
     monkeypatch.setenv("KERNEL_DVFS_NVML_PATIENCE_S", "0.3" if death == "no answer in time" else "30")
@@ -600,71 +597,40 @@ def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, mon
     heard = []
 
     def serve():
-        """A yes to a lock comes late; a reset is refused."""
-        while True:
-            connection, _ = listener.accept()
-            with connection, connection.makefile("r") as lines:
-                for line in lines:
-                    heard.append(json.loads(line)["do"])
-                    time.sleep(0.6 if heard[-1] == "lock" else 0)
-                    answers = {"take": {"node": "nvidia7"}, "reset": {"error": "the reset failed", "code": 999}}
-                    try:
-                        connection.sendall(json.dumps(answers.get(heard[-1], {})).encode() + b"\n")
-                    except OSError:
-                        break
+        """A yes to a lock comes late."""
+        connection, _ = listener.accept()
+        with connection, connection.makefile("r") as lines:
+            for line in lines:
+                heard.append(json.loads(line)["do"])
+                time.sleep(0.6 if heard[-1] == "lock" else 0)
+                answer = {"node": "nvidia7"} if heard[-1] == "take" else {}
+                with suppress(BrokenPipeError):
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+            heard.append("its end")
 
-    threading.Thread(target=serve, daemon=True).start()
-
-    class Board:
-        uuid = "GPU-1"
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
 
     def stop(*_):
         raise KeyboardInterrupt
 
     lease = Connection("GPU-1", own=False)
     lease.take()
-    setter = Broker(Board())
+    lock = {"do": "lock", "domain": "core", "mhz": [345, 900]}
     before = signal.signal(signal.SIGALRM, stop)
     try:
         if death == "a signal":
             signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt if death == "a signal" else NvmlError):
-            setter._lock("core", 345, 900)
+            lease.ask(lock)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(NvmlError, match="left without its answer"):
-        setter._lock("core", 345, 1200)
-    monkeypatch.setenv("KERNEL_DVFS_NVML_PATIENCE_S", "30")
-    with pytest.raises(NvmlError, match="the reset failed"):
-        setter.reset_core()
-    assert heard == ["take", "prove", "lock", "take", "prove", "reset"]
-    lease.close()
-
-
-def test_a_late_answer_of_a_holder_is_not_taken_for_the_next_either():
-    from kernel_dvfs.deploy.holder import Holder
-
-    answers = "import sys, time\nfor line in sys.stdin: time.sleep(0.6); print('{\"value\": 1}', flush=True)"
-    holder = Holder("GPU-1", True, print)
-    holder._process = subprocess.Popen(
-        [sys.executable, "-c", answers], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(KeyboardInterrupt):
-            holder.to_auto()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    with pytest.raises(InputError, match="is gone"):
-        holder.seen()
-    holder.close()
+        lease.ask(lock)
+    assert not lease.end(), "it has not told that clocks are restored"
+    serving.join(30)
+    assert heard == ["take", "prove", "lock", "its end"]
 
 
 @pytest.mark.parametrize("words", [("reset", "--all"), ("apply", "--pair", "900,auto")])
@@ -692,11 +658,11 @@ def test_a_run_that_sets_clocks_by_its_own_right_has_its_lease_at_the_broker(bro
     assert freed(made) and first.returncode == 0
 
 
-@pytest.mark.parametrize("dies", ["alone", "with its janitor"])
+@pytest.mark.parametrize("dies", ["alone", "with its holder"])
 def test_a_run_that_sets_clocks_by_its_own_right_is_restored_however_it_dies(brokered, dies):
     made = brokered()
     made.boards.set(deny=0)
-    end = "os.kill(control._janitor._pid, signal.SIGKILL)\n" if dies != "alone" else ""
+    end = "os.kill(control.holder.pid, signal.SIGKILL)\n" if dies != "alone" else ""
     run = script(made, f"{end}os.kill(os.getpid(), signal.SIGKILL)", through="nvml")
     assert run.stdout.readline() == "locked\n"
     assert freed(made)
@@ -725,7 +691,7 @@ def test_a_reset_frees_no_clocks_of_a_client_that_comes_after_the_eviction(broke
     made.boards.set(deny=0)
     code = f"""
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.gpu.setters import broker
+from kernel_dvfs_clocks.setters import broker
 evict = broker.evict
 def followed(uuid, lease):
     was = evict(uuid, lease)
@@ -796,10 +762,28 @@ def test_an_eviction_never_takes_the_next_holder_instead(brokered, when):
         assert done.returncode == 0 and made.boards.locks == ("none", "none")
 
 
+def test_a_client_that_asks_without_a_pause_is_evicted_all_the_same(brokered):
+    made = brokered()
+    lock = {"do": "lock", "domain": "core", "mhz": [345, 900]}
+    with connected(made) as flooding:
+        assert taking(flooding, made) == {} and said(flooding, lock) == {}
+        code = 'import os, sys\nwhile True: os.write(3, b\'{"do": "check"} \\n\' * 256)'
+        os.set_inheritable(flooding.fileno(), True)
+        words = ["sh", "-c", f'exec "$0" -c "$1" 3<&{flooding.fileno()}', sys.executable, code]
+        child = subprocess.Popen(words, pass_fds=[flooding.fileno()], stderr=subprocess.DEVNULL)
+        try:
+            done = made.command("broker", "--evict", made.boards.uuid)
+            assert done.returncode == 0, done.stderr
+            assert made.comes_to(lambda: made.boards.locks == ("none", "none"), 20)
+        finally:
+            child.kill()
+            child.wait()
+
+
 def test_who_is_told_that_a_gpu_is_held_is_told_by_which_lease(brokered, monkeypatch):
     """So a reset that takes the GPU from a job that is over takes it from nobody else."""
-    from kernel_dvfs.gpu.nvml.lease import Held
-    from kernel_dvfs.gpu.setters.broker import Connection, evict
+    from kernel_dvfs_clocks.nvml.lease import Held
+    from kernel_dvfs_clocks.setters.broker import Connection, evict
 
     made = brokered()
     for name, value in made.more.items():
@@ -912,7 +896,7 @@ def test_a_lease_that_users_can_write_keeps_nobody_from_the_broker(brokered, as_
 
 def test_a_measurement_at_auto_alone_has_its_lease_at_the_broker_too(brokered):
     made = brokered()
-    code = f"from kernel_dvfs.gpu.guard import Guard\nguard = Guard({made.boards.uuid!r}, mode='auto-only')\n"
+    code = f"from kernel_dvfs_clocks.guard import Guard\nguard = Guard({made.boards.uuid!r}, mode='auto-only')\n"
     code += "with guard: print('has it', flush=True); input()"
     run = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -942,8 +926,8 @@ def test_nobody_keeps_it_out_by_a_name_that_anyone_can_take(brokered):
 @pytest.mark.parametrize("whose", ["a module", "a folder of compiled modules", "a library", "nobody's"])
 def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
     """Looked at once it is imported and loaded, wherever that came from."""
-    from kernel_dvfs import package
-    from kernel_dvfs.files import is_roots_own
+    from kernel_dvfs_clocks import package
+    from kernel_dvfs_clocks.trust import is_roots_own
 
     if os.getuid() != 0 or not is_roots_own(package.FOLDER) or not is_roots_own(sys.executable):
         pytest.skip("needs root, and this copy to be root's")
@@ -952,7 +936,7 @@ def test_it_runs_no_code_that_others_can_change(fake_library, tmp_path, whose):
     shutil.copy(fake_library, library)
     code = "import ctypes, sys\nsys.path.append(sys.argv[1])\nimport sitewide\n"
     code += "ctypes.CDLL(sys.argv[1] + '/libforeign.so.1')\n"
-    code += "from kernel_dvfs.gpu.broker_unit import check_loaded\ncheck_loaded()"
+    code += "from kernel_dvfs_clocks.broker_unit import check_loaded\ncheck_loaded()"
 
     def checked():
         words = [sys.executable, "-P", "-c", code, str(tmp_path)]

@@ -63,7 +63,7 @@ find {folder}/cgroups/{cgroup} -depth -type d -delete
 """
 TAKES = """
 import sys, time
-from kernel_dvfs.gpu.guard import Guard
+from kernel_dvfs_clocks.guard import Guard
 guard = Guard(sys.argv[1], through="broker").__enter__()
 guard.lock_mem(2201, 2201)
 guard.lock_core(345, 900)
@@ -88,7 +88,8 @@ class Machine:
         self.python = os.path.realpath(sys.executable)  # of no virtual environment: that may lie in /tmp
         shutil.copytree(library.parent, folder / "nvml")
         site = folder / "site"
-        shutil.copytree(Path(__file__).parents[2] / "workflow/kernel_dvfs", site / "kernel_dvfs")
+        for package in (Path(__file__).parents[2] / "workflow").glob("kernel_dvfs*"):
+            shutil.copytree(package, site / package.name)
         for file in metadata.files("nvidia-ml-py"):  # with its metadata, which says of which version it is
             if file.suffix != ".pyc" and ".." not in file.parts:
                 (site / file).parent.mkdir(exist_ok=True)
@@ -170,7 +171,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(fake_library, tmp_path_factory):
-    from kernel_dvfs.files import is_roots_own
+    from kernel_dvfs_clocks.trust import is_roots_own
 
     python = os.path.realpath(sys.executable)
     for needed, why in (

@@ -32,7 +32,7 @@ def test_the_figures_of_the_board_are_found_and_a_study_takes_them(lab, config, 
     )
     # what was found beside what the spec says, and what to do with it
     first, second = done.stdout.splitlines()
-    assert "pJ (h200_sxm: 64.4); copies reach 0.89 of 4800 GB/s (0.831), reads 0.9" in first
+    assert "pJ (h200_sxm: 64.5); copies reach 0.89 of 4800 GB/s (0.831), reads 0.9" in first
     assert second.endswith("snakemake --cores 1 all --configfile board.yaml")
     # nothing was set
     assert made.boards.get("sets") == "0"

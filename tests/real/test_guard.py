@@ -11,16 +11,16 @@ import pytest
 import yaml
 from simulated_load import DEATHS
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.real.gpu import RealGpu
+from kernel_dvfs_clocks.errors import InputError
 
 # a process that has locked both clocks and dies as told; guarded or not
 LOCKED = """
 import ctypes, os, signal, sys, time
 sys.path.insert(0, {tests!r})
-from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.guard import Guard
-from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs_clocks.nvml.board import Board
+from kernel_dvfs_clocks.guard import Guard
+from kernel_dvfs_clocks.nvml.library import Library
 os.setsid()
 from simulated_load import DEATHS
 if {guarded}:
@@ -94,8 +94,8 @@ def test_a_worker_that_outlives_its_parent_does_not_delay_the_restoring(lab, wor
         os.kill(pid, signal.SIGKILL)
 
 
-def kill_owner_and_janitor(made):
-    process = script(made, "print(control._janitor._pid, flush=True)\ntime.sleep(60)")
+def kill_owner_and_holder(made):
+    process = script(made, "print(control.holder.pid, flush=True)\ntime.sleep(60)")
     assert process.stdout.readline() == "locked\n"
     os.kill(int(process.stdout.readline()), signal.SIGKILL)
     process.kill()
@@ -104,9 +104,9 @@ def kill_owner_and_janitor(made):
 
 
 @pytest.mark.parametrize("pid", ["gone", "in use again", "unreadable lease"])
-def test_a_run_whose_janitor_was_killed_too_is_swept_by_the_next_which_says_so(lab, pid):
+def test_a_run_whose_holder_was_killed_too_is_swept_by_the_next_which_says_so(lab, pid):
     made = lab()
-    kill_owner_and_janitor(made)
+    kill_owner_and_holder(made)
     if pid == "in use again":
         content = json.loads(made.lease.read_text()) | {"pid": os.getpid()}
         made.lease.write_text(json.dumps(content))
@@ -120,11 +120,11 @@ def test_a_run_whose_janitor_was_killed_too_is_swept_by_the_next_which_says_so(l
 
 def test_a_lease_from_before_the_last_boot_is_deleted_and_resets_nothing(lab):
     made = lab()
-    kill_owner_and_janitor(made)
+    kill_owner_and_holder(made)
     content = json.loads(made.lease.read_text()) | {"boot_id": "another"}
     made.lease.write_text(json.dumps(content))
     sets = int(made.boards.get("sets"))
-    code = f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}): pass"
+    code = f"from kernel_dvfs_clocks.guard import Guard\nwith Guard({made.boards.uuid!r}): pass"
     done = made.python(code)
     assert done.returncode == 0 and "before the last boot; removed" in done.stderr, done.stderr
     assert int(made.boards.get("sets")) == sets and not made.lease.exists()
@@ -158,34 +158,54 @@ def test_one_bad_control_does_not_stop_the_other_from_being_restored(lab):
     assert made.restored(0.1)
 
 
+WHILE_IT_WAITS = """
+def interrupted(_, frame):
+    if frame.f_code.co_name != "_answer":
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        return
+    os.kill(control.holder.pid, signal.SIGCONT)
+    raise KeyboardInterrupt
+os.kill(control.holder.pid, signal.SIGSTOP)
+signal.signal(signal.SIGALRM, interrupted)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+"""
+
+
 @pytest.mark.parametrize("when", ["a clock is set", "clocks are given back"])
 def test_an_interrupt_at_the_worst_moment_leaves_nothing_locked(lab, when):
-    """Ctrl-C between a call and the note that it was made, or in the middle of the restoring."""
+    """Ctrl-C while a call is under way, and in the middle of the restoring."""
     made = lab(time="real")
     at = {
         "a clock is set": """
-set_it = control.board.lock_core
-def interrupted(*clocks):
-    set_it(*clocks)
-    raise KeyboardInterrupt
-control.board.lock_core, control._touched = interrupted, False
 try: control.lock_core(345, 1200)
-except KeyboardInterrupt: control.__exit__(None, None, None)
+except KeyboardInterrupt: print("interrupted", flush=True)
+try: control.lock_core(345, 1300)
+except Exception as error: print(error, flush=True)
+control.__exit__(None, None, None)
+print("left", flush=True)
 """,
         "clocks are given back": """
-def interrupted(): raise KeyboardInterrupt
-control.board.reset_mem = interrupted
-control.__exit__(None, None, None)
+try: control.__exit__(None, None, None)
+except KeyboardInterrupt: print("interrupted", flush=True)
+time.sleep(60)
 """,
     }[when]
-    process = script(made, at)
-    process.communicate(timeout=120)
-    assert made.restored()
+    process = script(made, WHILE_IT_WAITS + at)
+    assert [process.stdout.readline() for _ in range(2)] == ["locked\n", "interrupted\n"], process.stderr.read()
+    if when == "a clock is set":
+        said = process.stdout.read()
+        process.communicate(timeout=120)
+        assert "left without its answer" in said and said.endswith("left\n"), said
+        assert made.boards.locks == ("none", "none") and not made.lease.exists(), "it has waited for that"
+    else:
+        assert made.restored()
+        process.kill()
+        process.communicate(timeout=120)
 
 
 def test_a_guard_that_sets_no_clocks_refuses_to(lab):
     made = lab(time="real")
-    code = "from kernel_dvfs.gpu.guard import Guard\n"
+    code = "from kernel_dvfs_clocks.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, mode='auto-only') as guard: guard.lock_core(345, 900)"
     done = made.python(code)
     assert "its clocks are not ours to set" in done.stderr
@@ -194,10 +214,10 @@ def test_a_guard_that_sets_no_clocks_refuses_to(lab):
 
 def test_a_killed_run_that_set_no_clocks_does_not_stop_the_next_one_without_rights(lab):
     made = lab(time="real", deny=1)
-    code = "import os\nfrom kernel_dvfs.gpu.guard import Guard\n"
+    code = "import os\nfrom kernel_dvfs_clocks.guard import Guard\n"
     enter = f"Guard({made.boards.uuid!r}, mode='auto-only').__enter__()"
     made.python(f"{code}guard = {enter}; os._exit(9)")
-    assert made.lease.exists()
+    assert made.comes_to(lambda: not made.lease.exists())
     done = made.python(f"{code}{enter}")
     assert done.returncode == 0 and not done.stderr
 
@@ -205,7 +225,7 @@ def test_a_killed_run_that_set_no_clocks_does_not_stop_the_next_one_without_righ
 def test_external_clocks_are_not_reset_over_a_stale_lease_which_stays_for_the_next_who_may(lab):
     made = lab()
     made.more["KERNEL_DVFS_BROKER_DIR"] = str(made.folder / "none")  # another test may have a broker on this machine
-    kill_owner_and_janitor(made)
+    kill_owner_and_holder(made)
     sets = int(made.boards.get("sets"))
     done, record = made.measure("900,2201", clocks="external")
     assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
@@ -302,7 +322,7 @@ def test_clocks_to_leave_behind_that_cannot_be_are_refused_before_anything_is_se
 
 def test_a_sweep_of_a_killed_run_leaves_the_clocks_of_the_site(lab):
     made = lab()
-    kill_owner_and_janitor(made)
+    kill_owner_and_holder(made)
     done, record = made.measure("auto,auto", clocks="auto-only", after={"core": [345, 1900], "mem": None})
     assert record and record["verdict"] == "ok", done.stderr
     made.stop()
@@ -322,7 +342,7 @@ def test_a_hot_kernel_that_counts_fewer_cycles_than_the_clock_is_no_lock():
 @pytest.mark.parametrize("clocks", ["lock", "auto-only", "external"])
 def test_auto_that_runs_at_a_memory_lock_which_nobody_here_knows_of_is_refused(lab, clocks):
     made = lab()
-    foreign = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    foreign = "from kernel_dvfs_clocks.nvml.board import Board\nfrom kernel_dvfs_clocks.nvml.library import Library\n"
     foreign += f"with Library() as nvml:\n board = Board(nvml, {made.boards.uuid!r})\n"
     foreign += " board.lock_mem(2201, 2201); board.lock_core(345, 900)"
     assert made.python(foreign).returncode == 0
@@ -340,18 +360,18 @@ def test_auto_that_runs_at_a_memory_lock_which_nobody_here_knows_of_is_refused(l
     assert record["verdict"] == "ok", done.stderr
 
 
-def test_a_janitor_that_died_is_noticed_before_anything_more_is_locked(lab):
+def test_a_holder_that_died_is_noticed_before_anything_more_is_locked(lab):
     made = lab(time="real")
     then = (
-        "os.kill(control._janitor._pid, signal.SIGKILL)\n"
-        "while control._janitor.is_alive(): time.sleep(0.01)\n"
+        "os.kill(control.holder.pid, signal.SIGKILL)\n"
+        "while control.holder.poll() is None: time.sleep(0.01)\n"
         "try: control.lock_core(345, 1200)\n"
         "except Exception as error: print(error, flush=True)\n"
         "control.__exit__(None, None, None)"
     )
     process = script(made, then)
     said, _ = process.communicate(timeout=120)
-    assert "the process that would restore its clocks, should this one be killed, is gone" in said
+    assert "the process that sets its clocks is gone; nothing more is locked" in said
     assert process.returncode == 0 and made.restored(0.1)
 
 
@@ -370,7 +390,7 @@ def test_a_call_that_hangs_ends_the_measurement_with_a_line_and_the_clocks_come_
     assert made.restored()
 
 
-def test_a_driver_that_hangs_for_the_janitor_too_does_not_hold_the_gpu_for_ever(lab):
+def test_a_driver_that_hangs_for_the_holder_too_does_not_hold_the_gpu_for_ever(lab):
     made = lab(time="real")
     process = script(made, "sys.stdin.readline(); control.board.temperature_c()", **HANGS)
     assert process.stdout.readline() == "locked\n"
@@ -393,7 +413,7 @@ def test_devices_ends_with_a_line_where_the_driver_hangs(lab):
     assert "KERNEL_DVFS_NVML_PATIENCE_S=never is not possible" in done.stdout + done.stderr
 
 
-def test_the_end_of_a_run_waits_for_a_janitor_that_is_restoring_and_says_where_it_could_not(lab):
+def test_the_end_of_a_run_waits_for_a_holder_that_is_restoring_and_says_where_it_could_not(lab):
     made = lab()
     made.measure()
     made.boards.set(fail="nvmlDeviceResetGpuLockedClocks:999")
@@ -415,6 +435,16 @@ def test_a_signal_that_a_thread_of_nvml_could_take_does_not_end_what_has_blocked
     process = script(made, then)
     process.communicate(timeout=120)
     assert process.returncode == 7 and made.restored(0.1)
+
+
+def test_a_killed_run_whose_holder_is_killed_too_and_that_set_no_clocks_does_not_stop_the_next_one(lab):
+    made = lab(time="real", deny=1)
+    code = "import os, signal\nfrom kernel_dvfs_clocks.guard import Guard\n"
+    enter = f"Guard({made.boards.uuid!r}, mode='auto-only').__enter__()"
+    made.python(f"{code}guard = {enter}; os.kill(guard.holder.pid, signal.SIGKILL); os._exit(9)")
+    assert made.lease.exists()
+    done = made.python(f"{code}{enter}")
+    assert done.returncode == 0 and not done.stderr
 
 
 def test_a_forked_child_that_leaves_the_guard_resets_nothing(lab):
@@ -445,14 +475,14 @@ control.__exit__(None, None, None)
 @pytest.mark.parametrize("through", ["apply", "latency", "a player's holder"])
 def test_a_dry_run_leaves_what_a_killed_run_has_left_and_says_so(lab, through):
     made = lab(call_ms=0.1)  # a dry run of `latency` asks as often as it can
-    kill_owner_and_janitor(made)
+    kill_owner_and_holder(made)
     sets = int(made.boards.get("sets"))
     if through == "apply":
         done = made.command("apply", "--pair", "1500,2201", "--dry-run", "--", "true")
     elif through == "latency":
         done = made.command("latency", "--dry-run", "-o", "l.json")
     else:
-        code = "import sys\nfrom kernel_dvfs.deploy.holder import Holder\n"
+        code = "import sys\nfrom kernel_dvfs_deploy.holder import Holder\n"
         code += f"with Holder({made.boards.uuid!r}, True, lambda line: print(line, file=sys.stderr)): pass"
         done = made.python(code)
     assert done.returncode == 0, done.stderr

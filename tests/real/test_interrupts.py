@@ -22,9 +22,10 @@ SEED = int(os.environ.get("KERNEL_DVFS_INTERRUPT_SEED", "33"))
 CAPTURE = """
 import sys
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.step import capturing
+from kernel_dvfs_step import capturing
 
 capturing.load = lambda *_: None
+capturing.interpreter.lacks = lambda: ""
 capturing.sys.executable = "./child"
 sys.exit(main(["capture", "train.py:make_step", "-o", "step.json"]))
 """
@@ -32,9 +33,9 @@ CHILD = """
 import fcntl, json, os, sys, time
 from dataclasses import asdict
 from types import SimpleNamespace
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import capturing
-from kernel_dvfs.step.trial import Tried
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import capturing
+from kernel_dvfs_step.trial import Tried
 from kernel_dvfs.workload import step as steps
 
 gpu = open("gpu", "w")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernel_dvfs import environment
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml import facts
+from kernel_dvfs_clocks import environment
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml import facts
 
 # what a study is planned by
 FACTS = {

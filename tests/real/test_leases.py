@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml import lease as lease_module
-from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, RESTORING, VARIABLE, Held, Lease, _open, left_behind, user
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml import lease as lease_module
+from kernel_dvfs_clocks.nvml.lease import NO_CLOCKS, RESTORING, VARIABLE, Held, Lease, _open, left_behind, user
 
 NOBODY = 65534
 
@@ -320,17 +320,17 @@ def test_a_process_that_has_died_is_not_named_while_another_has_its_lock(folder)
     owner = os.fork()
     if owner == 0:
         lease.take()
-        if os.fork() == 0:  # as a janitor does
+        if os.fork() == 0:  # as who restores for another does
             os.close(go)
             lease.write(RESTORING)
             os.write(tell, f"{os.getpid()}".encode())
             os.read(gone, 1)
         os._exit(0)
-    janitor = int(os.read(told, 20))
+    restorer = int(os.read(told, 20))
     os.waitid(os.P_PID, owner, os.WEXITED | os.WNOWAIT)  # leaves its exit code for later
     try:
         for _ in range(2):  # first it is dead and nobody has asked for its exit code
-            with pytest.raises(Held, match=rf"held by process {janitor} of .*\({RESTORING}\)") as held:
+            with pytest.raises(Held, match=rf"held by process {restorer} of .*\({RESTORING}\)") as held:
                 Lease("GPU-1").take()
             assert "its lease says" not in str(held.value)
             if owner:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from cuda_signatures import held, signatures, stands_for
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.errors import InputError
 
 UUID = "GPU-1a2b3c4d-0000"
 

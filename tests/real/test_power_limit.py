@@ -4,29 +4,29 @@ too; where nothing could bring it back, the next run or `reset` does; and who ma
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from simulated_load import DEATHS
 from test_broker import kill_all_of
 
-from kernel_dvfs.gpu import broker
+from kernel_dvfs_clocks.guard import start_holder
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
 ADMINS_MW = 537_000  # lower than the board's own 700 W
 SETS = """
 import os, signal, sys, time
 sys.path.insert(0, {hooks!r})
-from kernel_dvfs.gpu.guard import Guard
+from kernel_dvfs_clocks.guard import Guard
 os.setsid()
 from simulated_load import DEATHS
 control = Guard({uuid!r}, through={through!r}).__enter__()
 control.lock_core(345, 900)
 control.limit_power(423_000)
-print(control._janitor and control._janitor._pid, flush=True)
+print(control.holder and control.holder.pid, flush=True)
 {then}
 """
 
@@ -65,9 +65,9 @@ def started(made, then, through="nvml"):
         stderr=subprocess.PIPE,
         text=True,
     )
-    janitor = process.stdout.readline().strip()
-    assert janitor, process.stderr.read()
-    return process, janitor
+    holder = process.stdout.readline().strip()
+    assert holder, process.stderr.read()
+    return process, holder
 
 
 @pytest.mark.parametrize("death", DEATHS)
@@ -83,15 +83,15 @@ def test_whatever_a_run_dies_of_the_limit_that_was_there_comes_back(limited, way
 
 
 @pytest.mark.parametrize("next_", ["a run", "reset", "reset --stale"])
-def test_where_the_janitor_was_killed_too_the_next_one_brings_it_back(limited, next_):
+def test_where_the_holder_was_killed_too_the_next_one_brings_it_back(limited, next_):
     made = limited()
-    process, janitor = started(made, "time.sleep(60)")
-    os.kill(int(janitor), signal.SIGKILL)
+    process, holder = started(made, "time.sleep(60)")
+    os.kill(int(holder), signal.SIGKILL)
     process.kill()
     process.communicate(timeout=30)
     assert limit_mw(made) == 423_000 and json.loads(record(made).read_text())["limit_mw"] == ADMINS_MW
     if next_ == "a run":
-        done = made.python(f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}): pass")
+        done = made.python(f"from kernel_dvfs_clocks.guard import Guard\nwith Guard({made.boards.uuid!r}): pass")
     else:
         done = made.command(*next_.split(), "--uuid", made.boards.uuid)
     assert done.returncode == 0 and "537 W again" in done.stdout + done.stderr, done.stderr
@@ -100,8 +100,8 @@ def test_where_the_janitor_was_killed_too_the_next_one_brings_it_back(limited, n
 
 def test_one_who_may_not_give_it_back_is_told_whose_it_is_to_do(limited):
     made = limited()
-    process, janitor = started(made, "time.sleep(60)")
-    os.kill(int(janitor), signal.SIGKILL)
+    process, holder = started(made, "time.sleep(60)")
+    os.kill(int(holder), signal.SIGKILL)
     process.kill()
     process.communicate(timeout=30)
     made.boards.set(fail="nvmlDeviceSetPowerManagementLimit:4:0:1")
@@ -122,7 +122,7 @@ def test_a_record_that_cannot_be_relied_on_sets_nothing(limited, boot_id, mode):
     content["boot_id"] = boot_id or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     record(made).write_text(json.dumps(content))
     record(made).chmod(mode)
-    done = made.python(f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}): pass")
+    done = made.python(f"from kernel_dvfs_clocks.guard import Guard\nwith Guard({made.boards.uuid!r}): pass")
     assert done.returncode == 0 and limit_mw(made) == ADMINS_MW, done.stderr
     # and it is no obstacle to a run's own
     process, _ = started(made, "control.__exit__(None, None, None)")
@@ -144,7 +144,7 @@ def test_a_record_of_what_no_board_can_be_set_to_is_refused_and_not_cut_to_what_
 
 def test_a_command_runs_under_a_limit_and_leaves_the_one_that_was_there(limited):
     made = limited()
-    look = "from kernel_dvfs.gpu.nvml.library import Library\nfrom kernel_dvfs.gpu.nvml.board import Board\n"
+    look = "from kernel_dvfs_clocks.nvml.library import Library\nfrom kernel_dvfs_clocks.nvml.board import Board\n"
     look += f"with Library() as n: print(Board(n, {made.boards.uuid!r}).power_limit_mw())"
     done = made.command(
         *("apply", "--pair", "1500,auto", "--power-limit", 423.5, "--share", "--report", "r.json"),
@@ -173,25 +173,76 @@ def test_a_limit_that_cannot_be_set_is_refused_in_one_line_before_the_command_ru
     assert is_as_before(made)
 
 
+def test_a_driver_that_only_says_that_it_has_set_one_is_not_believed(limited):
+    made = limited(ignore="power")
+    done = made.command("apply", "--pair", "auto,auto", "--power-limit", "423", "--", "echo", "ran")
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, done.stderr
+    assert "took 423 W without an error, and shows 537 W" in done.stderr and is_as_before(made)
+
+
+def test_a_limit_that_is_not_given_back_stays_known_and_is_told(limited):
+    made = limited()
+    os.mkfifo(made.folder / "go")
+    process, _ = started(made, "open('go').read(); control.__exit__(None, None, None)")
+    made.boards.set(ignore="power")
+    (made.folder / "go").write_text("")
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode and "took 537 W without an error, and shows 423 W" in said
+    assert json.loads(record(made).read_text())["limit_mw"] == ADMINS_MW
+    made.boards.set(ignore="")
+    done = made.command("reset", "--uuid", made.boards.uuid)
+    assert done.returncode == 0 and "537 W again" in done.stdout and is_as_before(made), done.stderr
+
+
+def test_what_a_killed_writer_has_left_beside_the_record_goes_with_it(limited):
+    made = limited()
+    process, _ = started(made, "time.sleep(60)")
+    beside = record(made).with_name(f"{record(made).name}.12345")
+    beside.write_text("{")
+    process.kill()
+    process.communicate(timeout=30)
+    assert is_as_before(made) and made.comes_to(lambda: not beside.exists())
+
+
 def test_without_the_right_nothing_is_left_behind(limited):
     made = limited(deny=1)
-    code = f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}, through='nvml') as guard:\n"
+    code = f"from kernel_dvfs_clocks.guard import Guard\nwith Guard({made.boards.uuid!r}, through='nvml') as guard:\n"
     done = made.python(f"{code}    guard.limit_power(400_000)")
     assert "no permission" in done.stderr and is_as_before(made), done.stderr
 
 
-def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_within_the_boards_limits():
-    told, asked = [], []
-    client = SimpleNamespace(user="alice", who="process 7 of alice", tell=lambda **answer: told.append(answer))
-    client.refuse = lambda why, code=4, log="": told.append((why, code))
-    guard = SimpleNamespace(limit_power=asked.append)
-    broker._do(client, guard, {"do": "limit", "domain": "power", "mw": 400_000}, "GPU-1", False)
-    broker._do(client, guard, {"do": "reset", "domain": "power"}, "GPU-1", False)
-    assert not asked and all(code == 4 and "--allow-power" in why for why, code in told) and len(told) == 2
-    told.clear()
-    for mw in (400_000, True, "400000", None, 0, 10**400):
-        broker._do(client, guard, {"do": "limit", "domain": "power", "mw": mw}, "GPU-1", True)
-    assert asked == [400_000] and told[0] == {} and [code for _, code in told[1:]] == 5 * [2]
+def test_the_broker_limits_power_for_those_alone_whom_allow_power_names_and_within_the_boards_limits(
+    limited, monkeypatch, tmp_path
+):
+    made = limited()
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+
+    def answers(may_limit, *requests):
+        """Of a holder that the broker has started for a client, whom it may let limit power."""
+        ours, theirs = socket.socketpair()
+        ours.settimeout(60)
+        client = ("process 7 of alice", may_limit, 60.0)
+        files = [theirs.fileno()]
+        about = {"uuid": made.boards.uuid, "after": {}, "at": str(tmp_path), "client": client, "files": files}
+        holder = start_holder(about, files)
+        theirs.close()
+        with ours, ours.makefile() as lines:
+            found = [json.loads(lines.readline())]
+            for each in requests:
+                ours.sendall(json.dumps(each).encode() + b"\n")
+                found.append(json.loads(lines.readline()))
+        assert holder.wait(60) == 0 and is_as_before(made)
+        return found
+
+    limit = {"do": "limit", "domain": "power", "mw": 400_000}
+    began, *refused = answers(False, limit, {"do": "reset", "domain": "power"})
+    assert began == {} and all(each["code"] == 4 and "--allow-power" in each["error"] for each in refused)
+    sets = int(made.boards.get("sets"))
+    others = (True, "400000", None, 0, 99_000, 701_000, 10**400)
+    began, *found = answers(True, limit, *(limit | {"mw": mw} for mw in others))
+    assert began == found[0] == {} and [each["code"] for each in found[1:]] == len(others) * [2]
+    assert int(made.boards.get("sets")) > sets
 
 
 def test_a_broker_killed_with_its_children_brings_it_back_when_it_starts_again(limited):

@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.setters.setter import NotRestored
 from kernel_dvfs.layout import LOCKING_REPEATS, carried, locking, parts
 from kernel_dvfs.measurement.real import server
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile.aggregate import columns
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.setters.setter import NotRestored
 
 
 def test_each_name_has_a_measuring_process_of_its_own(lab):

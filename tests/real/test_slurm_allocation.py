@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from kernel_dvfs import slurm
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.real import allocation, client
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.errors import InputError
 
 SETUP = Setup("0" * 12, {"uuid": "GPU-1", "slug": "g"}, {}, {}, {"clocks": "lock"})
 POINT = {"target": "kernel/x"}
@@ -229,14 +229,14 @@ def test_the_process_on_which_a_job_hangs_ends_after_the_restoring_of_what_was_k
             done, _ = made.measure(pair="1395,2201")
             assert done.returncode == 0, done.stderr
             (measuring,) = children(job.pid)
-            (janitor,) = children(measuring)
-            os.kill(janitor, signal.SIGSTOP)
+            (holder,) = children(measuring)
+            os.kill(holder, signal.SIGSTOP)
             os.kill(measuring, signal.SIGKILL)
             try:
                 with pytest.raises(subprocess.TimeoutExpired):
                     job.wait(timeout=2)
             finally:
-                os.kill(janitor, signal.SIGCONT)
+                os.kill(holder, signal.SIGCONT)
             assert job.wait(timeout=60) == 128 + signal.SIGKILL
             assert made.boards.locks == ("none", "none") and not made.lease.exists()
         finally:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,26 @@ exec {tool} "$@"
 """
 
 
+def missing() -> str:
+    """Why sudo itself cannot be asked here; "" where it can."""
+    if os.getuid() != 0:
+        return "needs root"
+    absent = [name for name in ("sudo", "visudo", "unshare", "nsenter", "setpriv") if not shutil.which(name)]
+    return f"{', '.join(absent)} not installed" if absent else ""
+
+
 @pytest.fixture
 def by_sudo(lab):
     """A lab whose commands run as a user whom sudoers names."""
-    if os.getuid() != 0:
-        pytest.skip("sudo itself: needs root")
-    for name in ("sudo", "visudo", "unshare", "nsenter", "setpriv"):
-        if not shutil.which(name):
-            pytest.skip(f"sudo itself: {name} is not installed")
+    if why := missing():
+        pytest.skip(f"sudo itself: {why}")
+    with named_by_sudoers(lab(time="real")) as made:
+        yield made
+
+
+@contextmanager
+def named_by_sudoers(made):
+    """The lab, whose commands run as a user whom sudoers names, as long as the context lasts."""
     started = subprocess.Popen(
         ["unshare", "--mount", "sh", "-c", MADE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -55,7 +68,6 @@ def by_sudo(lab):
         said = started.stdout.readline()
         if said != "ready\n":
             pytest.skip(f"sudo itself: no mount namespace for it here: {said}")
-        made = lab(time="real")
         made.inside = ["nsenter", "-t", str(started.pid), "-m", "sh", "-c", 'cd "$0" && exec "$@"', made.folder]
         made.boards.set(deny=1)
         state, locks = made.boards.path, made.locks
@@ -65,7 +77,7 @@ def by_sudo(lab):
         made.more |= {"PATH": f"/opt/bin{os.pathsep}{os.environ['PATH']}", "HOME": str(made.folder), "USER": USER}
         made.more["KERNEL_DVFS_BROKER_DIR"] = str(made.folder / "none")
         # as root has them: what a user of this machine would see
-        code = f"from kernel_dvfs.gpu.setters.tools import sudoers\nprint(sudoers({USER!r}, [{made.boards.uuid!r}]))"
+        code = f"from kernel_dvfs_clocks.setters.tools import sudoers\nprint(sudoers({USER!r}, [{made.boards.uuid!r}]))"
         made.under = made.inside
         lines = made.python(code).stdout
         written(made, "/etc/sudoers.d/kernel-dvfs", lines, 0o440)
@@ -97,7 +109,10 @@ def given(made, first=""):
 
 def test_devices_finds_the_way_and_a_measurement_sets_and_gives_back(by_sudo):
     said = by_sudo.command("devices").stdout
-    assert "   permission to lock clocks: yes, through sudo\n" in said and "   through: auto takes sudo\n" in said
+    assert (
+        "   permission to lock clocks: by its rights, through sudo; " in said
+        and "   through: auto takes sudo\n" in said
+    )
     done, record = by_sudo.measure(through="sudo")
     assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
     assert record["request"]["through"] == "sudo" and record["reached"]["core_mhz"] == 1500
@@ -124,7 +139,7 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(by
     """sudo stands between: what it started may outlive it, too."""
     begun = by_sudo.folder / "begun"
     given(by_sudo, f'case "$*" in *-lgc*) touch {shlex.quote(str(begun))}; sleep 2;; esac')
-    code = "import os\nos.setsid()\nfrom kernel_dvfs.gpu.guard import Guard\n"
+    code = "import os\nos.setsid()\nfrom kernel_dvfs_clocks.guard import Guard\n"
     code += f"with Guard({by_sudo.boards.uuid!r}, through='sudo') as guard: guard.lock((345, 900), None)"
     words = [*by_sudo.under, sys.executable, "-c", code]
     run = subprocess.Popen(words, env=by_sudo.environment(), stderr=subprocess.DEVNULL)

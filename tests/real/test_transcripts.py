@@ -4,6 +4,7 @@ A line that is to change is changed there by hand, and read as its user would re
 """
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,12 +22,12 @@ def devices(made, *, rights=False, container=False, **environment):
     why = "user 0 has CAP_SYS_ADMIN" if rights else "user 1000 lacks CAP_SYS_ADMIN"
     code = f"""
 import sys
-from kernel_dvfs.gpu.setters import advice, choice
+from kernel_dvfs_clocks.setters import advice, choice
 choice.may_set_clocks = lambda: ({rights}, {why!r})
 advice.user = lambda: "alice"
 advice.in_container = lambda: {container}
-from kernel_dvfs.plan import estimate
-estimate.estimates = lambda *_: ([], ["(what a study would take)"])
+from kernel_dvfs.cli import devices
+devices.estimates = lambda *_: ([], ["(what a study would take)"])
 from kernel_dvfs.cli.main import main
 sys.exit(main(["devices"]))
 """
@@ -69,6 +70,15 @@ def test_the_lines_for_sudoers_in_the_docs_are_those_that_it_prints(root):
     block = re.search(r"```sudoers\n(.*?)```", (root / "docs/cluster.md").read_text(), re.S)[1]
     said = (FOLDER / "dcgm-host.txt").read_text()
     assert all(line in said for line in block.splitlines())
+
+
+def test_what_is_copied_for_the_broker_is_all_that_it_imports(root, tmp_path):
+    said = (FOLDER / "dcgm-host.txt").read_text()
+    (copied,) = re.findall(r"^ *cp -rL (.+) \S+$", said, re.M)
+    subprocess.run(["cp", "-rL", *copied.split(), tmp_path], cwd=root, check=True)
+    words = [sys.executable, "-S", "-P", "-m", "kernel_dvfs", "broker", "--allow", "root", "--unit"]
+    done = subprocess.run(words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 0 and "ExecStart=" in done.stdout, done.stderr
 
 
 def test_the_six_kinds_are_those_that_have_a_transcript():

@@ -34,7 +34,7 @@ def test_without_the_right_to_set_clocks_auto_can_still_be_measured(lab):
 
 def test_clocks_set_from_outside_are_verified_recorded_and_left_alone(lab):
     made = lab()
-    outside = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    outside = "from kernel_dvfs_clocks.nvml.board import Board\nfrom kernel_dvfs_clocks.nvml.library import Library\n"
     outside += f"board = Board(Library().__enter__(), {made.boards.uuid!r})\n"
     assert made.python(outside + "board.lock_mem(2201, 2201); board.lock_core(1500, 1500)").returncode == 0
     made.boards.set(deny=1)
@@ -121,8 +121,8 @@ def test_a_core_only_sweep_is_possible_where_memory_cannot_be_locked(lab):
     made.refused("mem_mhz: []")
     # as the message says: the memory clock left to the governor
     done, record = made.measure("1500,auto", grid={"core_mhz": [1500], "mem_mhz": [], "auto": True})
-    assert done.returncode == 0 and record["verdict"] == "throttled", done.stderr
-    assert made.boards.locks == ("345-1500", "none"), "the iteration is held by the power cap there"
+    assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
+    assert made.boards.locks == ("345-1500", "none")
 
 
 def test_an_unsupported_clock_is_refused_with_those_that_exist(lab):

@@ -5,18 +5,18 @@ import math
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import Pair, parse
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target, iteration
+from kernel_dvfs_clocks.clocks import Pair, parse
 
 GELU, GEMM = "forward_gelu", "forward_fc_gemm"
 LIGHT = ("embedding_wte_wpe", "embedding_layernorm")
 # makes visits of the pairs in argv by the setup argv[1]; their records below v/
 VISIT = """
 import json, sys
-from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs_clocks.clocks import parse
 from kernel_dvfs.measurement import campaign, setup, visit
 own = setup.read({path!r})
 visitor = campaign.open_visitor(own, {path!r})

@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 from whole_schedule import whole_schedule
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.comparison import gpus
+from kernel_dvfs.table_file import write_rows
+from kernel_dvfs_clocks.errors import InputError
 
 
 def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated=False, reference=None):
@@ -39,7 +40,7 @@ def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated
         for quantity in ("time", "energy"):
             for bound, value in (("change", 1.0), ("low", 0.5), ("high", 1.5)):
                 fresh[f"fresh_{quantity}_{bound}_percent"] = value
-        pd.DataFrame([fresh]).to_csv(path / "tables/headline.csv", index=False)
+        write_rows(path / "tables/headline.json", [fresh])
     return path
 
 

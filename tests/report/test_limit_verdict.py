@@ -49,7 +49,7 @@ def test_without_a_limit_or_with_one_repeat_there_is_no_verdict():
 @pytest.mark.parametrize(
     ("walk", "found", "said"),
     [
-        ({}, None, "it is at most -0.02 % slower, shown with 90 % confidence by data that did not choose it"),
+        ({}, None, "it is at least 0.02 % faster, shown with 90 % confidence by data that did not choose it"),
         (
             {"time_bound_percent": 0.5949, "over_percent": 2.5},
             limit_verdict.AGREES,

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_dvfs import shipped
 from kernel_dvfs.cli import output as command
 from kernel_dvfs.layout import PUBLISHED, RELIED_ON, STRICT
 from kernel_dvfs.outputs import Asked, Output
@@ -33,8 +35,7 @@ def study(kind, **more):
 
 
 SWEPT = {"passes": ("forward",), "batches": (40, 20), "degrees": (1, 2), "omitted": (((630, 405), "it folds"),)}
-AXES = {"tensor_energy_pj": [0.5, 2.2], "gemm_traffic": [1, 4], "auto_core_mhz": [1950]}
-SIMULATED = study("simulated", tensor_energy_pj=0.9, tensor_energies_pj=(0.5, 2.2), headline_axes=AXES, **SWEPT)
+SIMULATED = study("simulated", tensor_energy_pj=0.9, tensor_energies_pj=(0.5, 2.2), **SWEPT)
 REAL = study("nvml", locked=("gemm",), **SWEPT)
 TABLE = study("table")
 AUTO_ONLY = study("nvml", options={"clocks": "auto-only"}, passes=("forward",))
@@ -83,8 +84,7 @@ def test_a_captured_step_has_its_own_tables_and_none_that_speak_of_a_model():
 
 
 def test_a_real_gpu_has_no_unknown_tensor_core_energy():
-    assert made("table", REAL) == of_models("table") - {"tensor_energy", "headline_band"}
-    assert "headline_map" not in made("figure", REAL)
+    assert made("table", REAL) == of_models("table") - {"tensor_energy"}
 
 
 def test_a_table_of_measurements_is_chosen_from_and_no_more():
@@ -107,7 +107,7 @@ def test_claims_are_made_from_all_other_tables_but_those_of_what_is_relied_on():
     inputs = OUTPUTS["table", "claims"].made_from(SIMULATED)
     others = made("table", SIMULATED) - {"claims", "chosen_clocks", "headline", "deployable"}
     assert {path for path in inputs if "/tables/" in path} == {
-        f"{SIMULATED.folder}/tables/{name}.csv" for name in others
+        f"{SIMULATED.folder}/tables/{name}.json" for name in others
     }
 
 
@@ -136,8 +136,11 @@ def test_no_table_figure_or_claim_is_made_from_both_procedures(plan):
 def test_each_is_given_the_options_that_it_takes(plan):
     for name, output in OUTPUTS.of("table", plan).items():
         command.checked(output, json.loads(Asked(output, plan).options))
-        assert all(path.startswith("results/") for path in output.made_from(plan)), name
-    tables = {f"{plan.folder}/tables/{name}.csv" for name in made("table", plan)} | {plan.headline_map}
+        outside = [path for path in output.made_from(plan) if not path.startswith("results/")]
+        assert outside == (
+            [os.path.relpath(shipped.POSTERIOR_CLAIMS)] if (name, plan.kind) == ("claims", "simulated") else []
+        ), name
+    tables = {f"{plan.folder}/tables/{name}.json" for name in made("table", plan)}
     for name, output in OUTPUTS.of("figure", plan).items():
         assert set(output.made_from(plan)) <= tables, name
 

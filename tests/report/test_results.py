@@ -1,19 +1,22 @@
 """A results folder is read as it should be or refused by the name of the file: nothing is summed that is incomplete."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from whole_schedule import whole_schedule
 
 from kernel_dvfs import student
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import PUBLISHED, STRICT, published
 from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.table_file import read_rows, write_rows
+from kernel_dvfs_clocks.errors import InputError
 
 DEVICE = {
     **{"kind": "simulated", "name": "X", "uuid": "x", "driver": "x", "energy_scope": "board"},
@@ -111,15 +114,21 @@ def test_a_kernel_that_the_setup_does_not_have_is_refused(folder):
         comparisons(folder)
 
 
+def test_what_is_missing_in_a_row_is_read_as_nothing_and_a_text_as_it_is(tmp_path):
+    missing = {"na": pd.NA, "nat": pd.NaT, "time": np.datetime64("NaT"), "nan": math.nan, "none": None}
+    write_rows(tmp_path / "t.json", [missing | {"text": "nan", "number": np.float64(0.25), "yes": np.bool_(True)}])
+    assert read_rows(tmp_path / "t.json") == [dict.fromkeys(missing) | {"text": "nan", "number": 0.25, "yes": True}]
+
+
 def test_what_is_not_among_the_inputs_is_not_read_although_it_lies_there(folder):
-    inputs = [f"{folder}/tables/here.csv", f"{folder}/repeat-0.json"]
+    inputs = [f"{folder}/tables/here.json", f"{folder}/repeat-0.json"]
     (folder / "tables").mkdir()
     for name in ("here", "of_another_configuration"):
-        (folder / f"tables/{name}.csv").write_text("a\n1\n")
+        write_rows(folder / f"tables/{name}.json", [{"a": 1}])
     results = Results(folder, inputs=inputs)
-    assert results.has("tables/here.csv") and list(results.table("here").a) == [1]
-    assert not results.has("tables/of_another_configuration.csv") and not results.has("tables/absent.csv")
-    assert Results(folder).has("tables/of_another_configuration.csv"), "by hand, any is read"
+    assert results.has("tables/here.json") and list(results.table("here").a) == [1]
+    assert not results.has("tables/of_another_configuration.json") and not results.has("tables/absent.json")
+    assert Results(folder).has("tables/of_another_configuration.json"), "by hand, any is read"
     for read in (
         lambda: results.table("of_another_configuration"),
         lambda: results.comparisons("repeat-0.json", "repeat-1.json"),

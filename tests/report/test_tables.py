@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 from whole_schedule import whole_schedule, whole_walk
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import PUBLISHED
-from kernel_dvfs.report import measured_tables, step_costs
+from kernel_dvfs.report import measured_tables
 from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables import clocks_by_kernel, headline, relaxed, strategies, tensor_energy, validation
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step.report import costs as step_costs
 
 NAN = float("nan")
 
@@ -236,23 +237,27 @@ def test_a_caption_and_a_subject_of_any_letters_are_set_by_latex_as_they_stand(t
     assert r"(table my\_file \& co.csv)" in caption
 
 
-def test_table_1_has_what_ran_and_says_where_a_request_changed_nothing():
+def test_table_1_has_the_clocks_asked_for_and_beside_them_what_ran():
     asked = [("a", 1500, "auto"), ("b", 2100, 5001), ("c", 1890, "auto"), ("d", "auto", "auto")]
     columns = ("target", "core_mhz", "mem_mhz", "reached_core_mhz", "reached_mem_mhz", "is_baseline")
     rows = [(name, NAN, NAN, 1733.0, 9251.0, True) for name, *_ in asked]
     rows += [("a", 1500.0, NAN, 1500.0, 9251.0, False), ("b", 2100.0, 5001.0, 1733.4, 5001.0, False)]
     rows += [("c", 1890.0, NAN, 1621.7, 9251.0, False)]  # held down by its power limit
     profile = pd.DataFrame(rows, columns=columns).assign(study="kernel", time_s=0.37, energy_j=2.9)
-    made = SimpleNamespace(
-        profile=profile,
-        workload={},
-        schedule=lambda name: {"targets": {name: {"core_mhz": core, "mem_mhz": mem} for name, core, mem in asked}},
-    )
-    ran = clocks_by_kernel(made, 0, ran=True)
-    assert [*zip(ran.core_mhz, ran.mem_mhz)] == [
-        (1500, "auto"),
-        ("as auto", 5001),
-        (1622, "auto"),
-        ("auto", "auto"),
+
+    def made(profile):
+        targets = {name: {"core_mhz": core, "mem_mhz": mem} for name, core, mem in asked}
+        return SimpleNamespace(profile=profile, workload={}, schedule=lambda name: {"targets": targets})
+
+    table = clocks_by_kernel(made(profile), 0)
+    assert [*zip(table.id, table.core_mhz, table.mem_mhz)] == asked
+    assert [*zip(table.reached_core_mhz, table.reached_mem_mhz)] == [
+        (1500, 9251),
+        (1733, 5001),
+        (1622, 9251),
+        (1733, 9251),
     ]
-    assert [*clocks_by_kernel(made, 0).core_mhz] == [1500, 2100, 1890, "auto"], "what to deploy stays as asked"
+    assert [*table.columns[4:8]] == ["mem_mhz", "core_mhz", "reached_mem_mhz", "reached_core_mhz"]
+    # a table that does not tell
+    untold = clocks_by_kernel(made(profile.assign(reached_core_mhz=NAN, reached_mem_mhz=NAN)), 0)
+    assert not {"reached_core_mhz", "reached_mem_mhz"} & {*untold.columns}

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.search.by_clock import Answer, Options, Space, answered
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 PAIRS = (
     BASELINE,

@@ -6,10 +6,10 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.visit import Visit, asked, round_of
 from kernel_dvfs.search import loop, study_file
+from kernel_dvfs_clocks.clocks import BASELINE, Pair, label
 
 PAIRS = [BASELINE, *(Pair(core, mem) for mem in (9251, 5001) for core in (2100, 1905, 1680, 1470, 1155))]
 # us at 1 GHz of core and of memory clock, W at the highest clocks

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from made_board import LAUNCHES, NAMES, OPTIONS, PAIRS, SPACE, Rig, change, studied, truth
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, sweep_pairs
 from kernel_dvfs.search import by_clock, gain, outlook, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
@@ -16,6 +14,8 @@ from kernel_dvfs.search.knowledge import Knowledge, Look
 from kernel_dvfs.search.outcome import shown_of
 from kernel_dvfs.search.parts import KERNEL, PASS, alike, levels_of, parts_of
 from kernel_dvfs.search.visiting import is_above
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, sweep_pairs
+from kernel_dvfs_clocks.errors import InputError
 
 GEMM = ("gemm_a", "gemm_b")
 

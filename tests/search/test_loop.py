@@ -14,15 +14,15 @@ from small_study import KERNELS, OPTIONS, PAIRS, Board
 
 from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import CHECKSUM
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.visit import OPENING_S, Visit
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.records import changed
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.search import loop, study_file
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import CHECKSUM
 
 STRICT, RELAXED = "kernel-slack0", "kernel-slack6.5"
 
@@ -261,24 +261,36 @@ def test_a_record_that_stands_for_another_measurement_changes_what_comes_after(f
     assert found.walks != was["walks"]
 
 
-def test_a_disturbed_visit_is_tried_twice_and_its_last_try_is_what_is_kept(folder, board, finished):
-    pair = Pair(2100, 9251)
-    board.disturbed[pair] = 1
-    folder.run()
-    first = [each for each in board.visited if each.pair == pair][:2]
-    assert first[0] == first[1] and (folder.records(), folder.output.read_bytes()) == finished
-
-
-def test_a_visit_that_stays_disturbed_is_asked_for_again_and_counts_for_nothing_but_its_time(folder, board):
+def test_a_disturbed_visit_is_asked_for_again_and_each_try_has_a_record_and_counts_its_time(folder, board):
     pair = Pair(2100, 9251)
     board.disturbed[pair] = 2
     found = folder.run()
     tries = [each for each in board.visited if each.pair == pair][:3]
-    assert tries[0] == tries[1] and tries[2].place == tries[1].place + 1
-    kept = json.loads(folder.records()[visits.path(tries[0])])
-    assert kept["verdict"] == "disturbed" and visits.path(tries[0]) in found.records
+    assert [each.place - tries[0].place for each in tries] == [0, 1, 2] and len({each.session for each in tries}) == 1
+    kept = [json.loads(folder.records()[visits.path(each)])["verdict"] for each in tries]
+    assert kept == ["disturbed", "disturbed", "ok"] and {visits.path(each) for each in tries} <= found.records.keys()
+    spent_s = sum(json.loads(each)["spent_s"] for each in folder.records().values())
+    assert 60 * found.about["minutes"] == pytest.approx(spent_s + visits.OPENING_S * found.about["sessions"])
     again, count = folder.run(), len(board.visited)
-    assert again == found and len(board.visited) == count, "nor is it measured again"
+    assert again == found and len(board.visited) == count, "nor is any measured again"
+
+
+def test_damaged_and_foreign_visits_are_found_among_the_records_and_deleted_on_request(folder, finished, capsys):
+    restored(folder, finished[0])
+    check = ["measure", "records", folder.measurements, "--gpu", folder.path]
+    assert main(check) == 0 and f"{len(finished[0])} records, 0 bad" in capsys.readouterr().out
+    damaged, moved, *_ = (Path(folder.measurements, name) for name in sorted(finished[0]))
+    damaged.write_bytes(damaged.read_bytes().replace(b'"spent_s": ', b'"spent_s": 1', 1))
+    elsewhere = moved.with_name("99-" + moved.name.split("-", 1)[1])
+    moved.rename(elsewhere)
+    assert main(check) == 2
+    said = capsys.readouterr().err
+    assert f"{damaged}: was changed since it was written" in said and f"{elsewhere}: foreign: it is visit/" in said
+    assert main([*check, "--delete-bad"]) == 0
+    assert not damaged.exists() and not elsewhere.exists() and len(folder.records()) == len(finished[0]) - 2
+    another = folder.another(warmup_s=26)
+    assert main([*check[:-1], another.path]) == 2
+    assert "foreign: its setup is " + folder.setup.digest in capsys.readouterr().err
 
 
 def test_auto_that_cannot_be_measured_ends_the_study_in_one_line(folder, board):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.search import prior as priors
 from kernel_dvfs.search.prior import MISFIT, NUGGET, prior
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 PAIRS = [BASELINE, Pair(1980, 3201), Pair(1500, 3201), Pair(1000, 3201), Pair(1500, 2201), Pair(900, 2201)]
 

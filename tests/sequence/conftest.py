@@ -1,20 +1,20 @@
-"""The iteration of GPT-3-xl on the simulated RTX 3080 Ti, measured once; and two of its layers, chosen for ten times as
+"""The iteration of GPT-3-xl on a simulated RTX 3080 Ti, measured once; and two of its layers, chosen for ten times as
 fast."""
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.store import read_profile, write_profile
-from kernel_dvfs.sequence.launches import read_sequence
+from kernel_dvfs_clocks.clocks import sweep_pairs
+from kernel_dvfs_deploy.sequence.launches import read_sequence
 
 LAYERS = 2
 
 
 @pytest.fixture(scope="session")
-def whole_profile(setup_of, config, tmp_path_factory):
+def whole_profile(setup_of, config, tmp_path_factory, earlier_board):
     """Path of the profile of a sweep of all kernels, 57 pairs."""
-    setup = setup_of()
+    setup = setup_of(gpu_overrides=earlier_board)
     pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], config()["grid"])
     path = tmp_path_factory.mktemp("iteration") / "profile.parquet"
     aggregate.from_bench(setup, pairs, 10, str(path), ("kernel",))

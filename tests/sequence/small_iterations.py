@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 
-from kernel_dvfs.sequence.changes import Changes, Timing
-from kernel_dvfs.sequence.launches import Sequence
-from kernel_dvfs.sequence.replay import replay
+from kernel_dvfs_deploy.sequence.changes import Changes, Timing
+from kernel_dvfs_deploy.sequence.launches import Sequence
+from kernel_dvfs_deploy.sequence.replay import replay
 
 # two core clocks and two memory clocks, and a fifth pair with a clock of its own in each
 _PAIRS = ((1400.0, None), (1000.0, 500.0), (1000.0, None), (1400.0, 500.0), (700.0, 300.0))

@@ -9,13 +9,13 @@ from small_iterations import every_choice, played, small
 
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import TOLERANCE, Problem
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.sequence import baselines
-from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
-from kernel_dvfs.sequence.programme import choose_changes
-from kernel_dvfs.sequence.progress import Progress
-from kernel_dvfs.sequence.replay import expected, replay
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_deploy.sequence import baselines
+from kernel_dvfs_deploy.sequence.chains import chain_of
+from kernel_dvfs_deploy.sequence.changes import BEHAVIOURS, Changes, Timing
+from kernel_dvfs_deploy.sequence.programme import choose_changes
+from kernel_dvfs_deploy.sequence.progress import Progress
+from kernel_dvfs_deploy.sequence.replay import expected, replay
 
 # behaviour, latency s, jitter, stall of the core clock's changes s, of the memory clock's
 CASES = [
@@ -286,7 +286,7 @@ def test_expected_shares_are_the_mean_of_landings_all_over_their_range():
     """The exact integral against many single landings, early and late."""
     sequence, place = small(5, launches=12, pairs=5), 6
     expected_s, spread_s = 0.0005, 0.002
-    exact = Progress(sequence, expected_s, spread_s)
+    exact = Progress(sequence, [(expected_s - spread_s, expected_s + spread_s)])
     moments = expected_s + spread_s * (2 * (np.arange(1000) + 0.5) / 1000 - 1)
 
     def done(progress):
@@ -295,7 +295,7 @@ def test_expected_shares_are_the_mean_of_landings_all_over_their_range():
         found[:, progress.window(place)] = progress.shares(place)
         return found
 
-    single = np.mean([done(Progress(sequence, moment_s, 0.0)) for moment_s in moments], axis=0)
+    single = np.mean([done(Progress(sequence, [(moment_s, moment_s)])) for moment_s in moments], axis=0)
     assert np.abs(single).max() > 0.3 and np.abs(done(exact) - single).max() < 0.002
     own_s = (done(exact) * sequence.launch_time_s.T).sum(axis=1)
     assert own_s == pytest.approx(np.full(len(own_s), expected_s)), "its own pair's time is the time itself"

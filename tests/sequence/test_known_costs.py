@@ -5,15 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.sequence import baselines
-from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import Changes, Timing
-from kernel_dvfs.sequence.costs import stalls
-from kernel_dvfs.sequence.deployable import LAUNCH, PASS, RUN, deployables
-from kernel_dvfs.sequence.launches import Sequence, read_sequence
-from kernel_dvfs.sequence.programme import _Known, _line_search
-from kernel_dvfs.sequence.replay import expected, replay
+from kernel_dvfs.layout import LAUNCH, PASS, RUN
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_deploy.sequence import baselines
+from kernel_dvfs_deploy.sequence.chains import chain_of
+from kernel_dvfs_deploy.sequence.changes import Changes, Spread, Timing
+from kernel_dvfs_deploy.sequence.costs import stalls
+from kernel_dvfs_deploy.sequence.deployable import deploy
+from kernel_dvfs_deploy.sequence.launches import Sequence, read_sequence
+from kernel_dvfs_deploy.sequence.programme import _Known, _line_search
+from kernel_dvfs_deploy.sequence.replay import expected, replay
 
 # auto; a lower core clock; both lower
 PAIRS = ((1400.0, None), (1000.0, None), (1000.0, 500.0))
@@ -209,17 +210,18 @@ def test_where_no_price_finds_a_choice_within_the_limit_the_best_known_one_is_bu
 
 
 def test_rows_say_what_each_way_saves_in_percent_of_auto():
-    rows, choices = deployables(MADE, [5e-4], (CORE_S, MEM_S), slack=0.6)
-    by_way = {row["way"]: row for row in rows}
-    run = by_way[RUN]
+    prompt = Timing.spread(Spread(5e-4, 5e-4), Spread(6e-4, 6e-4), CORE_S, MEM_S)
+    rows = {own.way: own.row(MADE, prompt, None) for own in deploy(MADE, prompt, 0.6)}
+    run, launch = rows[RUN], rows[LAUNCH]
     assert (run["time_change_percent"], run["energy_change_percent"]) == pytest.approx(
         (100 * (9.4 / 6 - 1), 100 * (1.42 / 2.4 - 1))
     )
-    assert (run["latency_ms"], run["gap_points"], run["changes"]) == (None, 0, 0)
-    launch = by_way[LAUNCH]
-    assert (launch["latency_ms"], launch["core_stall_ms"], launch["mem_stall_ms"]) == pytest.approx((0.5, 0.1, 0.05))
-    assert launch["energy_change_percent"] == pytest.approx(by_way[PASS]["energy_change_percent"])
-    assert choices[5e-4].energy_j == pytest.approx(1.42), "all of it at the lowest pair"
+    assert (run["latency_ms"], run["gap_points"], run["changes"], run["costs"]) == (None, 0, 0, None)
+    costs = [launch[name] for name in ("latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms")]
+    assert costs == pytest.approx([0.5, 0.6, 0.1, 0.05])
+    assert launch["energy_change_percent"] == pytest.approx(rows[PASS]["energy_change_percent"])
+    assert launch["energy_change_percent"] == pytest.approx(100 * (1.42 / 2.4 - 1)), "all of it at the lowest pair"
+    assert launch["time_bound_percent"] is None and launch["again"] == [], "claimed alone"
 
 
 def test_an_iteration_of_a_profile_has_each_replicates_own_time_and_the_least_power_as_that_of_a_stall():

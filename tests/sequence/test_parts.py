@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from small_iterations import every_choice, small
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.sequence import label_search, programme
-from kernel_dvfs.sequence.chains import Jittering, Lagging, chain_of
-from kernel_dvfs.sequence.changes import Changes, Timing
-from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
-from kernel_dvfs.sequence.launches import Read, Sequence
-from kernel_dvfs.sequence.programme import Choice, _Known, _line_search, _mix, _search, _search_few
-from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_deploy.sequence import label_search, programme
+from kernel_dvfs_deploy.sequence.chains import Jittering, Lagging, chain_of
+from kernel_dvfs_deploy.sequence.changes import Changes, Timing
+from kernel_dvfs_deploy.sequence.label_search import best_mixture, search, ways_to_the_end
+from kernel_dvfs_deploy.sequence.launches import Read, Sequence
+from kernel_dvfs_deploy.sequence.programme import Choice, _Known, _line_search, _mix, _search, _search_few
+from kernel_dvfs_deploy.sequence.schedule import iteration_schedule, read_iteration
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_with_jitter_the_next_change_is_asked_for_when_the_last_one_must_have_la
     time_s = 1e-3 * np.array([[1.0, 1.0], [10.0, 10.0]])
     made = Sequence(**about, time_s=time_s, energy_j=300 * time_s, baseline=0, stall_w=np.array([64.0, 32.0]))
     chain = chain_of(made, Timing("ahead", 5e-4, 0.4))
-    assert chain.after[:, 0, :].tolist() == [[1, 1], [2, 2], [3, 3]]
+    assert chain.kinds[0][1][:, 0, :].tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class LineEngine:
         self.busy_w = tp * (150 + 400 * speed**3)
         self.idle_w = self.least_w = tp * (80 + 40 * speed)
 
-    def step(self, new_tokens, prompt_pairs, context_tokens):
+    def step(self, new_tokens, prompt_pairs, context_tokens, sequences=0):
         time_s = self.fixed_s + self.token_s * new_tokens + 1e-10 * prompt_pairs + self.context_s * context_tokens
         return time_s, time_s * self.busy_w
 
@@ -60,6 +60,9 @@ class LineMachine:
 
     def kv_tokens(self, tp):
         return KV_TOKENS[tp]
+
+    def caps_w(self, shares):
+        return []
 
 
 def line_profile(requests: int = 150) -> Profile:

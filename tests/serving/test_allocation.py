@@ -1,23 +1,16 @@
 """Divisions and servers of pools equal brute force; pools, columns, layouts."""
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 import yaml
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import pools as sizing
 from kernel_dvfs_serving.columns import Columns
+from kernel_dvfs_serving.pool_manager import divide, priced
 from kernel_dvfs_serving.pools import COUNTS, carry_target, home, larger, pool_kinds
-from kernel_dvfs_serving.prediction import slot_loads
-from kernel_dvfs_serving.pricing import (
-    Pricing,
-    choose_servers,
-    divide,
-    priced,
-)
 from kernel_dvfs_serving.profile import Profile
 from kernel_dvfs_serving.requests import CLASSES, dominates, index
 from kernel_dvfs_serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
@@ -27,29 +20,31 @@ PARKED_W = 50.0
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9])
-def test_a_pool_is_divided_for_least_power_at_the_clocks_that_it_will_run_at(replayer, share):
+def test_a_pool_is_divided_for_least_power_at_its_peak(replayer, share):
     offer, servers = replayer.columns.pool(index("LL")), 2
-    load = share * servers * offer.largest(8) * np.array([0.3, 1.0, 0.6])
-    run = Pricing((2, 4, 8), 1.1, PARKED_W)
-    found = divide(offer, load, servers, run)
+    peak_tps = share * servers * offer.largest(8)
+    found = divide(offer, peak_tps, servers, (2, 4, 8), PARKED_W)
     assert found.carries
     for eights, fours, twos in product(range(3), range(5), range(9)):
         counts = {tp: count for tp, count in ((8, eights), (4, fours), (2, twos)) if count}
         if counts and 8 * eights + 4 * fours + 2 * twos <= 8 * servers:
-            other = priced(offer, load, servers, counts, run)
+            other = priced(offer, peak_tps, servers, counts, PARKED_W)
             assert not other.carries or other.power_w >= found.power_w * (1 - 1e-9)
-    # what is best at the highest clock at the peak is no better at the clocks of the run
-    published = divide(offer, load, servers, replace(run, clock_margin=None, peak_only=True))
-    assert priced(offer, load, servers, published.counts, run).power_w >= found.power_w * (1 - 1e-9)
+    # by hand: each instance at its share of the load, at the highest clock
+    able = sum(count * offer.largest(tp) for tp, count in found.counts.items())
+    by_hand = sum(
+        count * offer.power_w(tp, "1980", peak_tps * offer.largest(tp) / able) for tp, count in found.counts.items()
+    )
+    by_hand += PARKED_W * (8 * servers - sum(tp * count for tp, count in found.counts.items()))
+    assert found.power_w == pytest.approx(by_hand, rel=2e-3)
 
 
-def test_more_servers_than_the_peak_needs_are_taken_only_where_they_pay(replayer, trace):
-    columns, pools, loads = replayer.columns, pool_kinds(4), slot_loads(trace, 60.0)
-    needed = sum(sizing.size(pools, columns, loads, 12).servers)
-    run = Pricing((8,), None, PARKED_W)
-    # at the highest clock another server only idles; what peaks need stays
-    assert sum(choose_servers(pools, columns, loads, 12, run).servers) <= max(needed, 1)
-    assert sum(choose_servers(pools, columns, loads, 12, replace(run, peak_only=True)).servers) == needed
+def test_a_pool_that_carries_too_little_is_divided_to_carry_most(replayer):
+    offer = replayer.columns.pool(index("LL"))
+    found = divide(offer, 1e9, 2, (2, 4, 8), PARKED_W)
+    most = sum(count * offer.largest(tp) for tp, count in found.counts.items())
+    whole = [16 // tp * offer.largest(tp) for tp in (2, 4, 8)]
+    assert not found.carries and most >= max(whole) * (1 - 1e-9)
 
 
 def test_a_class_that_is_feasible_nowhere_is_one_line(replayer):

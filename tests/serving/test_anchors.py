@@ -36,10 +36,18 @@ def test_every_anchor_has_a_figure_of_ours_and_an_error(frame):
     }
 
 
-def test_energy_per_token_at_default_clocks_is_within_a_seventh_and_a_twelfth_in_the_mean(frame):
+def test_energy_per_token_at_default_clocks_is_within_a_sixth_and_a_twelfth_in_the_mean(frame):
     energy = _of(frame, anchors.ML_ENERGY, "energy").error_percent.abs()
-    assert energy.max() < 100 / 7 and energy.mean() < 100 / 12
+    assert energy.max() < 100 / 6 and energy.mean() < 100 / 12
     assert _of(frame, anchors.ML_ENERGY, "power").error_percent.abs().max() < 20
+
+
+def test_tokens_per_second_are_no_more_than_a_fifth_off_at_any_batch(frame):
+    """Of the rows that the host's time for a sequence was fitted to, and of those that were left out."""
+    output = _of(frame, anchors.ML_ENERGY, "output")
+    assert output.error_percent.abs().max() < 20 and sorted(output.role) == sorted(
+        [anchors.INFORMED, anchors.INFORMED, anchors.PREDICTED, anchors.PREDICTED]
+    )
 
 
 def test_decode_time_over_clocks_follows_a_real_sweep(frame):

@@ -77,7 +77,7 @@ def test_simulated_short_prompts_keep_their_promises_in_the_published_cells(cell
     old = simulated_cells("h100_sxm", "llama2-70b", host_s=0.018)
     alike, alike_old = ({row.class_: row.feasible_alike for row in agreement(each)} for each in (cells, old))
     assert all(alike_old[class_] == 12 for class_ in ("SS", "SM", "SL", "ML"))
-    assert sum(alike_old.values()) > 84 > sum(alike.values()) > 74
+    assert sum(alike_old.values()) > 84 >= sum(alike.values()) > 74
     # where they differ it is ours that keeps the promise
     assert all(cell.feasible for each in (cells, old) for cell in each if cell.paper_wh is not None)
 

@@ -1,5 +1,6 @@
 """A measured profile drives a replay: its times are the instances' times, its power is their energy."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -8,7 +9,7 @@ import pytest
 from synthetic_profile import QUICK
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.machine import MeasuredMachine, SimulatedMachine, machine
 from kernel_dvfs_serving.make_profile import Load, excess, measure
 from kernel_dvfs_serving.measured import Fit, MeasuredEngine
@@ -177,11 +178,20 @@ def written(tmp_path):
     return tmp_path / "mine.csv"
 
 
+def without_seal(text):
+    """The text of a profile without its last column."""
+    return re.sub(r"^([^#\n].*),[^,\n]*$", r"\1", text, flags=re.MULTILINE)
+
+
 def test_what_a_profile_says_of_requests_and_caches_is_read(written):
     profile = read_profile(written)
     assert profile.tokens("SS") == (100, 50) and profile.kv_tokens == {4: 4000, 8: 8000}
     assert profile.kv_byte_per_token == 4096 and not profile.simulated
-    written.write_text(written.read_text().replace(",8000,", ",8001,", 1))
+    edited = written.read_text().replace(",8000,", ",8001,", 1)
+    written.write_text(edited)
+    with pytest.raises(InputError, match=r"mine\.csv: was changed since it was written: .*column `seal`"):
+        read_profile(written)
+    written.write_text(without_seal(edited))
     with pytest.raises(InputError, match="column kv_tokens: 8000, but 8001 above for tp 8"):
         read_profile(written)
 
@@ -196,7 +206,7 @@ def test_a_truncated_profile_is_refused_wherever_it_was_cut(written):
 
 
 def test_without_the_count_of_rows_a_cut_between_clocks_still_shows(written):
-    lines = written.read_text().splitlines(keepends=True)[1:]
+    lines = without_seal(written.read_text()).splitlines(keepends=True)[1:]
     written.write_text("".join(lines))
     assert len(read_profile(written).curves) == 8
     written.write_text("".join(lines[:-3]))

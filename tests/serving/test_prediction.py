@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.prediction import LoadForecast, by_token_count, confusion, predict
 from kernel_dvfs_serving.trace import hours
 

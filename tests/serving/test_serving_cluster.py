@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from synthetic_profile import QUICK
 
-from kernel_dvfs_serving import controllers
+from kernel_dvfs_serving import dynamollm, pool_manager
 from kernel_dvfs_serving import pools as sizing
 from kernel_dvfs_serving.cluster import Cluster
 from kernel_dvfs_serving.prediction import LoadForecast, slot_loads
 from kernel_dvfs_serving.replay import Replayer, lines, outcome
 from kernel_dvfs_serving.requests import classify
-from kernel_dvfs_serving.system import SUBSETS, SYSTEMS, Settings
-from kernel_dvfs_serving.trace import hours, make_trace, poisson, read_trace
+from kernel_dvfs_serving.system import SYSTEMS, Settings
+from kernel_dvfs_serving.trace import hours, poisson, read_trace
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def test_the_troubles_do_climb_the_ladder_move_requests_and_divide_servers(troub
 
 def test_a_pool_gets_the_load_that_its_servers_were_counted_for(replayer):
     """Short requests overflow past a middle pool that has no servers, into the one whose servers count on them."""
-    load, own = poisson(32_000, span_s=600, seed=1), Settings(emergencies=False, priced_at="top")
+    load, own = poisson(32_000, span_s=600, seed=1), Settings(emergencies=False)
     cluster = replayer.run(load, "ScaleInst", own)
     plan = sizing.size(cluster.pools, cluster.columns, cluster.forecast.between(0, 600), own.servers)
     # the case in question: all of a pool passes one without servers, and another pool passes a part on
@@ -139,11 +139,11 @@ def test_a_calm_static_cluster_keeps_its_promises_and_changes_nothing(replayed):
 
 
 def test_each_knob_turns_only_what_it_names(replayed):
-    events = {name: replayed(name).events for name in SUBSETS.values()}
-    for knobs, name in SUBSETS.items():
-        assert ("clock changes" in events[name]) == ("clocks" in knobs), name
-        assert not ("servers divided again" in events[name] and "degrees" not in knobs), name
-        assert not ("servers released" in events[name] and "instances" not in knobs), name
+    for name, system in SYSTEMS.items():
+        events = replayed(name).events
+        assert ("clock changes" in events) == system.scale_clock, name
+        assert not ("servers divided again" in events and not system.scale_sharding), name
+        assert not ("servers released" in events and not system.scale_instances), name
 
 
 def test_savings_fall_with_load(replayer):
@@ -156,109 +156,17 @@ def test_savings_fall_with_load(replayer):
     assert min(saved[:2]) > saved[2] > 0
 
 
-BELOW = [(SUBSETS[less], SUBSETS[more]) for less in SUBSETS for more in SUBSETS if set(less) < set(more)]
-
-
-@pytest.mark.parametrize(
-    "shape", ["bursts", *(pytest.param(shape, marks=pytest.mark.nightly) for shape in ("slow wave", "night"))]
-)
-def test_no_system_loses_to_another_with_a_part_of_its_knobs(replayer, shape):
-    """Energy of a token served in time, with the promises kept; to a hundredth, since the plan is not the run."""
-    made = {
-        "slow wave": hours(4.0, seed=3, span_s=1800),
-        "bursts": hours(2.0, seed=1, span_s=1800, service="coding", swing=0.3, bursts=2),
-        "night": hours(0.05, seed=1, span_s=7200),
-    }[shape]
-    own = Settings(servers=8, cluster_epoch_s=900.0, start_s=60.0, load_prediction="oracle")
-    found = {name: outcome(replayer.run(made, name, own)) for name in SUBSETS.values()}
-    assert min(each["kept_percent"] for each in found.values()) >= 99
-    spent = {name: each["j_per_token_in_time"] for name, each in found.items()}
-    assert [(less, more) for less, more in BELOW if spent[more] > 1.01 * spent[less]] == []
-
-
-@pytest.mark.nightly
-def test_more_servers_or_better_knowledge_cost_dynamollm_nothing(replayer):
-    made = hours(4.0, seed=4, span_s=1800)
-
-    def spent(**changed):
-        own = Settings(**({"servers": 8, "cluster_epoch_s": 900.0, "start_s": 60.0} | changed))
-        return outcome(replayer.run(made, "DynamoLLM", own))["j_per_token_in_time"]
-
-    assert spent(servers=12) <= 1.01 * spent(servers=8)
-    assert spent() <= 1.01 * spent(misprediction=0.4)
-    assert spent() <= 1.01 * spent(misprediction="token-count")
-    # the published rule knows less of the clock that its degrees will run at
-    assert spent() <= 1.01 * spent(priced_at="top")
-
-
-class Blind(LoadForecast):
-    """A forecast that expects next to nothing."""
-
-    def between(self, start_s, end_s, now_s=None):
-        return 0.02 * super().between(start_s, end_s, now_s)
-
-
-@pytest.mark.parametrize("react", [True, False])
-def test_servers_are_started_between_epochs_where_more_load_comes_than_was_expected(replayer, react):
-    heavy = poisson(16_000, span_s=600, seed=1)
-    own = Settings(cluster_epoch_s=3600.0, start_s=60.0, react=react)
-    columns, loads = replayer.columns, slot_loads(heavy, own.load_slot_s)
-    forecast = Blind(loads, own.load_slot_s)
-    kinds = classify(heavy.input_tokens, heavy.output_tokens)
-    cluster = Cluster(heavy, SYSTEMS["DynamoLLM"], replayer.machine, columns, forecast, own, kinds, controllers).run()
-    conserved(cluster, heavy)
-    assert (cluster.events["servers added between epochs"] > 0) == react
-    late = heavy.arrival_s > 300
-    assert (cluster.finished[late].mean() > 0.95) == react
-
-
-def test_where_promises_break_pools_are_divided_for_more(replayer):
-    """A profile of short windows promises too much here; the promises that were just broken say so."""
-    heavy = poisson(4 * replayer.columns.pool(8).largest(8), span_s=240, seed=1)
-    kept = {
-        react: outcome(replayer.run(heavy, "ScaleShard", Settings(servers=8, react=react)))["kept_percent"]
-        for react in (True, False)
-    }
-    assert kept[True] > kept[False] + 5
-
-
-def test_what_was_divided_for_a_surge_stays_so_until_the_next_epoch(replayer):
-    """A minute of three times the load, then as before: what the surge needed is not taken back slot by slot."""
-    calm, surge = (hours(rate, seed=2, span_s=span_s, swing=0.0) for rate, span_s in ((4.0, 900), (12.0, 60)))
-    arrays = [np.concatenate([getattr(each, name) for each in (calm, surge)]) for name in ("arrival_s", "input_tokens")]
-    arrays[0][len(calm.arrival_s) :] += 450
-    answers = np.concatenate([calm.output_tokens, surge.output_tokens])
-    order = np.argsort(arrays[0], kind="stable")
-    both = make_trace(arrays[0][order], arrays[1][order], answers[order], "a surge")
-    own = Settings(servers=4, pool_epoch_s=3600.0)
-    events = replayer.run(both, "ScaleShard", own).events
-    # each server for its share of the surge, and once more as it grows
-    assert 0 < events["servers divided again"] <= 2 * own.servers
-
-
-@pytest.mark.parametrize("if_short", [True, False])
-def test_a_division_that_is_under_way_is_finished(replayer, trace, if_short):
+def test_a_division_that_is_under_way_is_finished(replayer, trace):
     """One server is being divided and another is to be next, when loads are looked at again."""
     own, system = Settings(**QUICK), SYSTEMS["DynamoLLM"]
     kinds = classify(trace.input_tokens, trace.output_tokens)
     forecast = LoadForecast(slot_loads(trace, own.load_slot_s), own.load_slot_s, "oracle")
-    cluster = Cluster(trace, system, replayer.machine, replayer.columns, forecast, own, kinds, controllers)
-    controllers.begin(cluster)
+    cluster = Cluster(trace, system, replayer.machine, replayer.columns, forecast, own, kinds, dynamollm)
+    dynamollm.begin(cluster)
     cluster.fleet.changing[0], then = cluster.fleet.servers[0], (cluster.fleet.servers[1], (4, 4))
     cluster.fleet.plans[0].append(then)
-    controllers._divide_pools(cluster, if_short)
+    pool_manager.epoch(cluster)
     assert list(cluster.fleet.plans[0]) == [then]
-
-
-def test_broken_promises_leave_clocks_more_room_until_few_enough_are(replayer, trace):
-    cluster = replayer.run(trace, "DynamoLLM", Settings(**QUICK))
-    before = list(cluster.reserves)
-    cluster._track(0, kept=False)
-    assert cluster.reserves[0] == pytest.approx(min(1.0, before[0] + 0.1 * 0.995))
-    # a share of half the promises that may be broken is where it stands still
-    for _ in range(199):
-        cluster._track(0, kept=True)
-    assert cluster.reserves[0] == pytest.approx(before[0], abs=1e-9) and cluster.reserves[1:] == before[1:]
 
 
 def test_a_run_repeats_itself_exactly(replayer, replayed, trace):

@@ -14,7 +14,7 @@ import yaml
 from synthetic_profile import LineEngine
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.benchmarks import import_runs, read_power, read_results
 from kernel_dvfs_serving.machine import MeasuredMachine
 from kernel_dvfs_serving.make_profile import Load, measure
@@ -308,6 +308,61 @@ def test_samples_of_zeus_are_read(tmp_path):
     assert samples["0"][:, 1].tolist() == [300, 310] and samples["1"][0, 0] == 100.1
 
 
+def two_gpus(identity, ends_s, seconds, name="{}"):
+    """A log of a busy GPU of 520 W and an idle one of 70 W, told apart by one column or by none."""
+    lines = [f"timestamp, {identity}power.draw [W]"]
+    for step in range(int((seconds + 2) / 0.5)):
+        for gpu, watt in (("A7", 520), ("B9", 70)):
+            moment = datetime.fromtimestamp(ends_s - seconds - 1 + 0.5 * step + 0.001 * (watt == 70), UTC)
+            own = f"{name.format(gpu)}, " if identity else ""
+            lines.append(f"{moment.strftime('%Y/%m/%d %H:%M:%S.%f')[:-3]}, {own}{watt}.00 W")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("identity", ["index", "uuid", "gpu_uuid", "pci.bus_id", "serial", "gpu_serial"])
+def test_gpus_are_told_apart_by_whatever_names_them(tmp_path, usual, identity):
+    """The neighbour that idles is not averaged in, whatever column tells it apart."""
+    said = usual | {"tp": "1"}
+    power = two_gpus(f"{identity}, ", ENDED.replace(minute=5).timestamp(), usual["duration"])
+    with pytest.raises(InputError, match=r"power of 2 GPUs \(A7, B9\), but tp 1; .*gpus: \[A7\]"):
+        one_run(tmp_path, said, power, idle_power_w=60)
+    (_, row), _ = one_run(tmp_path, said, power, idle_power_w=60, gpus=["A7"])
+    assert row["power_w"] == pytest.approx(520)
+
+
+def test_a_log_of_gpus_that_nothing_tells_apart_is_refused(tmp_path, usual):
+    ends_s = ENDED.replace(minute=5).timestamp()
+    power = two_gpus("", ends_s, usual["duration"])
+    with pytest.raises(InputError, match=r"p.csv: several samples at one time: of several GPUs.*uuid"):
+        one_run(tmp_path, usual | {"tp": "1"}, power, idle_power_w=60)
+    twice = two_gpus("index, ", ends_s, usual["duration"], "0").replace(".001,", ".000,").replace(".501,", ".500,")
+    with pytest.raises(InputError, match=r"several samples of GPU 0 at one time"):
+        one_run(tmp_path, usual | {"tp": "1"}, re.sub(r"\.\d\d\d,", ".000,", twice), idle_power_w=60)
+
+
+def test_a_gpu_may_have_several_names(tmp_path):
+    text = "timestamp,index,uuid,power.draw [W]\n2026/03/01 12:00:00.000,0,GPU-a,400 W\n"
+    (tmp_path / "p.csv").write_text(text + "2026/03/01 12:00:00.000,1,GPU-b,90 W\n")
+    assert read_power(tmp_path / "p.csv").names == {"0": "0", "1": "1", "GPU-a": "0", "GPU-b": "1"}
+
+
+def test_what_a_log_does_not_have_is_left_out_and_told(tmp_path, usual, log):
+    """A field that the board lacks beside one that it has; a header in the middle; a last line that was cut."""
+    lines = log.replace("power.draw.instant [W]", "power.draw.instant [W], power.draw [W]").splitlines()
+    lines = [lines[0], *(re.sub(r", (\d), ", r", \1, [N/A], ", line) for line in lines[1:])]
+    (_, row), notes = one_run(tmp_path, usual, "\n".join(lines) + "\n")
+    assert row["power_w"] == pytest.approx(1200) and len(notes) == 1
+    half = len(lines) // 2
+    text = "\n".join([*lines[:half], lines[0], *lines[half:]])[:-30]
+    (_, row), notes = one_run(tmp_path, usual, text)
+    assert row["power_w"] == pytest.approx(1200)
+    assert any("the header again, left out" in note for note in notes)
+    assert any("its last line is cut off, and left out" in note for note in notes)
+    gone = log.replace("300.00 W", "[N/A]", 4)
+    (_, row), notes = one_run(tmp_path, usual, gone)
+    assert row["power_w"] == pytest.approx(1200) and any("4 rows of" in note for note in notes)
+
+
 def test_results_appended_to_one_file_are_all_read(tmp_path, usual):
     (tmp_path / "all.json").write_text(json.dumps(usual) + "\n" + json.dumps(usual | {"completed": 199}))
     assert [result.said["completed"] for result in read_results(tmp_path / "all.json")] == [200, 199]
@@ -319,7 +374,7 @@ def test_results_appended_to_one_file_are_all_read(tmp_path, usual):
         ({"p99_itl_ms": None}, {}, "p99_itl_ms missing; add --percentile-metrics ttft,tpot,itl"),
         ({"failed": 20}, {}, "20 of 220 requests failed"),
         ({"tp": None}, {}, "tp missing; give it to the run, or to the benchmark: --metadata tp=..."),
-        ({"tp": "2"}, {}, "power of 4 GPUs, but tp 2"),
+        ({"tp": "2"}, {}, "power of 4 GPUs (0, 1, 2, 3), but tp 2; name the instance's own: gpus: [0, 1]"),
         ({}, {"gpus": [0, 7]}, "no GPU 7; it has 0, 1, 2, 3"),
         ({}, {"core_mhz": 1200}, "the SM clock was 1400 MHz in p.csv, above the 1200 named"),
         ({"date": "20260301-140000"}, {}, "has 0 samples of GPU 0 while it ran; log the whole run"),
@@ -345,16 +400,22 @@ def test_a_cut_off_result_or_another_log_is_one_line(tmp_path, usual, log):
     with pytest.raises(InputError, match=r"r.json: result 1: not JSON .*cut off\?"):
         one_run(tmp_path, json.dumps(usual)[:100], log)
     with pytest.raises(
-        InputError, match=r"p.csv: no columns timestamp and power.draw.instant \[W\]; log with nvidia-smi"
+        InputError, match=r"p.csv, line 1: no columns timestamp and power.draw.instant \[W\]; log with nvidia-smi"
     ):
         one_run(tmp_path, usual, "a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"p.csv: line 2: .*expected a time, a power and a clock"):
-        one_run(tmp_path, usual, log.replace(" W,", " [N/A],", 1))
     for wrong in ("nan", "inf", "-5.00"):
-        with pytest.raises(
-            InputError, match=rf"p.csv: line 2: power '{wrong} W'; expected a time, a power and a clock"
-        ):
+        with pytest.raises(InputError, match=rf"p.csv, line 2, column power.draw.instant \[W\]: ' ?{wrong}"):
             one_run(tmp_path, usual, re.sub(r"[\d.]+ W,", f"{wrong} W,", log, count=1))
+    for wrong, said in (
+        ("390000.00", "390 kW, no power of a GPU; is it in mW?"),
+        ("0.39", "390 mW, no power of a GPU"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            one_run(tmp_path, usual, re.sub(r"[\d.]+ W,", f"{wrong} W,", log))
+    with pytest.raises(InputError, match=r"line 2, column timestamp: 'noon'; expected a time such as 2026"):
+        one_run(tmp_path, usual, re.sub(r"^20\S+ \S+,", "noon,", log, flags=re.MULTILINE))
+    with pytest.raises(InputError, match=r"column timestamp: '1772\S+' is no Unix time in s; .* likely in ms"):
+        one_run(tmp_path, usual, zeus_log(1772000000123, 1772000040123, 1200))
     with pytest.raises(InputError, match=r"r.json: result 1: not JSON"):
         one_run(tmp_path, "[" * 100_000, log)
     (tmp_path / "list.yaml").write_text("[" * 100_000)

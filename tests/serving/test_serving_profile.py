@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_serving.machine import machine
 from kernel_dvfs_serving.make_profile import Load, curve, excess, measure, profile_rows
 from kernel_dvfs_serving.profile import COLUMNS, read_profile, write_profile
 
@@ -77,18 +78,18 @@ def test_capacity_is_where_the_first_promise_breaks(csv_of):
 @pytest.mark.parametrize(
     "lines,said",
     [
-        ([LINES[0].replace(",400,", ",-4,"), LINES[1]], "line 2, column power_w: '-4'; expected a number above 0"),
+        ([LINES[0].replace(",400,", ",-4,"), LINES[1]], "line 2, column power_w: '-4' is not above zero"),
         ([LINES[0], LINES[1].replace("MM", "XX")], "line 3, column class: 'XX'; expected one of SS"),
         ([LINES[0], LINES[1].replace("measured", "guessed")], "column source: 'guessed'"),
-        ([LINES[0], LINES[1].replace(",4,1400", ",4,fast")], "column core_mhz: 'fast'; expected MHz"),
+        ([LINES[0], LINES[1].replace(",4,1400", ",4,fast")], "column core_mhz: 'fast' is not a whole number"),
         ([LINES[0], LINES[1].replace(",4,1400", ",0,1400")], "column tp: '0'"),
         ([LINES[0], LINES[1].replace("1000,1000", "nan,1000")], "column tps: 'nan'"),
         ([LINES[0], LINES[0]], "0 appears twice for class MM"),
-        ([LINES[0], LINES[1] + ",7"], "13 cells under 12 columns"),
+        ([LINES[0], LINES[1] + ",7"], "13 cells where the header names 12 columns"),
         ([LINES[0], LINES[1].replace("dgx", "other")], "rows of several models or GPUs"),
         ([LINES[0]], "one load alone"),
         (LINES[1:], "class MM, tp 4, 1400 MHz: no row at load 0 (idle power, latencies of a lone request); add one"),
-        ([], "no rows under the header"),
+        ([], "the table has a header but no rows"),
     ],
 )
 def test_what_is_wrong_with_a_profile_is_one_line_saying_where(csv_of, lines, said):
@@ -100,7 +101,7 @@ def test_what_is_wrong_with_a_profile_is_one_line_saying_where(csv_of, lines, sa
 def test_a_profile_without_a_column_is_refused(csv_of, tmp_path):
     with pytest.raises(InputError, match="column tbt_p99_s missing"):
         read_profile(csv_of(*LINES, header=HEADER.replace("tbt_p99_s", "tbt")))
-    with pytest.raises(InputError, match="no such serving profile"):
+    with pytest.raises(InputError, match=r"absent\.csv: no such file"):
         read_profile(tmp_path / "absent.csv")
 
 
@@ -152,3 +153,55 @@ def test_a_profile_by_command(tmp_path):
     asked = ["--tp", "8", "--core-mhz", "1200", "--classes", "SS", "--requests", "40", "-o", str(path)]
     assert main(["serving", "profile", *asked]) == 0
     assert path.read_text().splitlines()[1].startswith("model,gpu,tp,core_mhz,class,tps,power_w")
+
+
+H100 = "model,gpu,tp,core_mhz,class,tps,power_w,ttft_p50_s,ttft_p99_s,tbt_p50_s,tbt_p99_s,source"
+ROWS = ((0, 492.0, 0.13, 0.25), (900, 1130.0, 0.21, 0.44), (3500, 1840.0, 0.36, 0.83))
+
+
+def of_h100(tmp_path, head=H100, watt=1.0, second=1.0, mhz="1755", model="llama2-70b", gpu="h100_sxm"):
+    lines = [head]
+    for tps, power, ttft, late in ROWS:
+        times = (second * each for each in (ttft, late, ttft / 5, late / 5))
+        lines.append(
+            f"{model},{gpu},4,{mhz},MM,{tps},{watt * power:.8g},{','.join(f'{t:.6g}' for t in times)},measured"
+        )
+    (tmp_path / "h.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "h.csv"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"watt": 1e-3}, "line 2, column power_w: '0.492' for 4 GPUs is 123 mW each, which no GPU draws; is it in kW?"),
+        ({"watt": 1e3}, "line 2, column power_w: '492000' for 4 GPUs is 123 kW each, which no GPU draws; is it in mW?"),
+        ({"mhz": "1755000"}, "column core_mhz: '1755000' is no clock in MHz (10 to 50000); write MHz; is it in kHz?"),
+        ({"mhz": "1755000000"}, "write MHz; is it in Hz?"),
+        ({"second": 1e3}, "line 2, column ttft_p50_s: 130 s without load; is it in ms?"),
+    ],
+)
+def test_a_profile_in_another_unit_is_refused_with_the_unit_guessed(tmp_path, change, said):
+    assert read_profile(of_h100(tmp_path)).curve("MM", 4, "1755").power_w.tolist() == [492, 1130, 1840]
+    with pytest.raises(InputError) as refused:
+        read_profile(of_h100(tmp_path, **change))
+    assert said in str(refused.value)
+
+
+def test_a_profile_is_read_in_the_units_of_its_headings(tmp_path):
+    head = H100.replace("power_w", "Power [kW]").replace("_s,", "_ms,")
+    found = read_profile(of_h100(tmp_path, head, watt=1e-3, second=1e3)).at("MM", 4, "1755", 900)
+    assert found.power_w == pytest.approx(1130) and found.ttft_p99_s == pytest.approx(0.44)
+
+
+def test_the_watts_of_one_gpu_are_no_instances(tmp_path):
+    """Where the GPU is known here, what it draws idle is: about 86 W an H100."""
+    one = read_profile(of_h100(tmp_path, watt=0.25))
+    with pytest.raises(
+        InputError, match=r"30.8 W a GPU without load, where h100_sxm draws about 85.4 W; .* 4 times as"
+    ):
+        machine(one, "h100_sxm", "llama2-70b", max_batch=64, chunk_tokens=512)
+    for fits in ({}, {"watt": 0.25, "gpu": "mine"}):
+        try:
+            machine(read_profile(of_h100(tmp_path, **fits)), "h100_sxm", "llama2-70b", max_batch=64, chunk_tokens=512)
+        except InputError as error:
+            assert "without load" not in str(error)

@@ -6,13 +6,14 @@ import shutil
 
 import pandas as pd
 import pytest
+from chromium import check_usable
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs_serving import tuned
 from kernel_dvfs_serving.report import figures
-from kernel_dvfs_serving.study import Asked, ServingStudy
+from kernel_dvfs_serving.study import Asked, ServingStudy, write_experiment
 from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving
-from kernel_dvfs_serving.system import AUTOSCALED, DEFAULTS, HINDSIGHT, PACKED, PUBLISHED, SETTINGS, TUNED
+from kernel_dvfs_serving.system import CAPPED, DEFAULTS, FIXED, HINDSIGHT, LEAST_REQUESTS, SETTINGS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ def folder(tmp_path_factory):
         "settings": SETTINGS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
     }
     assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
-    for name in ("systems", "loads", "ladder", "sensitivity"):
+    for name in ("systems", "loads", "sensitivity"):
         assert main(["serving", "experiment", name, str(place / "study")]) == 0
     return place / "study"
 
@@ -50,11 +51,11 @@ def edited(folder, tmp_path, edit, *names):
     copied = tmp_path / "study" / "study"
     shutil.copytree(folder.parent, copied.parent, symlinks=True)
     for name in names or ("systems",):
-        path = copied / f"experiments/{name}.json"
-        runs = json.loads(path.read_text())
+        study = ServingStudy(copied)
+        runs = study.experiment(name)
         for each in runs:
             each |= edit(each["system"])
-        path.write_text(json.dumps(runs))
+        write_experiment(study.path(name), runs, study.made_of)
     return copied
 
 
@@ -68,19 +69,23 @@ def test_every_saving_comes_with_latencies_and_kept_promises(folder):
     assert (frame.change_percent.notna() == frame.promise_kept).all()
     assert frame.change_percent[TUNED] == 0 and frame.change_percent["SinglePool"] > 0
     # only what is fixed has a plan that could be started
-    assert set(frame.index[frame.plan.notna()]) == {TUNED, PACKED}
-    assert {AUTOSCALED, PUBLISHED, HINDSIGHT} <= set(frame.index)
+    assert set(frame.index[frame.plan.notna()]) == set(FIXED)
+    assert {"DynamoLLM", HINDSIGHT} <= set(frame.index)
+    # each is tried on both halves, and with slower steps
+    assert frame.filter(like="halves_kept").shape[1] == 4 and frame.filter(like="halves_kept").notna().all().all()
     assert " wins with " in (line := line_of_serving(str(folder))) and "simulated" in line
 
 
-def test_the_baseline_is_the_cheapest_plan_and_packing_has_no_more_servers(folder):
+def test_the_fixed_plans_keep_their_promise_with_all_margins(folder):
     runs = {each["system"]: each for each in ServingStudy(folder).experiment("systems")}
-    base, packing = runs[TUNED], runs[PACKED]
-    assert base["kept_percent"] >= 99 and packing["kept_percent"] >= 99
-    assert (
-        packing["servers"] <= base["servers"]
-        and base["j_per_token_in_time"] < runs["SinglePool"]["j_per_token_in_time"]
+    assert all(min(runs[name]["tried"]["kept_percent"].values()) >= 99 for name in FIXED)
+    assert runs[TUNED]["j_per_token_in_time"] < runs["SinglePool"]["j_per_token_in_time"]
+    frame = table(folder, "margins").set_index("kept_on")
+    assert frame.j_per_token_in_time["both halves, slower steps"] == pytest.approx(
+        runs[TUNED]["tried"]["j_per_token_in_time"], rel=1e-9
     )
+    both, slower = frame.j_per_token_in_time.iloc[-2:]
+    assert both <= slower
 
 
 def test_a_promise_that_is_broken_is_no_saving(folder, tmp_path):
@@ -110,42 +115,41 @@ def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp
     assert "% of the promises kept; no static plan keeps 99 %." in first
 
 
-def test_the_ladder_ends_with_the_packing_of_the_study(folder):
-    frame = table(folder, "ladder").set_index("system")
-    runs = {each["system"]: each for each in ServingStudy(folder).experiment("systems")}
-    for step, system in ((TUNED, TUNED), ("+ idle clocks (packing)", PACKED)):
-        assert frame.j_per_token_in_time[step] == pytest.approx(runs[system]["j_per_token_in_time"], rel=1e-9)
-    assert frame.change_percent[TUNED] == 0 and (frame.kept_percent >= 99).all()
-
-
 def test_what_the_answer_hangs_on_has_the_plan_among_it(folder):
     frame = table(folder, "sensitivity")
-    kinds = frame[(frame.varied == "degree and clock") & frame.promise_kept]
     best = next(each for each in ServingStudy(folder).experiment("systems") if each["system"] == TUNED)
-    if "mix" not in best:
-        assert kinds.j_per_token_in_time.min() == pytest.approx(best["j_per_token_in_time"], rel=1e-9)
-    assert set(frame.varied) == {"degree and clock", "servers", "load slot, s"}
+    mine = {"degree": f"TP{best['tp']}", "clock, MHz": best["clock"], "servers": str(best["servers"])}
+    mine["step, tokens"] = str(best["step_tokens"])
+    for varied, value in mine.items():
+        (found,) = frame.j_per_token_in_time[(frame.varied == varied) & (frame.value.astype(str) == value)]
+        assert found == pytest.approx(best["j_per_token_in_time"], rel=1e-9)
+    assert set(frame.varied) == {*mine, "load slot, s"}
 
 
 def test_the_page_answers_first_and_briefly(folder, capsys):
-    assert main(["output", str(folder), "tables/savings", "tables/ladder", "figures/savings"]) == 0
+    assert main(["output", str(folder), "tables/savings", "tables/margins", "figures/savings"]) == 0
     assert main(["report", str(folder)]) == 0
     page = (folder / "report.html").read_text()
     first = re.sub(r"<[^>]+>", " ", page[page.index("<main>") : page.index('<details class="part">')])
-    assert len(first.split()) < 220
+    assert len(first.split()) < 280  # the lines to start it have a flag for each limit
     best = min(
-        (each for each in ServingStudy(folder).experiment("systems") if each["system"] in (TUNED, PACKED)),
+        (each for each in ServingStudy(folder).experiment("systems") if each["system"] in FIXED),
         key=lambda each: each["j_per_token_in_time"],
     )
     assert f"{best['j_per_token_in_time']:.3f} J a token" in first and "simulated" in first
     assert "vllm serve llama2-70b --tensor-parallel-size" in first
     # a promise that is broken is no saving
     broken = [each for each in ServingStudy(folder).experiment("systems") if each["kept_percent"] < 99]
-    shown = sum(each["system"] in ("autoscaler", "DynamoLLM", PUBLISHED, HINDSIGHT) for each in broken)
+    shown = sum(each["system"] in (*FIXED, "DynamoLLM", HINDSIGHT) for each in broken)
     assert first.count("promise broken") == shown
-    assert (
-        'id="figure-savings"' in page and 'data-table="ladder"' in page and "http" not in page.replace("http-equiv", "")
-    )
+    assert 'id="figure-savings"' in page and 'data-table="margins"' in page
+    assert "http" not in page.replace("http-equiv", "").replace("--http-port", "").replace("http://REPLICA", "")
+
+
+def test_anybody_can_use_the_page(folder, tmp_path):
+    assert main(["output", str(folder), "savings", "margins"]) == 0
+    assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 0
+    check_usable(tmp_path / "page.html", tmp_path)
 
 
 def test_page_and_terminal_name_one_winner_whoever_it_is(folder, tmp_path):
@@ -158,16 +162,19 @@ def test_page_and_terminal_name_one_winner_whoever_it_is(folder, tmp_path):
     assert "ScaleInst wins with 0.001 J a token" in line_of_serving(str(copied))
     page = (copied / "report.html").read_text()
     assert "ScaleInst serves this trace for the least energy: 0.001 J a token" in page and "<td>ScaleInst" in page
-    assert "Tuned on this trace" not in page and "Nothing is forecast" not in page
+    assert "Kept on both halves" not in page and "Nothing is forecast" not in page
 
 
-def test_the_page_starts_both_kinds_of_a_mixed_plan(folder, tmp_path):
-    mixed = {"kept_percent": 99.9, "j_per_token_in_time": 0.001, "tp": 8, "replicas": 4}
-    mixed["mix"] = {"gpus": 12, "tp": 4, "clock": "1200"}
-    copied = edited(folder, tmp_path, lambda system: mixed if system == TUNED else {})
-    assert main(["report", str(copied)]) == 0
-    page = (copied / "report.html").read_text()
-    assert "--tensor-parallel-size 8  # 1 of them\n" in page and "--tensor-parallel-size 4  # 3</code>" in page
+def test_the_page_starts_the_winner_with_every_limit(folder, tmp_path):
+    cheap = {"kept_percent": 99.9, "j_per_token_in_time": 0.001}
+    for name, router, clocks in (
+        (LEAST_REQUESTS, "vllm-router --policy cache_aware", "--lock-gpu-clocks="),
+        (CAPPED, "--router-mode kv", "--power-limit="),
+    ):
+        copied = edited(folder, tmp_path / name, lambda system, name=name: cheap if system == name else {})
+        assert main(["report", str(copied)]) == 0
+        page = (copied / "report.html").read_text()
+        assert router in page and clocks in page and "--max-num-batched-tokens" in page
 
 
 def test_cost_and_carbon_follow_servers_and_energy(folder):
@@ -196,7 +203,7 @@ def test_the_papers_figures_are_quoted_in_both_versions_with_distance_and_reason
 
 @pytest.mark.parametrize("name", ["classes", "sensitivity"])
 def test_the_other_tables_are_written(folder, name):
-    assert len(table(folder, name)) >= 9
+    assert len(table(folder, name)) >= 8
 
 
 @pytest.mark.parametrize("name", ["savings", "power", "sensitivity"])
@@ -235,14 +242,15 @@ def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
         (["--set", "start_s=soon"], "start_s = 'soon' is not possible; allowed: a number from 0 to 3600"),
         (["--set", "start_s=-1"], "allowed: a number from 0 to 3600"),
         (["--set", "load_slot_s=0"], "allowed: a number from 0.1 to"),
-        (["--set", "priced_at=bottom"], "allowed: run, top"),
+        (["--set", "load_prediction=tea"], "allowed: template, oracle"),
         (["--pools", "4"], "2 servers are too few for 4 pools"),
         (["--pools", "5"], "pools = 5; allowed: 1, 2, 3, 4, 6, 9"),
     ):
         system = [] if "--system" in more else ["--system", "ScaleFreq"]
         assert main([*words, *system, *more, "-o", str(tmp_path / "no.json")]) == 2
         text = capsys.readouterr().err
-        assert said in text and text.count("\n") == 1, text
+        errors = [line for line in text.splitlines() if not line.startswith("note: ")]
+        assert len(errors) == 1 and said in errors[0], text
     assert not (tmp_path / "no.json").exists()
 
 
@@ -259,9 +267,9 @@ def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, 
 def test_constant_loads_other_than_the_paper_s_are_one_line_with_the_remedy(folder, tmp_path, capsys, lost):
     copied = tmp_path / "study"
     shutil.copytree(folder, copied)
-    path = copied / "experiments/loads.json"
-    runs = json.loads(path.read_text())
-    path.write_text(json.dumps([each for each in runs if not lost.items() <= each.items()]))
+    study = ServingStudy(copied)
+    path, runs = study.path("loads"), study.experiment("loads")
+    write_experiment(path, [each for each in runs if not lost.items() <= each.items()], study.made_of)
     assert main(["output", str(copied), "tables/paper"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{path}: no DynamoLLM at {lost.get('tps_per_server', 650)} tokens/s a server" in line
@@ -285,8 +293,7 @@ def test_an_experiment_that_the_rules_give_two_cores_uses_both_and_finds_what_it
     shutil.copytree(folder, copied)
     assert main(["serving", "experiment", name, str(copied), "--cores", "2"]) == 0 and begun == [name]
     alone, found = (
-        [{**each, "solve_s": 0} for each in json.loads((study / f"experiments/{name}.json").read_text())]
-        for study in (folder, copied)
+        [{**each, "solve_s": 0} for each in ServingStudy(study).experiment(name)] for study in (folder, copied)
     )
     assert found == alone
 

@@ -1,5 +1,6 @@
-"""The tuned static plan of a trace: its bounds, its search, its file and its replay."""
+"""The tuned static plan of a trace: its bounds, its search, its margins, its file and its replay; its routers."""
 
+import json
 import pickle
 import re
 import subprocess
@@ -14,40 +15,48 @@ import pytest
 import yaml
 from synthetic_profile import LineEngine, LineMachine
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli.main import main
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.cluster import Cluster, Hopeless
-from kernel_dvfs_serving.deployment import recording_rules
-from kernel_dvfs_serving.experiments import tuned_systems
-from kernel_dvfs_serving.machine import SimulatedMachine
-from kernel_dvfs_serving.packing import PARTS, Mix, Static
+from kernel_dvfs_serving.deployment import Served, lines, read_static, recording_rules, started, vllm_line, written
+from kernel_dvfs_serving.experiments import every_system
+from kernel_dvfs_serving.machine import SimulatedMachine, SlowerMachine
 from kernel_dvfs_serving.replay import Replayer
-from kernel_dvfs_serving.system import Settings
-from kernel_dvfs_serving.trace import hours, make_trace
+from kernel_dvfs_serving.static import Static
+from kernel_dvfs_serving.system import CAPPED, EARLIEST, LEAST, SLOWER, TUNED, Settings
+from kernel_dvfs_serving.trace import halves, hours, make_trace, model_len
 from kernel_dvfs_serving.tuned import (
-    STATIC_PLAN,
+    FAMILIES,
+    MARGINS,
+    TRIALS,
     Second,
+    Trials,
     Tuner,
-    lines,
     lone_ttft_s,
-    read_static,
+    planned,
     replayed,
-    started,
-    written,
 )
 
 OWN = Settings(servers=3)
 ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
+SERVED = {tp: Served("line", 1000 * tp, 5000) for tp in (2, 4, 8)}
+PLAN = Static(2, 4, "1400", "800", 2048, EARLIEST, 150.0)
 
 
 @pytest.fixture(scope="module")
 def trace():
-    """Five minutes of conversation, which no plan here takes as epochs."""
-    return hours(4.0, seed=5, span_s=300)
+    """A minute and a half of conversation, which no plan here takes as epochs."""
+    return hours(4.0, seed=5, span_s=90)
 
 
 @pytest.fixture(scope="module")
-def tuner(replayer, trace):
-    return Tuner(replayer, trace, OWN)
+def trials(replayer, trace):
+    return Trials(replayer, trace, OWN)
+
+
+@pytest.fixture(scope="module")
+def tuner(trials):
+    return Tuner(trials, FAMILIES[0])
 
 
 def test_a_lone_prompt_is_read_chunk_by_chunk():
@@ -58,213 +67,295 @@ def test_a_lone_prompt_is_read_chunk_by_chunk():
 
 
 @pytest.mark.slow
-def test_no_other_plan_within_the_servers_is_cheaper(tuner):
-    found = {each["keep_percent"]: each for each in tuner.frontier((97.0, 99.0))}
-    plans = [Static(count, tp, clock) for tp, clock in tuner.kinds for count in range(1, OWN.servers + 1)]
-    every = [tuner.on(plan) for plan in plans]
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_no_other_plan_within_the_servers_is_cheaper_with_its_margins(trials, count):
+    found = Tuner(trials, FAMILIES[0], count).frontier((97.0, 99.0))
+    every = Tuner(trials, FAMILIES[0], count)
+    runs = [every.on(every.plan(servers, *kind)) for kind in every.kinds for servers in (1, 2, 3)]
     assert found
-    for level, best in found.items():
-        if "mix" in best:
-            # a mix is only taken where it is cheaper
-            uniform = min(each["j_per_token_in_time"] for each in every if each["kept_percent"] >= level)
-            assert best["kept_percent"] >= level and best["j_per_token_in_time"] < uniform
-            continue
-        keeping = [each["j_per_token_in_time"] for each in every if each["kept_percent"] >= level]
-        assert best["kept_percent"] >= level and best["j_per_token_in_time"] == min(keeping)
+    for level, plan in found.items():
+        keeping = [each["j_per_token"] for each in runs if each["kept_percent"] >= level]
+        assert every.on(plan)["kept_percent"] >= level and every.on(plan)["j_per_token"] == min(keeping)
+    # what is kept with more margins is kept with fewer
+    verdict = trials.verdict(found[97.0])
+    assert min(list(verdict["kept_percent"].values())[:count]) >= 97
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [None, pytest.param(PARTS, marks=pytest.mark.nightly)])
-def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace, parts):
-    """The cheapest with it, of all that keep the promise without it; a server that is lost is not missed."""
-    tuner = Tuner(replayer, trace, replace(OWN, servers=4, spare=1), parts)
-    (best,) = tuner.frontier((97.0,))
-    pairs = [
-        [tuner.on(tuner.plan(more, tp, clock)) for more in (count, count + 1)]
-        for tp, clock in tuner.kinds
-        for count in (1, 2, 3)
-    ]
-    cheapest = min(whole["j_per_token_in_time"] for bare, whole in pairs if bare["kept_percent"] >= 97)
-    assert best["servers"] > 1 and best["j_per_token_in_time"] <= cheapest
-    assert "mix" in best or best["j_per_token_in_time"] == cheapest
-    lost = replace(tuner.plan_of(best), fails_s=trace.span_s / 2)
-    alone = replace(lost, servers=best["servers"] - 1, mix=None)
-    kept = [replayed(replayer, trace, each, OWN)["kept_percent"] for each in (lost, alone)]
-    assert kept[0] >= 97 and kept[0] > kept[1] + 0.5
-    # which the search has replayed itself, and says
-    assert best["kept_lost_percent"] == kept[0] < 100
-    (said,) = (each for each in lines([best], [], (97.0,)) if "lost half way" in each)
-    assert f"{int(100 * kept[0]) / 100:.2f} % kept" in said and "fewer" not in said
-    (broken,) = (each for each in lines([best | {"kept_lost_percent": 96.99}], [], (97.0,)) if "lost half way" in each)
-    assert broken.endswith("96.99 % kept, fewer than 97")
-    assert Tuner(replayer, trace, replace(OWN, servers=1, spare=1), parts).frontier() == []
+def test_margins_only_cost(trials):
+    plans, replays = planned(trials, (97.0,), None)
+    by = {(each["kept_on"], each["router"]): each for each in plans}
+    whole = min(
+        (each for each in plans if each["kept_on"] == list(MARGINS)[-1]), key=lambda each: each["j_per_token_in_time"]
+    )
+    both = by["both halves", whole["router"]]
+    assert both["j_per_token_in_time"] <= whole["j_per_token_in_time"] * (1 + 1e-9) and replays > 10
+    assert list(whole["kept_percent"]) == list(TRIALS) and min(whole["kept_percent"].values()) >= 97
+
+
+def test_slower_steps_take_longer_at_the_same_energy(replayer):
+    engine = replayer.machine.engine(4, "1400")
+    slower = SlowerMachine(SimulatedMachine(), SLOWER).engine(4, "1600")
+    plain = SimulatedMachine().engine(4, "1600")
+    for asked in ((700, 1000.0, 5000, 9), (7, 0, 3001, 7)):
+        (time_s, energy_j), (own_s, own_j) = slower.step(*asked), plain.step(*asked)
+        assert time_s == pytest.approx(1.2 * own_s) and energy_j == own_j
+    (time_s, energy_j), (own_s, own_j) = slower.run(7, 3001, 29), plain.run(7, 3001, 29)
+    assert time_s == pytest.approx(1.2 * own_s) and energy_j == pytest.approx(own_j)
+    assert slower.steps_within(7, 3001, own_s * 1.2) == 29 and engine.idle_w > 0
 
 
 @pytest.mark.slow
-def test_what_keeps_the_promise_with_its_spare_alone_is_not_taken_for_kept(replayer, trace):
-    """One server is too few, two would do: with one of them spare there is no plan, with none it is both."""
-    promise = {"servers": 2, "promise_percent": 99.9}
-    with_both = tuned_systems(replayer, trace, Settings(**promise), trace, None)
-    assert with_both[0]["servers"] == 2 and with_both[0]["kept_percent"] >= 99.9
-    static, packing, _ = tuned_systems(replayer, trace, Settings(spare=1, **promise), trace, None)
-    assert static["servers"] == 1 and static["kept_percent"] < 99.9
-    assert packing["servers"] == 1 or packing["kept_percent"] >= 99.9
+def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace):
+    trials = Trials(replayer, trace, replace(OWN, servers=4, spare=1))
+    plan = Tuner(trials, FAMILIES[0]).frontier((97.0,))[97.0]
+    without = replace(plan, servers=plan.servers - 1)
+    assert plan.servers > 1 and min(trials.verdict(without)["kept_percent"].values()) >= 97
+    assert Tuner(Trials(replayer, trace, replace(OWN, servers=1, spare=1)), FAMILIES[0]).frontier() == {}
 
 
 def test_the_bounds_leave_out_only_what_cannot_be_it(tuner):
-    for tp, clock in tuner.kinds:
-        assert tuner.on(Static(3, tp, clock))["kept_percent"] <= tuner._lone_percent(tp, clock)
-        one, two = (tuner.on(Static(count, tp, clock)) for count in (1, 2))
-        cost = two["j_per_token_in_time"]
-        assert tuner._affordable(tp, clock, cost) >= 2
-        # the second server takes what it draws idle, at least
-        assert tuner._affordable(tp, clock, cost, 1, 3.6e6 * one["energy_kwh"]) >= 2
+    for kind in tuner.kinds:
+        assert tuner.on(tuner.plan(3, *kind))["kept_percent"] <= tuner._lone_percent(*kind)
+        one, two = (tuner.on(tuner.plan(count, *kind)) for count in (1, 2))
+        assert tuner._affordable(kind, two["j_per_token"], 0, 0.0) >= 2
+        # the second server takes what it draws resting, at least
+        assert tuner._affordable(kind, two["j_per_token"], 1, one["joules"]) >= 2
 
 
-def test_a_plan_runs_at_its_own_clock_and_degree(tuner):
-    slow, fast = tuner.on(Static(3, 4, "800")), tuner.on(Static(3, 4, "1980"))
-    assert slow["tbt_p50_s"] > 1.5 * fast["tbt_p50_s"]
-    assert slow["servers"] == 3 and slow["replicas"] == 6
+def test_a_plan_runs_at_its_own_clock_degree_and_step(replayer, trace):
+    slow, fast = (replayed(replayer, trace, replace(PLAN, clock=clock), OWN) for clock in ("800", "1980"))
+    assert slow["tbt_p50_s"] > 1.5 * fast["tbt_p50_s"] and slow["servers"] == 2 and slow["replicas"] == 4
+    lone = make_trace(np.arange(3) * 30.0, np.full(3, 3000), np.full(3, 3), "lone prompts")
+    small, large = (replayed(replayer, lone, replace(PLAN, step_tokens=tokens), OWN) for tokens in (512, 8192))
+    # six steps, or one: each has a fixed 12 ms at full speed
+    assert small["ttft_p50_s"] - large["ttft_p50_s"] == pytest.approx(5 * 0.012 / 0.8, rel=1e-6)
 
 
 @pytest.mark.slow
-def test_a_plan_comes_back_from_its_file(tuner, replayer, trace, tmp_path):
-    found = tuner.frontier((97.0,))
+def test_a_plan_comes_back_from_its_file_to_the_last_digit(trials, replayer, trace, tmp_path):
+    plans, _ = planned(trials, (97.0,), None)
     path = tmp_path / "plan.yaml"
-    packer = Tuner(replayer, trace, OWN, PARTS)
-    packed = packer.frontier((97.0,))
-    path.write_text(yaml.safe_dump(written(found, packed, ABOUT, "line")))
-    (best,) = found
-    again = read_static(str(path), packing=True).plan
-    assert again == replace(packer.plan(again.servers, again.tp, again.clock), answer_tokens=again.answer_tokens)
+    path.write_text(yaml.safe_dump(written(plans, ABOUT, SERVED)))
     read = read_static(str(path))
     assert (read.cells, read.slo_scale, read.gaps) == (3, 0.9, "p99")
-    assert (read.plan.servers, read.plan.tp, read.plan.clock) == (best["servers"], best["tp"], best["clock"])
+    best = next(each for each in plans if each["kept_on"] == list(MARGINS)[-1])
+    again = trials.verdict(read.plan)
+    assert again == {key: best[key] for key in again}
+    assert read_static(str(path), router=LEAST).plan.router_name == LEAST
     with pytest.raises(InputError, match=r"no plan keeps 99\.9 %; it has 97"):
         read_static(str(path), 99.9)
     path.write_text(path.read_text().replace(f"tp: {best['tp']}", "tp: 3"))
-    with pytest.raises(InputError, match="degree 3 are not possible"):
+    with pytest.raises(InputError, match="1, 2, 4 or 8"):
         read_static(str(path))
 
 
-def test_a_plan_of_one_server_says_that_it_has_no_spare(tuner):
+def test_a_plan_of_one_server_says_that_it_has_no_spare(trials):
     for count, said in ((1, True), (2, False)):
-        found = [{"keep_percent": 97.0} | tuner.on(Static(count, 4, "1980"))]
-        assert any(line.startswith("note: one server has no spare") for line in lines(found, [], (97.0,))) == said
-        (plan,) = written(found, [], ABOUT, "line")["plans"]
+        found = [{"keep_percent": 97.0, "kept_on": list(MARGINS)[-1]} | trials.verdict(replace(PLAN, servers=count))]
+        assert any(line.startswith("note: one server has no spare") for line in lines(found, (97.0,))) == said
+        (plan,) = written(found, ABOUT, SERVED)["plans"]
         assert ("note" in plan) == said
 
 
 @pytest.mark.slow
-def test_a_replay_that_is_ended_could_not_have_won(replayer, trace):
+def test_a_replay_that_is_ended_could_not_have_won(trials):
     """What is said of an ended replay holds of the whole one; asked for less, it is replayed in full."""
-    tuner = Tuner(replayer, trace, OWN)
-    whole = Tuner(replayer, trace, OWN)
+    tuner, whole = Tuner(trials, FAMILIES[0], 2), Tuner(trials, FAMILIES[0], 2)
+    good = whole.plan(2, 8, "1400", 2048)
+    enough_j = whole.on(good)["j_per_token"] * 1.01
     ends = set()
-    # of the two that keep more than 90 % one is as dear as is allowed, and the other dearer
-    enough_j = whole.on(Static(2, 8, "1400"))["j_per_token_in_time"] * 1.01
     for plan, level, most_j in (
-        (Static(1, 4, "1400"), 99.0, inf),
-        (Static(2, 8, "1400"), 90.0, enough_j),
-        (Static(2, 8, "1980"), 90.0, enough_j),
+        (whole.plan(1, 2, "800", 2048), 99.0, inf),
+        (good, 90.0, enough_j),
+        (whole.plan(3, 8, "1980", 2048), 90.0, enough_j),
     ):
         full, found = whole.on(plan), tuner.on(plan, level, most_j)
         ends.add(found.get("ended"))
         if found.get("ended") == "late":
-            assert full["kept_percent"] <= found["kept_percent"] < level
+            assert full["kept_percent"] < level
         elif found.get("ended") == "dear":
-            assert full["j_per_token_in_time"] > most_j
+            assert full["j_per_token"] > most_j
         assert tuner.on(plan) == full
     assert ends == {"late", "dear", None}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [None, PARTS])
-def test_no_plan_takes_less_than_its_bound(line, parts):
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.name)
+def test_no_plan_takes_less_than_its_bound(line, family):
     """Also at the power cap; and a replay that the bound ends has not begun."""
     load = hours(9.0, seed=2, span_s=120)
-    tuner = Tuner(Replayer(SimulatedMachine(), line), load, OWN, parts)
-    for tp, clock in tuner.kinds:
-        plan = tuner.plan(1, tp, clock)
-        spent_j = 3.6e6 * tuner.on(plan)["energy_kwh"]
-        least_j = tuner._floor_w(plan) * load.span_s + tuner._rest_j(plan)[0]
-        assert 0.4 * spent_j < least_j < spent_j
-        other = Tuner(Replayer(SimulatedMachine(), line), load, OWN, parts)
+    trials = Trials(Replayer(SimulatedMachine(), line), load, OWN)
+    tuner = Tuner(trials, family, 1)
+    half = trials.pairs[0][1]
+    for kind in tuner.kinds[::3]:
+        plan = tuner.plan(1, *kind)
+        spent_j = tuner.on(plan)["joules"]
+        least_j = tuner._floor_w(plan) * half.span_s + tuner._rest_j(plan, 0)[0]
+        assert 0.3 * spent_j < least_j < spent_j
+        other = Tuner(trials, family, 1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Cluster, "_arrive", lambda _: pytest.fail("a request has come"))
-            most_j = 0.999 * least_j / tuner._tokens
-            assert other.on(plan, most_j=most_j)["ended"] == "dear"
-
-
-class KnownMachine(LineMachine):
-    """Whose engines take at least what is written here; the least of all, 2, 70 and 10 J, are of three engines."""
-
-    def __init__(self, floor):
-        super().__init__()
-        self.floor = floor  # whose clock's least power is drawn anyway; None: that of each
-
-    def engine(self, tp, clock):
-        made = LineEngine(tp, clock)
-        asked = LineEngine(tp, self.floor or clock).least_w, 300
-        made.idle_w = None  # steps may draw less
-        least_j = {"1400": (2.0, 300.0, 90.0), "1980": (5.0, 70.0, 20.0), "800": (9.0, 80.0, 10.0)}[clock]
-        made.least_j = lambda *given: least_j if given == asked else None
-        return made
-
-
-@pytest.mark.parametrize(
-    ("parts", "mix", "floor", "context_j"),
-    [
-        (None, Mix(8, 4, "1980"), None, 20.0),
-        (PARTS, None, "800", 10.0),
-        (PARTS._replace(rests=False), None, "1400", 20.0),
-    ],
-)
-def test_what_requests_take_at_least_by_hand(line, parts, mix, floor, context_j):
-    """Prompts of 3 and 5 tokens, answers of 1 and 4: 3 and 8 tokens, 6 and 15 pairs, 0 and 6 + 7 + 8 cached ones."""
-    load = make_trace(np.arange(2.0), np.array([3, 5]), np.array([1, 4]), "two")
-    tuner = Tuner(Replayer(KnownMachine(floor), line), load, replace(OWN, max_batch=300, chunk_tokens=200), parts)
-    second_j = 2.0 * 8 + 70.0 * 15 + context_j * 21
-    assert tuner._rest_j(tuner.plan(2, 8, "1400", mix)) == [second_j + 2.0 * 3 + 70.0 * 6, second_j, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "mix", "held"), [(40_000, None, 1), (40_001, None, 0), (40_001, Mix(4, 4, "800"), 1)]
-)
-def test_a_request_that_no_replica_of_a_plan_can_hold_takes_nothing(tuner, replayer, tokens, mix, held):
-    load = make_trace(np.arange(2.0), np.array([tokens - 7, 5]), np.array([7, 4]), "one long")
-    whole, second, none = Tuner(replayer, load, OWN)._rest_j(Static(1, 2, "800", mix=mix))
-    assert (whole > second) == held and second > none == 0.0
-
-
-@pytest.mark.slow
-def test_a_plan_that_rejects_some_is_the_cheapest_where_it_keeps_enough(replayer):
-    """One request of 25 fits into TP8 alone, whose plans are dear; at 95 % it is rejected."""
-    prompts, answers = np.full(1000, 400), np.full(1000, 100)
-    prompts[::25], answers[::25] = 10_000, 295_000
-    tuner = Tuner(replayer, make_trace(np.arange(1000) * 0.03, prompts, answers, "some long"), OWN)
-    (best,) = tuner.frontier((95.0,))
-    every = [tuner.on(Static(count, *kind)) for kind in tuner.kinds for count in (1, 2, 3)]
-    keeping = [each["j_per_token_in_time"] for each in every if each["kept_percent"] >= 95.0]
-    assert best["rejected"] == 40 and best["j_per_token_in_time"] == min(keeping)
+            assert other.on(plan, most_j=0.999 * least_j / tuner._tokens(0))["ended"] == "dear"
 
 
 @pytest.mark.slow
 def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer):
-    trace = hours(4.0, seed=3, span_s=60)
-    alone = {parts: Tuner(replayer, trace, OWN, parts).frontier() for parts in (None, PARTS)}
-    assert alone[None] and alone[PARTS]
-    with Second(replayer, trace) as second:
-        for parts, found in alone.items():
-            assert Tuner(replayer, trace, OWN, parts, second).frontier() == found
+    trials = Trials(replayer, hours(4.0, seed=3, span_s=60), OWN)
+    alone = {family: Tuner(trials, family).frontier() for family in FAMILIES[:2]}
+    with Second(trials) as second:
+        for family, found in alone.items():
+            assert Tuner(trials, family, second=second).frontier() == found
         (process,) = active_children()
         process.kill()
         process.join()
-        assert Tuner(replayer, trace, OWN, second=second).frontier() == alone[None]
-    with Second(replayer, trace) as second:
-        second.ask(OWN, None, "wish", ())
-        with pytest.raises(AttributeError, match="wish"):
-            second.answer()
+        assert Tuner(trials, FAMILIES[0], second=second).frontier() == alone[FAMILIES[0]]
+
+
+# -- routers -----------------------------------------------------------------------------------------------------------
+
+
+def used(cluster):
+    replicas = [each for server in cluster.fleet.servers for each in server.replicas]
+    return [each.instance.processed(cluster.end_s) for each in replicas]
+
+
+def test_the_fewest_requests_or_the_earliest_first_token_decide(replayer):
+    """A prompt of 3,000 tokens holds its replica; the next two come while it is read, two short ones after those."""
+    arrays = np.array([0.0, 0.01, 0.02, 0.03]), np.array([3000, 50, 50, 50]), np.array([400, 400, 400, 400])
+    load = make_trace(*arrays, "four requests")
+    least, earliest = (
+        replayer.run_system(load, System("x"), OWN, replace(PLAN, servers=1, rest="1400", router_name=name))
+        for name in (LEAST, EARLIEST)
+    )
+    # two replicas: two requests each, or the long prompt alone
+    assert sorted(used(least)) == [2 * 450, 3400 + 450] and sorted(used(earliest)) == [3 * 450, 3400]
+
+
+def System(name):
+    """A system that turns no knob."""
+    from kernel_dvfs_serving.system import System as Own
+
+    return Own(name, False, False, False, False)
+
+
+@pytest.mark.parametrize("router", [LEAST, EARLIEST])
+@pytest.mark.parametrize("changed", [{}, {"route_s": 0.013}, {"fails_s": 97.0}, {"route_s": 0.013, "fails_s": 97.0}])
+def test_every_request_ends_once_whatever_happens(replayer, router, changed):
+    trace = hours(9.0, seed=5, span_s=400, swing=0.7)
+    own = replace(OWN, start_s=60.0)
+    plan = replace(PLAN, servers=3, router_name=router, **changed)
+    cluster = replayer.run_system(trace, System("x"), own, plan)
+    assert (cluster.finished ^ cluster.rejected).all() and not cluster.rejected.any()
+    assert cluster.tokens_in == trace.input_tokens.sum() and cluster.tokens_out == trace.output_tokens.sum()
+    assert cluster.events["servers failed"] == ("fails_s" in changed)
+    replicas = [each for server in cluster.fleet.servers for each in server.replicas]
+    assert all(each.outstanding == pytest.approx(0, abs=1e-6) and each.instance.unread == 0 for each in replicas)
+    by_server = sum(sum(server.account.energy_j.values()) for server in cluster.fleet.servers)
+    assert by_server == pytest.approx(sum(cluster.accounts.energy_j.values()), rel=1e-9)
+
+
+def test_a_delay_of_the_router_is_in_the_first_token(replayer):
+    trace = make_trace(np.arange(7) * 30.0, np.full(7, 211), np.full(7, 3), "lone requests")
+    plan = replace(PLAN, servers=1, rest="1400")
+    at_once, later = (
+        replayed(replayer, trace, replace(plan, route_s=delay_s), OWN)["ttft_p50_s"] for delay_s in (0, 0.07)
+    )
+    assert later - at_once == pytest.approx(0.07, abs=1e-6)
+
+
+def test_a_replica_that_holds_nothing_draws_less_and_takes_a_moment_to_come_back(replayer):
+    trace = make_trace(np.arange(5) * 50.0, np.full(5, 211), np.full(5, 30), "five requests")
+    rests, stays = (replayed(replayer, trace, replace(PLAN, rest=clock), OWN) for clock in ("800", "1400"))
+    # four replicas of four GPUs, idle nearly all the time: 0.8 - 0.55 of 40 W a GPU less
+    saved_w = (stays["idle_kwh"] - rests["idle_kwh"]) * 3.6e6 / trace.span_s
+    assert 0.9 * 16 * 40 * 0.25 < saved_w < 1.02 * 16 * 40 * 0.25
+    assert rests["ttft_p50_s"] - stays["ttft_p50_s"] == pytest.approx(OWN.clock_latency_s, abs=1e-6)
+
+
+def test_a_power_cap_slows_what_is_above_it(line):
+    machine = SimulatedMachine()
+    free, capped = machine.engine(4, "1980"), machine.engine(4, "1980@400")
+    asked = (4096, 4096 * 1000.0, 0, 4)
+    (time_s, energy_j), (capped_s, capped_j) = free.step(*asked), capped.step(*asked)
+    assert energy_j / time_s > 4 * 500 and capped_j / capped_s == pytest.approx(4 * 400, rel=1e-6) and capped_s > time_s
+    # of the 691 W that such a board was seen to hold
+    assert capped.idle_w == free.idle_w and machine.caps_w((0.5,)) == [346] == SlowerMachine(machine, 2).caps_w((0.5,))
+    tuner = Tuner(Trials(Replayer(machine, line), hours(4.0, seed=3, span_s=60), OWN), FAMILIES[2])
+    assert {kind[1] for kind in tuner.kinds} == {f"1980@{watts}" for watts in (311, 415, 518, 622)}
+
+
+@pytest.mark.slow
+def test_every_system_is_tried_on_both_halves_and_slower(replayer, trace):
+    runs = {each["system"]: each for each in every_system(replayer, trace, replace(OWN, servers=4, pools=2), cores=1)}
+    assert all(list(each["tried"]["kept_percent"]) == list(TRIALS) for each in runs.values())
+    best = runs[TUNED]
+    assert min(best["tried"]["kept_percent"].values()) >= 99 and CAPPED not in runs  # a made-up machine has no caps
+    assert [each["kept_on"] for each in best["margins"]] == list(MARGINS)
+
+
+# -- what starts it ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "pasted"), [("org/model-7b", "org/model-7b"), ("m; touch x", "'m; touch x'")])
+def test_what_starts_a_replica_is_one_command_whatever_the_model_is_called(model, pasted):
+    """A table of others names it, and whoever reads the plan pastes it; every limit is a flag."""
+    told = vllm_line(Served(model, 48_665, 14_151), 4, 2048)
+    assert told.startswith(f"vllm serve {pasted} --tensor-parallel-size 4 --max-num-batched-tokens 2048 ")
+    for flag in ("--max-num-seqs 256", "--max-model-len 14151", "--num-gpu-blocks-override 3041", "--block-size 16"):
+        assert f" {flag} " in told
+    assert told.endswith(
+        "--scheduling-policy fcfs --enable-chunked-prefill --no-enable-prefix-caching --no-async-scheduling"
+    )
+
+
+def test_the_router_and_the_clocks_are_started_by_a_line_each():
+    told = started(
+        SERVED[4], {"tp": 4, "step_tokens": 512, "router": LEAST, "replicas": 2, "clock": "1600", "rest": "345"}
+    )
+    assert told["router"].endswith("--port 8080 --worker-urls http://REPLICA-1:8000 http://REPLICA-2:8000")
+    assert told["clocks"] == "nvidia-smi --lock-gpu-clocks=345,1600"
+    capped = {"tp": 4, "step_tokens": 512, "router": EARLIEST, "replicas": 2, "clock": "1980@420", "rest": "1980@420"}
+    told = started(SERVED[4], capped)
+    assert told["clocks"] == "nvidia-smi --power-limit=420" and "--load-aware" in told["router"]
+
+
+def test_the_context_is_the_models_or_the_longest_request():
+    load = make_trace(np.arange(2.0), np.array([5000, 5]), np.array([7, 4]), "one long")
+    assert model_len(load, "llama2-70b") == 5007 and model_len(load, "llama3-70b") > 8000
+    assert model_len(load, "unknown") == 5007
+
+
+def test_halves_are_traces_of_their_own():
+    load = make_trace(np.array([1.0, 2.0, 51.5, 90.0]), np.arange(1, 5), np.arange(2, 6), "four", 100.0)
+    first, second = halves(load)
+    assert first.arrival_s.tolist() == [1.0, 2.0] and second.arrival_s.tolist() == [1.5, 40.0]
+    assert second.input_tokens.tolist() == [3, 4] and first.span_s == second.span_s == 50
+    assert halves(make_trace(np.array([1.0]), np.array([1]), np.array([1]), "one"))[1].arrival_s.tolist() == [1.0]
+
+
+def test_the_replay_of_a_printed_plan_gives_the_printed_numbers(line, tmp_path, monkeypatch, capsys):
+    from kernel_dvfs_serving.commands import plan, replay
+    from kernel_dvfs_serving.trace import write_trace
+
+    for command in (plan, replay):
+        monkeypatch.setattr(command, "read_profile", lambda path: line)
+        monkeypatch.setattr(
+            command, "replayer_of", lambda options, profile, own, **more: Replayer(LineMachine(), line, **more)
+        )
+    write_trace(tmp_path / "trace.csv", hours(4.0, seed=3, span_s=90))
+    (tmp_path / "profile.csv").write_text("made up")
+    words = [str(tmp_path / "trace.csv"), "--profile", str(tmp_path / "profile.csv")]
+    file = str(tmp_path / "plan.yaml")
+    assert main(["serving", "plan", *words, "--keep", "97", "--servers", "3", "-o", file]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("vllm serve line ") for line in said)
+    assert main(["serving", "replay", *words, "--plan", file, "-o", str(tmp_path / "out.json")]) == 0
+    again = capsys.readouterr().out.splitlines()[1]
+    assert again[6:] == said[2][6:] and again[6:].strip()
+    found = json.loads((tmp_path / "out.json").read_text())["tried"]
+    (best, *_) = yaml.safe_load(Path(file).read_text())["plans"]
+    assert found == {key: best[key] for key in found}
 
 
 SEARCHING = """
@@ -282,8 +373,9 @@ class Endless(LineMachine):
         time.sleep(600)
 
 if __name__ == "__main__":
-    second = tuned.Second(Replayer(Endless(), line_profile(requests=80)), hours(4.0, seed=3, span_s=60))
-    second.ask(Settings(servers=3), None, "search", ([99.0], {{}}, [(8, "800")]))
+    replayer = Replayer(Endless(), line_profile(requests=80))
+    second = tuned.Second(tuned.Trials(replayer, hours(4.0, seed=3, span_s=60), Settings(servers=3)))
+    second.ask(tuned.FAMILIES[0], 4, ([99.0], {{}}, [(8, "800", 2048)]))
     time.sleep(600)
 """
 
@@ -316,7 +408,7 @@ def test_a_second_process_ends_in_mid_search_with_the_first(tmp_path):
 def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(replayer, monkeypatch):
     """A hundred prompts a second, of which one replica reads some fifty; each is promised within 0.4 s."""
     load = make_trace(np.arange(400) * 0.01, np.full(400, 500), np.full(400, 300), "too much")
-    plan = Static(1, 8, "800")
+    plan = Static(1, 8, "800", "800", 2048)
     full = replayed(replayer, load, plan, OWN)
     assert 11 < full["late"] < 400 and replayed(replayer, load, plan, OWN, limits=(full["late"],)) == full
     with pytest.raises(Hopeless):
@@ -327,28 +419,17 @@ def test_a_queue_that_grows_ends_a_replay_before_its_requests_end(replayer, monk
     assert ended.value.late == 11
 
 
-def test_a_mix_divides_its_servers_as_it_says(replayer, trace):
-    plan = Static(3, 8, "1400", mix=Mix(8, 2, "1980"))
-    assert plan.instances == [(8, "1400")] * 2 + [(2, "1980")] * 4
-    cluster = replayer.run_system(trace, STATIC_PLAN, OWN, plan)
-    replicas = [(each.tp, each.clock) for server in cluster.fleet.servers for each in server.replicas]
-    assert replicas == plan.instances
-    done = [sum(each.instance.processed(cluster.end_s) for each in server.replicas) for server in cluster.fleet.servers]
-    # both kinds take their part, by what they can read
-    assert min(done) > 0.3 * max(done)
-
-
 def test_p99_of_gaps_is_a_stricter_promise_than_their_mean(line, trace):
     replayer = Replayer(LineMachine(), line, slo_scale=0.35)
-    plan = Static(2, 4, "1400")
+    plan = replace(PLAN, step_tokens=512)
     mean, p99 = (replayed(replayer, trace, plan, replace(OWN, gaps=gaps)) for gaps in ("mean", "p99"))
     assert p99["tbt_kept_percent"] < mean["tbt_kept_percent"] - 1
     assert p99["ttft_kept_percent"] == mean["ttft_kept_percent"] and p99["energy_kwh"] == mean["energy_kwh"]
 
 
-def test_recording_rules_are_of_prometheus_form(tuner):
-    found = [{"keep_percent": 97.0} | tuner.on(Static(2, 4, "1980"))]
-    (group,) = yaml.safe_load(yaml.safe_dump(recording_rules(written(found, [], ABOUT, "line"))))["groups"]
+def test_recording_rules_are_of_prometheus_form(trials):
+    found = [{"keep_percent": 97.0} | trials.verdict(PLAN)]
+    (group,) = yaml.safe_load(yaml.safe_dump(recording_rules(written(found, ABOUT, SERVED))))["groups"]
     seen = {}
     for rule in group["rules"]:
         assert set(rule) <= {"record", "expr", "labels"}
@@ -363,11 +444,3 @@ def test_recording_rules_are_of_prometheus_form(tuner):
     assert said["kernel_dvfs:planned_servers"] == "vector(6)"
     assert said["kernel_dvfs:tbt_p99_seconds"].split(" or ")[1].count("vllm:time_per_output_token_seconds") == 1
     assert "sglang:inter_token_latency_seconds" in said["kernel_dvfs:tbt_p99_seconds"]
-
-
-@pytest.mark.parametrize(("model", "pasted"), [("org/model-7b", "org/model-7b"), ("m; touch x", "'m; touch x'")])
-def test_what_starts_a_replica_is_one_command_whatever_the_model_is_called(model, pasted):
-    """A table of others names it, and whoever reads the plan pastes it."""
-    told = started(model, 4, packs=False)
-    assert told["vllm"] == f"vllm serve {pasted} --tensor-parallel-size 4"
-    assert told["sglang"] == f"python -m sglang.launch_server --model-path {pasted} --tp 4"

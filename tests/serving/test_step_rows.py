@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import models as rows
 from kernel_dvfs_serving.models import BF16, MODELS, check_degree, served
 

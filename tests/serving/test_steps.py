@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs_clocks.clocks import AUTO, Pair
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.steps import KNOTS, ClockEngine, StepModel, Table
 from kernel_dvfs_serving.system import MAX_TOKENS
 
@@ -56,7 +56,7 @@ def test_a_run_is_the_sum_of_its_steps(instances):
         assert time_s == pytest.approx(sum(each[0] for each in single), rel=1e-12)
         assert energy_j == pytest.approx(sum(each[1] for each in single), rel=1e-12)
     engine = instances(4).at(1200)
-    assert engine.run(10, 5000, 1) == pytest.approx(engine.step(10, 0, 5000), rel=1e-12)
+    assert engine.run(10, 5000, 1) == pytest.approx(engine.step(10, 0, 5000, 10), rel=1e-12)
 
 
 def test_steps_within_a_time_invert_the_run(instances):
@@ -82,8 +82,8 @@ def test_no_step_draws_more_than_the_cap_and_a_capped_one_is_slower_than_its_clo
 @pytest.mark.parametrize(("cap_w", "least_j"), [(1000, (50, 16, 4)), (100, (40, 6, 4)), (50, (20 / 3, 1, 2))])
 def test_what_a_step_takes_at_least_beyond_40_w_by_hand(cap_w, least_j):
     """Of 1, 2 and 3 tokens; the cap is above all, above the context alone, and below all."""
-    table = Table([0, 1, 1.5, 2, 9], [0, 90, 180, 300, 0], (7, 7), (7, 7), 0.1, 20, 0.2, 12)
-    model = SimpleNamespace(idle_w=lambda _: 40, cap_w=cap_w, clocks=[1200], table=lambda _: table)
+    table = Table([0, 1, 1.5, 2, 9], [0, 90, 180, 300, 0], (7, 7), (7, 7), 0.1, 20, 0.2, 12, 0.3, 5)
+    model = SimpleNamespace(idle_w=lambda _: 40, cap_w=cap_w, held_factor=1.07, clocks=[1200], table=lambda _: table)
     assert ClockEngine(model, 1200).least_j(40, 3) == pytest.approx(least_j)
 
 
@@ -100,6 +100,16 @@ def test_a_capped_step_does_not_depend_on_the_steps_before_it(instances):
     assert used.step(700, 1000, 0) == unused
 
 
+@pytest.mark.parametrize("tokens", [50_000, 250_000])
+def test_the_line_of_a_capped_decode_step_is_the_step_where_it_is_drawn(instances, tokens):
+    engine = instances(2).at(1980)
+    time_s, energy_j = engine.step(512, 0, tokens, 512)
+    line = engine.linear(512, tokens)
+    assert energy_j / time_s == pytest.approx(engine.cap_w, rel=1e-9), "at the cap"
+    assert line.time_s + line.time_per_token_s * tokens == pytest.approx(time_s, rel=1e-9)
+    assert line.energy_j + line.energy_per_token_j * tokens == pytest.approx(energy_j, rel=1e-9)
+
+
 def test_more_gpus_and_higher_clocks_are_never_slower(instances):
     for asked in ((1, 0, 600), (64, 0, 40_000), (512, 131_328, 0)):
         for tp in (2, 4):
@@ -110,7 +120,8 @@ def test_more_gpus_and_higher_clocks_are_never_slower(instances):
 
 def test_idle_power_is_memory_and_clock_tree(instances):
     assert instances(8).idle_w(1980) == pytest.approx(4 * instances(2).idle_w(1980))
-    assert 8 * 95 < instances(8).idle_w(800) < instances(8).idle_w(1980) < 8 * 140
+    # the EnergAIzer artifact has an idle H100 at 72 to 75 W up to 1110 MHz and 120 W at 1890
+    assert 8 * 75 < instances(8).idle_w(800) < 8 * 95 and 8 * 115 < instances(8).idle_w(1980) < 8 * 140
     step = instances(8).decode(1, 10, 800)
     assert step.power_w > instances(8).idle_w(800)
 

@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.requests import CLASSES, classify, draw_lengths, seen_lengths
+from kernel_dvfs_serving.system import SYNTHETIC_HOUR
 from kernel_dvfs_serving.trace import (
-    SYNTHETIC_HOUR,
     WEEKS,
+    held,
+    held_by_model,
     hours,
+    make_trace,
     multiplied,
     poisson,
     read_trace,
@@ -41,19 +44,20 @@ def test_the_conversation_trace_of_2023_has_its_published_figures(shared):
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("TIMESTAMP,ContextTokens\n1,2\n", "no column GeneratedTokens"),
-        (HEAD, "no request"),
-        ("", "no CSV"),
-        (HEAD + "2,5,5\n1,5,5\n", "line 3: TIMESTAMP is earlier"),
-        (HEAD + "-1,5,5\n", "line 2: TIMESTAMP -1 is negative"),
-        (HEAD + "0,5,5\n1,0,5\n", "line 3: ContextTokens is '0'"),
-        (HEAD + "0,5,\n", "line 2: GeneratedTokens is ''"),
-        (HEAD + "0,5.5,5\n", "line 2: ContextTokens is '5.5'"),
-        (HEAD + "0,5,5]1,5,5\n3,5,5\n", "line 2: more fields than the heading has columns"),
-        (HEAD + "0,5,5,\n3,5,5,\n", "line 2: more fields than the heading has columns"),
-        (HEAD + "0,5,5\nnoon,5,5\n", "line 3: TIMESTAMP 'noon'"),
-        (HEAD + "0,5,5\n1,5,5\n1e15,5,5\n", "line 4: TIMESTAMP '1e15' is 11574074074 days after the first"),
-        (HEAD + "2023-11-16 18:15:46.6805900,5,5\n2023-11-16 18:15:45,5,5\n", "line 3: TIMESTAMP is earlier"),
+        ("TIMESTAMP,ContextTokens\n1,2\n", "no column GeneratedTokens; a trace has"),
+        (HEAD, "the table has a header but no rows"),
+        ("", "the file is empty"),
+        (HEAD + "2,5,5\n1,5,5\n", "line 3, column TIMESTAMP: earlier"),
+        (HEAD + "-1,5,5\n", "line 2, column TIMESTAMP: '-1' is negative"),
+        (HEAD + "0,0,5\n1,5,0\n", "line 2: no request has both a prompt and an answer"),
+        (HEAD + "0,5,5\n1,-1,5\n", "line 3, column ContextTokens: '-1'"),
+        (HEAD + "0,5,\n", "line 2, column GeneratedTokens: ''"),
+        (HEAD + "0,5.5,5\n", "line 2, column ContextTokens: '5.5'"),
+        (HEAD + "0,5,5]1,5,5\n3,5,5\n", "line 2: 5 cells where the header names 3"),
+        (HEAD + "0,5,5,\n3,5,5,\n", "line 2: 4 cells where the header names 3"),
+        (HEAD + "0,5,5\nnoon,5,5\n", "line 3, column TIMESTAMP: 'noon'"),
+        (HEAD + "0,5,5\n1,5,5\n1e15,5,5\n", "line 4, column TIMESTAMP: '1e15' is 11574074074 days after the first"),
+        (HEAD + "2023-11-16 18:15:46.6805900,5,5\n2023-11-16 18:15:45,5,5\n", "line 3, column TIMESTAMP: earlier"),
     ],
 )
 def test_a_bad_trace_is_refused_in_one_line(tmp_path, text, said):
@@ -61,6 +65,74 @@ def test_a_bad_trace_is_refused_in_one_line(tmp_path, text, said):
     with pytest.raises(InputError) as refused:
         read_trace(path)
     assert said in str(refused.value) and str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+# two requests, 1.5 s apart, of 310 and 57 tokens of prompt, 21 and 93 of answer; in one a third, which failed
+PUBLISHED = {
+    "Azure 2023": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2023-11-16 18:15:46.5000000,310,21\n2023-11-16 18:15:48.0000000,57,93\n",
+    "Azure 2024": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2024-05-10 00:00:00.009930+00:00,310,21\n2024-05-10 00:00:01.509930+00:00,57,93\n",
+    "BurstGPT": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,310,21,331,Conversation log\n6,ChatGPT,44,0,44,Conversation log\n6.5,GPT-4,57,93,150,API log\n",
+    "splitwise-sim": "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
+    "0,2,0,0.25,1,310,21\n1,2,0,1.75,1,57,93\n",
+    "vidur": "arrived_at,num_prefill_tokens,num_decode_tokens\n0.25,310,21\n1.75,57,93\n",
+    "Mooncake": '{"timestamp": 3000, "input_length": 310, "output_length": 21, "hash_ids": [0, 1]}\n'
+    '{"timestamp": 4500, "input_length": 57, "output_length": 93, "hash_ids": [0]}\n',
+    "Unix time in ms": HEAD + "1772620800250,310,21\n1772620801750,57,93\n",
+    "Unix time in ns": HEAD + "1772620800250000000,310,21\n1772620801750000000,57,93\n",
+    "a heading of ms": "arrival_ms;Prompt tokens;Output tokens\n250;310;21\n1750;57;93\n",
+    "decimal commas": "Timestamp;Prompt tokens;Output tokens\n0,25;310;21\n1,75;57;93\n",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_trace_is_read_as_it_is_published(tmp_path, name):
+    trace = read_trace(written(tmp_path, PUBLISHED[name]))
+    assert trace.arrival_s == pytest.approx([0, 1.5], abs=1e-6) and trace.span_s == pytest.approx(1.5)
+    assert trace.input_tokens.tolist() == [310, 57] and trace.output_tokens.tolist() == [21, 93]
+    told = " ".join(trace.notices)
+    assert ("1 row of 3 left out: a request without a prompt or an answer" in told) == (name == "BurstGPT")
+    in_ms = {"Mooncake": "in ms, as in traces of Mooncake", "Unix time in ms": "in ms, as Unix time"}
+    in_ms |= {"Unix time in ns": "in ns, as Unix time", "a heading of ms": "in ms, as its heading says"}
+    assert in_ms.get(name, "") in told and ("taken to be" in told) == (name in in_ms)
+
+
+def test_what_no_heading_says_is_named(tmp_path):
+    path = written(tmp_path, "sent,in,out\n0,310,21\n2,57,93\n")
+    with pytest.raises(InputError, match="it has sent, in, out: name them, --columns TIMESTAMP=HEADING"):
+        read_trace(path)
+    columns = {"TIMESTAMP": "sent", "ContextTokens": "in", "GeneratedTokens": "out"}
+    assert read_trace(path, columns=columns).arrival_s.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[1]", "line 2: no TIMESTAMP, ContextTokens"),
+        ('{"timestamp": 1', "line 2: not JSON"),
+        ("{}", "line 2: no TIMES"),
+    ],
+)
+def test_a_bad_line_of_json_is_named(tmp_path, line, said):
+    with pytest.raises(InputError, match=said):
+        read_trace(written(tmp_path, PUBLISHED["Mooncake"].splitlines()[0] + "\n" + line + "\n"))
+
+
+def test_requests_longer_than_the_context_are_counted_and_left_out_or_refused_by_choice():
+    trace = make_trace(np.arange(4.0), [300, 4000, 9000, 20], [10, 200, 96, 5], "mine")
+    kept = held_by_model(trace, "llama2-70b")
+    said = "mine: 2 of 4 requests (50 %) have more tokens than the context of llama2-70b (4096), the longest 9096"
+    assert len(kept.arrival_s) == 4 and kept.notices[0].startswith(said)
+    left = held_by_model(trace, "llama2-70b", "leave-out")
+    assert left.input_tokens.tolist() == [300, 20] and left.arrival_s.tolist() == [0, 3] and left.span_s == 3
+    assert left.notices == (f"{said}; left out",) and left.subject == "mine without 2 long requests"
+    with pytest.raises(InputError, match="2 of 4 requests"):
+        held_by_model(trace, "llama2-70b", "refuse")
+    with pytest.raises(InputError, match="4 of 4 requests"):
+        held(trace, 10, "a small cache", "leave-out")
+    assert held_by_model(trace, "llama3-70b") is trace and held_by_model(trace, "mine") is trace
 
 
 def test_a_file_of_another_content_than_expected_is_refused(tmp_path):

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.step import assembly, nodes, trace
-from kernel_dvfs.step.memory import CHUNK_BYTE, Memory, Range, Room
+from kernel_dvfs_step import assembly, nodes, trace
+from kernel_dvfs_step.memory import CHUNK_BYTE, Memory, Range, Room
 
 RECORDED = ("conv", "gpt_eager", "triton_kernel")
 

@@ -1,8 +1,8 @@
 """A captured step's record of what a fixture has grouped."""
 
-from kernel_dvfs.step import assembly
-from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload.step import State
+from kernel_dvfs_step import assembly
+from kernel_dvfs_step.trial import Tried
 
 DEVICE = {"name": "NVIDIA H200", "uuid": "GPU-0", "compute_capability": "9.0", "sm_count": 132}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step_workload import of_step
+from kernel_dvfs_clocks.clocks import BASELINE
+from kernel_dvfs_clocks.errors import InputError
 
 RECORD = Path(__file__).resolve().parent.parent / "workload/steps/hand_made.json"
 

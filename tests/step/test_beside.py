@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import beside
-from kernel_dvfs.step.beside import Beside, _Edges
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import beside
+from kernel_dvfs_step.beside import Beside, _Edges
 
 
 class Board:
@@ -38,7 +38,9 @@ def test_a_gpu_that_others_compute_on_is_refused_unless_it_is_shared(with_board,
     monkeypatch.setattr(beside, "_ENDING_S", 0.0)
     with pytest.raises(InputError, match=r"GPU GPU-1: 2 other process\(es\) compute on it.*--share"):
         with_board(2).open("GPU-1", share=False)
-    with_board(2, 3).open("GPU-1", share=True)
+    shared = with_board(2, 3)
+    shared.open("GPU-1", share=True)
+    assert shared.neighbours == 2, "without its own process"
 
 
 @pytest.mark.parametrize(("counts", "is_free"), [((2, 2, 1, 1), True), ((2,) * 200, False), ((None,) * 200, False)])
@@ -91,3 +93,5 @@ def test_power_is_that_between_the_first_and_the_last_edge_within():
     edges._seen = [(0.9, 0), (1.2, 100_000), (1.3, 170_000), (2.4, 940_000), (2.6, 1_500_000)]
     assert edges.power_w(1.0, 2.5) == pytest.approx((940 - 100) / 1.2)
     assert edges.power_w(1.0, 1.25) is None
+    edges._seen[2] = 1.3, 90_000
+    assert edges.power_w(1.0, 2.5) is None, "the counter fell meanwhile, although it ends above where it began"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from step_record import record
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import framework
-from kernel_dvfs.step.calls import Calls, Faith
-from kernel_dvfs.step.framework import Opened
-from kernel_dvfs.step.nodes import Node
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import framework
+from kernel_dvfs_step.calls import Calls, Faith
+from kernel_dvfs_step.framework import Opened
+from kernel_dvfs_step.nodes import Node
 
 
 class Optimiser:
@@ -108,7 +108,7 @@ def test_the_user_is_warned_and_the_record_says_it(fake_living, monkeypatch, rec
 
 
 def test_such_a_step_is_not_played(tmp_path, recording, outline_of):
-    from kernel_dvfs.deploy import play
+    from kernel_dvfs_deploy import play
 
     step = record(outline_of(recording("triton_kernel")), faith=Faith(("lr changes",)))
     with (

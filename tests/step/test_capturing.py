@@ -8,19 +8,20 @@ import pytest
 from step_record import DEVICE, record
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
-from kernel_dvfs.step import assembly, capturing, grouping, nodes, pace, trace, trial
-from kernel_dvfs.step.beside import Cost
-from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import State
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import read_json
+from kernel_dvfs_step import assembly, capturing, grouping, nodes, pace, trace, trial
+from kernel_dvfs_step.beside import Cost
+from kernel_dvfs_step.trial import Tried
 
 
 @pytest.fixture
 def processes(monkeypatch):
     """processes(*lines of each): what children say; returns what each was told."""
     monkeypatch.setattr(capturing, "load", lambda *_: None)
+    monkeypatch.setattr(capturing.interpreter, "lacks", lambda: "")
 
     def made(*said):
         told, answers = [], iter(said)
@@ -48,7 +49,16 @@ def test_a_class_that_hung_is_told_to_the_next_process_with_what_is_known(proces
     assert [each["failed"] for each in told] == [{}, {"7": ["it hung"]}, {"7": ["it hung", "it hung"]}]
     assert [list(each["known"]) for each in told] == [[], ["4"], ["4"]]
     assert [each["joined"] for each in told] == [[], [], ["k"]], "then with the launch before it"
-    assert said == ["kernel: it hung; going on without it"] * 2
+    assert said[0].startswith(f"train.py:make: run by {capturing.sys.executable} (Python ")
+    assert said[1:] == ["kernel: it hung; going on without it"] * 2
+
+
+def test_a_python_without_torch_is_refused_before_anything_is_asked_for_that_would_be_compiled(processes, monkeypatch):
+    processes()
+    monkeypatch.setattr(capturing.interpreter, "lacks", lambda: "has no torch")
+    monkeypatch.setattr(capturing, "load", lambda *_: pytest.fail("it was asked for"))
+    with pytest.raises(InputError, match=r"run by the Python of this command, .* which has no torch: .*-m pip install"):
+        capturing.capture("train.py:make")
 
 
 def test_an_error_of_the_child_is_the_captures_error(processes):
@@ -258,7 +268,7 @@ class Event:
 def whole_step(fake_living, monkeypatch):
     """whole_step(effects): a captured step of kernels k0, k1, ... with these effects and a trace of them; two nodes of
     forward, the rest backward."""
-    from kernel_dvfs.step import framework, trace
+    from kernel_dvfs_step import framework, trace
 
     def made(effects):
         found = [
@@ -308,7 +318,7 @@ def whole_step(fake_living, monkeypatch):
 
 
 # a GPU that nobody else computes on
-BESIDE = SimpleNamespace(newcomers=lambda: 0, cost=lambda *_: Cost(0.004, 2.25))
+BESIDE = SimpleNamespace(neighbours=0, newcomers=lambda: 0, cost=lambda *_: Cost(0.004, 2.25))
 
 
 def told(**more):
@@ -345,15 +355,18 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
 
 def test_loop_and_graph_are_told_beside_each_other_and_who_came_meanwhile(whole_step):
     said = []
-    crowded = SimpleNamespace(newcomers=lambda: 2, cost=BESIDE.cost)
+    crowded = SimpleNamespace(neighbours=3, newcomers=lambda: 2, cost=BESIDE.cost)
     opened = whole_step([lambda memory: None] * 3)._replace(items={"token": 4096})
     child = capturing.Capturing(opened, told(loop=[0.0065, 2.5]), lambda **line: said.append(line), crowded)
     step = steps.from_content(json.loads(json.dumps(child.step())), "here")
     whole = step.whole
     assert (whole.loop_us, whole.loop_j, whole.graph_us, whole.graph_j) == (6500.0, 2.5, 4000.0, 2.25)
     assert step.items == {"token": 4096}
-    assert step.noticed == ("2 other process(es) began to compute on the GPU meanwhile: capture it again",)
-    from kernel_dvfs.cli.hardware import summary
+    assert step.noticed == (
+        "3 other process(es) computed on the GPU, which makes times and energies theirs, too",
+        "2 other process(es) began to compute on the GPU meanwhile: capture it again",
+    )
+    from kernel_dvfs_step.commands import summary
 
     assert [line for line in summary(step) if line.startswith("as a")] == [
         "as a loop: 6.5 ms, 2.5 J, 0.6104 mJ a token",
@@ -426,7 +439,7 @@ def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):
 @pytest.fixture
 def in_program(whole_step, monkeypatch):
     """in_program(effects): what capturing in a program opens; `random_state` is torch's, one number."""
-    from kernel_dvfs.step import api
+    from kernel_dvfs_step import api
 
     random_state = [0]
     cuda = SimpleNamespace(
@@ -450,7 +463,7 @@ def trains(memory):
 
 
 def test_a_graph_that_draws_random_numbers_is_refused_and_the_generator_put_back(in_program):
-    from kernel_dvfs.step import api
+    from kernel_dvfs_step import api
 
     def draws(memory):
         in_program.random_state[0] += 4
@@ -462,7 +475,7 @@ def test_a_graph_that_draws_random_numbers_is_refused_and_the_generator_put_back
 
 
 def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_before(in_program, tmp_path):
-    from kernel_dvfs.step import api
+    from kernel_dvfs_step import api
 
     opened = in_program([trains, trains, trains])
     captured = api.capture(lambda: None, name="mine")
@@ -485,7 +498,7 @@ def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_be
 
 
 def test_a_state_that_cannot_be_saved_whole_is_refused_and_no_part_of_it_is_kept(in_program):
-    from kernel_dvfs.step import api
+    from kernel_dvfs_step import api
 
     opened = in_program([trains])
     captured = api.capture(lambda: None, name="mine")
@@ -497,7 +510,7 @@ def test_a_state_that_cannot_be_saved_whole_is_refused_and_no_part_of_it_is_kept
 
 
 def test_nothing_is_asked_of_a_step_that_is_not_captured(monkeypatch):
-    from kernel_dvfs.step import api
+    from kernel_dvfs_step import api
 
     monkeypatch.setattr(api, "load", lambda *_: None)
     with pytest.raises(InputError, match="nothing is captured yet"):

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import grouping, nodes
-from kernel_dvfs.step.nodes import Node
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import grouping, nodes
+from kernel_dvfs_step.nodes import Node
 
 POINTER, OTHER = 0x7F0000001000, 0x7F0000900000
 
@@ -69,6 +69,34 @@ def test_times_that_disagree_split_a_class_and_noise_does_not():
     assert classes(*found, times=[100.0, None, 200.0, 300.0]) == [[0, 1, 2, 3]], "not traced: nothing to go by"
 
 
+def test_parameters_that_count_launches_tell_no_classes_apart_and_time_does():
+    # 40 time steps of a recurrent net, every fifth three times as long; another kernel, in three sizes
+    steps = [kernel("gru_step", [POINTER, 7 * number]) for number in range(40)]
+    times = [15.0 if number % 5 == 3 else 5.0 + 0.01 * number for number in range(40)]
+    products = [kernel(words=[POINTER, size]) for size in (512, 1024, 2048)]
+    long, products_of = [number for number in range(40) if number % 5 == 3], [[40], [41], [42]]
+    short = [number for number in range(40) if number % 5 != 3]
+    assert classes(*steps, *products, times=[*times, 4.0, 4.1, 4.2]) == [short, long, *products_of]
+    # as many as tell sizes apart are taken at their word, and so are all where no time is known
+    few = steps[: grouping._MOST_ALIKE]
+    assert classes(*few, times=times[: len(few)]) == [[number] for number in range(len(few))]
+    unknown = [*times[:-1], None]
+    assert classes(*steps, times=unknown) == [[number] for number in range(40)]
+    # another section, or another launch shape, is another class all the same
+    sections = ["forward"] * 20 + ["backward"] * 20
+    assert len(classes(*steps, sections=sections, times=[5.0] * 40)) == 2
+    wide = [kernel("gru_step", each.words, grid=(64, 1, 1)) for each in steps[:20]]
+    assert classes(*steps[:20], *wide, times=[5.0] * 40) == [list(range(20)), list(range(20, 40))]
+
+
+def test_a_class_told_by_time_alone_is_of_one_time_though_times_run_into_each_other():
+    steps = [kernel("gru_step", [number]) for number in range(100)]
+    times = [20.0 * 1.02**number for number in range(100)]
+    found = classes(*steps, times=times)
+    assert sum(map(len, found)) == 100 and 5 <= len(found) <= 12
+    assert all(times[members[-1]] <= 1.25 * times[members[0]] for members in found)
+
+
 def test_lists_of_tensors_are_one_kind_of_work():
     name = "void at::native::multi_tensor_apply_kernel<FusedAdam>()"
     assert classes(kernel(name, [1, 2, 3]), kernel(name, [4, 5, 6])) == [[0, 1]]
@@ -107,6 +135,9 @@ def test_a_run_of_cub_is_one_launch_and_a_workspace_goes_with_what_uses_it():
         (4,),
     ]
     assert launches(kernel("x::init_device_workspace_kernel"), kernel("wgrad"), kernel("wgrad")) == [(0, 1), (2,)]
+    # a grouped product reads the addresses of its factors from what the kernel before it wrote
+    prepares, product = kernel("at::cuda::detail::prepare_grouped_gemm_data<float>(int*)"), kernel("_ZN7cutlass")
+    assert launches(prepares, product, kernel(), prepares, product) == [(0, 1), (2,), (3, 4)]
 
 
 def test_what_failed_alone_is_joined_with_what_comes_before():

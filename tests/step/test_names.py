@@ -2,7 +2,7 @@
 
 import re
 
-from kernel_dvfs.step import names
+from kernel_dvfs_step import names
 
 
 def test_a_product_is_told_by_its_tile_and_layout():
@@ -18,6 +18,16 @@ def test_a_template_is_told_by_what_it_is_made_for():
     assert names.short("void cutlass::Kernel2<cutlass_80_wmma_tensorop>(cutlass::P)") == "cutlass_80_wmma_tensorop"
     assert names.short("void (anonymous namespace)::softmax_warp_forward<float, 8>(float*)") == "softmax_warp_forward"
     assert names.short("triton_poi_fused_add_0") == "triton_poi_fused_add_0"
+
+
+def test_a_name_that_is_too_long_for_the_demangler_is_told_by_its_own_words():
+    text = (
+        "_ZN7cutlass13device_kernelIN2at4cuda6detail25enable_3x_kernel_for_sm9xINS_4gemm6kernel13GemmUniversalI"
+        "NS5_17GroupProblemShapeIN4cute5tupleIJiiiEEEEENS9_9Copy_AtomIJS2D_NS_6half_tEEEEvEEEvvEEEEEEvNT_6ParamsE"
+    )
+    assert names.short(text) == "grouped GemmUniversal"
+    assert names.short(text.replace("17GroupProblemShape", "12ProblemShape")) == "GemmUniversal"
+    assert names.short("_ZN2at6nativeIfEEvv") == "native"
 
 
 def test_ids_are_fit_for_files_and_unique():

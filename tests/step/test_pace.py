@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import pace
-from kernel_dvfs.step.living import LivingStep
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import pace
+from kernel_dvfs_step.living import LivingStep
 
 # (what is wanted, the clock without rests, how it rises with the share of rest)
 CASES = [

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import api, framework
-from kernel_dvfs.step.framework import Opened
-from kernel_dvfs.step.nodes import Node
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import api, framework
+from kernel_dvfs_step.framework import Opened
+from kernel_dvfs_step.nodes import Node
 
 
 class Event:

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from step_record import record
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.measurement.real import step_loads
-from kernel_dvfs.step import nodes
-from kernel_dvfs.step.living import Refreshed
-from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload import step as steps
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import loads as step_loads
+from kernel_dvfs_step import nodes
+from kernel_dvfs_step.living import Refreshed
+from kernel_dvfs_step.trial import Tried
 
 ABOUT = {"file": "step.json", "code": "train.py:make"}
 
@@ -331,11 +331,11 @@ def test_data_is_put_back_before_every_window_however_long_a_run_takes(captured,
     gpu._steady = step_loads.StepRunning(load, steady, Dog(), "kernel/x")
     gpu._board = SimpleNamespace(
         temperature_c=lambda: 50, throttled=lambda: (0, 0), event_reasons=lambda: 0, sm_mhz=lambda: 1500,
-        mem_mhz=lambda: 2619,
+        mem_mhz=lambda: 2619, power_mw=lambda: None, power_limit_mw=lambda: None, mig=lambda: False,
     )  # fmt: skip
-    gpu._own_processes, gpu._is_wanted = None, lambda: True
+    gpu._own_processes, gpu._is_wanted, gpu._loads = None, lambda: True, SimpleNamespace(now_s=lambda: 0.0)
     gpu._board.compute_processes = lambda: None
-    gpu._counter = SimpleNamespace(window=lambda seconds: done.append("window") or SimpleNamespace(
+    gpu._counter = SimpleNamespace(late_s=0.004, window=lambda seconds: done.append("window") or SimpleNamespace(
         start_s=0.0, end_s=seconds, energy_mj=500.0))  # fmt: skip
     for _ in range(2):
         gpu._window(load, 1.0)
@@ -343,9 +343,9 @@ def test_data_is_put_back_before_every_window_however_long_a_run_takes(captured,
 
 
 def test_a_record_that_the_gpu_gave_is_read_and_says_how_it_was_repeated():
-    from kernel_dvfs.gpu.clocks import BASELINE
     from kernel_dvfs.measurement import record as records
     from kernel_dvfs.measurement import setup, target
+    from kernel_dvfs_clocks.clocks import BASELINE
 
     folder = f"{__file__.rpartition('/')[0]}/recorded/h200"
     known = setup.read(f"{folder}/3fb58358c474.json")

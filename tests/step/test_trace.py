@@ -1,13 +1,17 @@
 """What a trace says of a step's kernels: on made events, and on steps recorded on an H200."""
 
 import math
+import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from kernel_dvfs import shape
-from kernel_dvfs.step import trace
-from kernel_dvfs.step.trace import Event, Traced
 from kernel_dvfs.workload.step import Id
+from kernel_dvfs_clocks import shape
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import framework, trace
+from kernel_dvfs_step.trace import Event, Traced
 
 
 def op(name, start, end, number, thread=1, **more):
@@ -39,34 +43,40 @@ def test_a_kernel_knows_its_operation_module_and_work():
 class OfKineto:
     """An event as torch's profiler has it: what it says is asked of it by name."""
 
-    def __init__(self, name, start_ns, duration_ns, number=0, linked=0, on_gpu=False, is_marked_by_user=False):
+    def __init__(
+        self, name, start_ns, duration_ns, number=0, linked=0, on_gpu=False, is_marked_by_user=False, activity=None
+    ):
         self._says = {"name": name, "start_ns": start_ns, "duration_ns": duration_ns, "correlation_id": number}
         self._says |= {"linked_correlation_id": linked, "is_user_annotation": is_marked_by_user}
         self._says |= {"device_type": "DeviceType.CUDA" if on_gpu else "DeviceType.CPU", "start_thread_id": 1}
         self._says |= {"sequence_nr": -1, "flops": 0, "shapes": [[4, 8], []], "dtypes": ["float", ""]}
         self._says |= {"concrete_inputs": [None, True]}
+        if activity:  # torch 2.8 does not say it
+            self._says |= {"activity_type": activity}
 
     def __getattr__(self, name):
+        if name not in self._says:
+            raise AttributeError(name)
         return lambda: self._says[name]
 
 
 @pytest.mark.parametrize(
-    "between",
+    ("between", "activity"),
     [
-        "Command Buffer Full",
-        "Lazy Function Loading",
-        "Runtime Triggered Module Loading",
-        "cudaLaunchKernel",
-        "train.py(3): f",
+        ("Command Buffer Full", None),
+        ("Lazy Function Loading", None),
+        ("Runtime Triggered Module Loading", None),
+        ("train.py(3): f", None),
+        ("an overhead of another CUDA", "overhead"),
     ],
 )
-def test_what_the_profiler_and_the_driver_do_within_an_operation_is_none(between):
+def test_what_the_profiler_and_the_driver_do_within_an_operation_is_none(between, activity):
     found = trace.from_kineto(
         [
             OfKineto(trace.CALL, 0, 300, is_marked_by_user=True),
             OfKineto("nn.Module: Linear", 5, 90, 6),
             OfKineto("aten::_fused_adamw_", 10, 80, 7),
-            OfKineto(between, 20, 30, 7),
+            OfKineto(between, 20, 30, 7, activity=activity),
             OfKineto("nn.Module: Linear", 100, 20, linked=6, on_gpu=True),
             OfKineto("adam_kernel", 100, 50, 99, linked=7, on_gpu=True),
         ]
@@ -165,6 +175,100 @@ def test_a_kernel_that_no_operation_launched_belongs_to_the_call_that_it_runs_in
     assert found == [[("k", 90), ("own", 110)], [("k", 290), ("own", 310)]]
 
 
+# an operation as it is, and as a torch that names no activities has it
+SAYS = [lambda kind: kind, lambda kind: None]
+
+
+@pytest.mark.parametrize("says", SAYS)
+@pytest.mark.parametrize("call_of_cuda", ["INVALID", "cudaGetDriverEntryPointByVersion", "cuTensorMapEncodeTiled"])
+def test_a_call_of_cuda_is_no_operation_though_it_may_have_the_number_of_one(says, call_of_cuda):
+    # torch numbers operations, CUPTI calls of CUDA: in the first call 4 is its own abs and a call of CUDA behind it, 7
+    # another call of CUDA and the abs of the second call
+    def call(at, number, launch):
+        return [
+            OfKineto(trace.CALL, at, 90, number, is_marked_by_user=True, activity=says("user_annotation")),
+            OfKineto("aten::abs", at + 10, 10, number + 1, activity=says("cpu_op")),
+            OfKineto("cudaLaunchKernel", at + 12, 4, launch, activity=says("cuda_runtime")),
+            OfKineto("abs_kernel", at + 300, 50, launch, linked=number + 1, on_gpu=True, activity=says("kernel")),
+        ]
+
+    between = [
+        OfKineto(call_of_cuda, at, 5, number, activity=says("cuda_runtime")) for at, number in ((30, 4), (40, 7))
+    ]
+    found = trace.calls(trace.from_kineto([*call(0, 3, 5), *between, *call(1000, 6, 9)]))
+    assert [[each.launch for each in call if each.kind == "gpu"] for call in found] == [[5], [9]]
+    framework.check_alike(found, "step")
+    assert [ran.operation for call in found for ran in trace.traced(call)] == ["aten::abs", "aten::abs"]
+
+
+def test_a_kernel_is_of_the_call_that_launched_it_whenever_it_ran():
+    def launch(number, start):
+        return Event("cudaLaunchKernel", "launch", start, start + 2, launch=number)
+
+    def ran(name, start, launch, number=0):
+        return Event(name, "gpu", start, start + 10, number=number, launch=launch)
+
+    events = [
+        around(trace.CALL, 100, 150, number=1), launch(11, 110), launch(12, 149), op("aten::mul", 120, 130, 2),
+        around(trace.CALL, 200, 250, number=3), launch(21, 200), launch(22, 215), op("aten::mul", 220, 230, 4),
+        launch(31, 90), launch(32, 180),
+        ran("late", 205, 12), ran("early", 199, 21), ran("a", 110, 11), ran("a", 260, 22),
+        # its call of CUDA is not in the trace: its operation tells
+        ran("mul", 240, 0, 2), ran("mul", 190, 99, 4),
+        # before the calls nothing is of one; what the host launches behind a call is of that one still
+        ran("before", 130, 31), ran("behind", 230, 32),
+    ]  # fmt: skip
+    found = [[(each.name, each.start_ns) for each in call if each.kind == "gpu"] for call in trace.calls(events)]
+    assert found == [
+        [("late", 205), ("a", 110), ("mul", 240), ("behind", 230)],
+        [("early", 199), ("a", 260), ("mul", 190)],
+    ]
+
+
+def made_trace(seed, count=3):
+    """(events of so many calls, how often the host launched each kernel in them): operations and calls of CUDA are
+    numbered apart and overlap, kernels run late, some on a side stream, some without an operation."""
+    dice, events, launched = random.Random(seed), [], []
+    number, launch, now, free_ns = dice.randrange(1, 40), dice.randrange(1, 40), 1000, [0, 0]
+    kernels = [(dice.choice("abcd"), dice.random() < 0.8, dice.randrange(2)) for _ in range(dice.randrange(5, 40))]
+    for _ in range(count):
+        begin, counted = now, Counter()
+        for name, has_operation, stream in kernels:
+            start, number, launch = now + dice.randrange(5, 30), number + 1, launch + 1
+            if dice.random() < 0.3:
+                events.append(Event("cudaGetLastError", "launch", start, start + 1, launch=launch))
+                launch += 1
+            events.append(Event("cudaLaunchKernel", "launch", start + 2, start + 4, launch=launch))
+            if has_operation:
+                events.append(op(f"aten::{name}", start, start + 5, number))
+            free_ns[stream] = max(free_ns[stream], start + dice.randrange(3, 900)) + 10
+            ran = Event(name, "gpu", free_ns[stream], free_ns[stream] + 10, launch=launch)
+            events.append(replace(ran, number=number if has_operation else 0))
+            counted[name] += 1
+            now = start + 6
+        number += 1
+        events.append(around(trace.CALL, begin, now, number=number))
+        launched.append(counted)
+        # sometimes the next call begins before the GPU is done with this one, by its clock
+        now = now + 5 if dice.random() < 0.5 else max(now, *free_ns) + 20
+    dice.shuffle(events)
+    return events, launched
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_launches_of_each_call_are_as_many_as_the_host_counted(seed):
+    events, launched = made_trace(seed)
+    calls = trace.calls(events)
+    assert [Counter(each.name for each in call if each.kind == "gpu") for call in calls] == launched
+    framework.check_alike(calls, "step")
+    # one kernel that is given to another call, by the number of its launch, is noticed
+    ran = [each for call in calls for each in call if each.kind == "gpu"]
+    one, other = random.Random(seed).choice(ran[: len(ran) // 3]), ran[-1]
+    planted = [replace(each, launch=other.launch) if each is one else each for each in events]
+    with pytest.raises(InputError, match="kernels change from call to call"):
+        framework.check_alike(trace.calls(planted), "step")
+
+
 def test_nodes_are_matched_by_name_whatever_the_order_of_branches():
     found = [Traced("void a(int)", 0, 1), Traced("Memset (Device)", 1, 2), Traced("b", 2, 3), Traced("a(int)", 4, 5)]
     matched = trace.matched(["b", "a(int)", "memset", "a(int)"], found)
@@ -223,5 +327,5 @@ def test_the_recorded_transformer_has_its_products(recording):
 
 def test_times_in_the_recorded_step_come_from_its_replays(recorded):
     assert len(recorded.replays) == 2
-    times = trace.mean_times_us(recorded.replays)
+    times = trace.times_us(recorded.replays)
     assert len(times) == len(recorded.nodes) and min(times) > 0

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernel_dvfs.step import grouping, memory, trial
-from kernel_dvfs.step.memory import CHUNK_BYTE
-from kernel_dvfs.step.nodes import Node
-from kernel_dvfs.step.trial import Tried
+from kernel_dvfs_step import grouping, memory, trial
+from kernel_dvfs_step.memory import CHUNK_BYTE
+from kernel_dvfs_step.nodes import Node
+from kernel_dvfs_step.trial import Tried
 
 AT = 2 * CHUNK_BYTE
 
@@ -28,13 +28,14 @@ def adds_to(at):
     return effect
 
 
-def walk(living, limit, times=None, failed=None, known=None):
+def walk(living, limit, times=None, failed=None, known=None, neighbours=0):
     launches = grouping.launches(living.nodes, [node.function for node in living.nodes])
     classes = grouping.classes(living.nodes, launches, [], ["forward"] * len(launches), [None] * len(launches))
     reported = {}
     tried = trial.walk(
         *(living, launches, classes, times or [None] * len(launches), limit, failed or {}, known or {}),
         lambda first, result: reported.update({first: result}),
+        neighbours,
     )
     return tried, reported
 
@@ -126,6 +127,32 @@ def test_a_launch_that_takes_another_time_alone_does_other_work(fake_living, no_
     assert tried.repeatable == repeatable
     if repeatable == "no":
         assert "alone it takes 10.0 us" in tried.reason and "other work" in tried.reason
+
+
+def test_what_neighbours_on_the_gpu_take_is_not_blamed_on_a_kernel(fake_living, no_limit):
+    """Two of three launches of a graph meet a turn of another process, and take four times as long."""
+
+    class Crowded(fake_living):
+        timed = 0
+
+        def loop(self, places, repeat=1, keep_edges=False):
+            made = super().loop(places, repeat, keep_edges)
+            own = made.time
+
+            def time(count=1):
+                self.timed += 1
+                return own(count) * (1 if self.timed % 3 == 0 else 4)
+
+            made.time = time
+            return made
+
+    (blamed,), _ = walk(Crowded([kernel("nvjet")], [writes(1)], [10.0]), no_limit, times=[10.0])
+    assert blamed.repeatable == "no", "where nobody is known to share it"
+    (tried,), _ = walk(Crowded([kernel("nvjet")], [writes(1)], [10.0]), no_limit, times=[10.0], neighbours=2)
+    assert (tried.repeatable, tried.alone_us) == ("yes", pytest.approx(10.0))
+    # a kernel that does other work alone is found all the same, and neighbours are named
+    (other,), _ = walk(Crowded([kernel("nvjet")], [writes(1)], [10.0]), no_limit, times=[45.0], neighbours=2)
+    assert other.repeatable == "no" and "2 other process(es) on the GPU" in other.reason
 
 
 def test_microseconds_of_launching_are_no_other_work(fake_living, no_limit):

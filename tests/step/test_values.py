@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_dvfs.step import nodes
-from kernel_dvfs.step.nodes import types_of, values_of
+from kernel_dvfs_step import nodes
+from kernel_dvfs_step.nodes import types_of, values_of
 
 ADAM = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::Adam<float, 4> >"

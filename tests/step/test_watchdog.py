@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kernel_dvfs.step.watchdog import Watchdog
+from kernel_dvfs_step.watchdog import Watchdog
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_each_sign_of_life_puts_the_end_off(dog):
 
 def test_the_process_is_killed():
     code = (
-        "import time; from kernel_dvfs.step.watchdog import Watchdog\n"
+        "import time; from kernel_dvfs_step.watchdog import Watchdog\n"
         "Watchdog(lambda what: print(what, flush=True)).arm(0.1, 'hung kernel'); time.sleep(30)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)

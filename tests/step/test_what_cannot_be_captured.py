@@ -6,9 +6,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import framework
-from kernel_dvfs.step.trace import Event
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_step import framework, interpreter
+from kernel_dvfs_step.trace import Event
 
 
 @pytest.fixture
@@ -458,7 +458,7 @@ def test_there_is_no_room_for_the_state_where_memory_ends(fake_torch):
 
 
 def test_a_block_of_a_program_that_cannot_be_captured_is_refused_in_one_line(fake_torch, monkeypatch):
-    from kernel_dvfs.step import api
+    from kernel_dvfs_step import api
 
     monkeypatch.setattr(api, "load", lambda *_: None)
     with pytest.raises(InputError) as error, api.capture(name="mine"):
@@ -471,3 +471,84 @@ def test_a_raw_handle_is_replayed_by_what_is_rebuilt_of_its_nodes(fake_torch):
     opened = framework.open_step(extension, 0x55550000)
     opened.living.replay()
     assert extension.ran == 1 and [node.kind for node in opened.living.nodes] == ["memset", "kernel"]
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "shown"),
+    [
+        ("tokens", "64k", "'64k'"),
+        ("tokens", 0, "0"),
+        ("samples", -3, "-3"),
+        ("samples", 2.5, "2.5"),
+        ("tokens", True, "True"),
+        ("tokens", [4096], "[4096]"),
+    ],
+)
+def test_counts_that_are_none_are_refused_with_file_line_and_remedy(tmp_path, fake_torch, word, value, shown):
+    path = tmp_path / "train.py"
+    path.write_text(
+        f"def make_step():\n    def step():\n        pass\n\n    step.{word} = {value!r}\n    return step\n"
+    )
+    with pytest.raises(InputError) as error:
+        framework.open_source(None, f"{path}:make_step")
+    said = str(error.value)
+    assert said.startswith(f"{path}:make_step at train.py:2: step.{word} = {shown}; expected how many {word} one step")
+    assert "\n" not in said and f"step.{word} = 65536" in said
+
+
+@pytest.mark.parametrize("value", [4096, 4096.0])
+def test_counts_may_be_any_whole_number(value):
+    def step(): ...
+
+    step.samples = value
+    assert framework._items(step, "x") == {"sample": 4096}
+
+
+def test_a_step_or_its_maker_that_asks_for_arguments_is_refused_with_their_names(tmp_path, fake_torch):
+    path = tmp_path / "train.py"
+    path.write_text(
+        "def make_step(batch, size=3): ...\n"
+        "def other():\n    def step(x, *, y, z=1, **more): ...\n    return step\n"
+        "class Model:\n    def __call__(self, *args): ...\n    def forward(self, tokens): ...\n"
+        "def model():\n    return Model()\n"
+        "def nothing(): ...\n"
+    )
+    for function, at, said in (
+        ("make_step", "train.py:1", "what makes the step asks for arguments (batch)"),
+        ("other", "train.py:3", "the step asks for arguments (x, y)"),
+        ("model", "train.py:7", "the step asks for arguments (tokens)"),
+        ("nothing", "train.py:10", "gave a NoneType; expected the step"),
+    ):
+        with pytest.raises(InputError) as error:
+            framework.open_source(None, f"{path}:{function}")
+        assert f"{path}:{function} at {at}: {said}" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (None, "has no torch"),
+        ("2.7.1+cu126", "has torch 2.7.1+cu126, older than 2.8"),
+        ("2.13.0+cpu", "has torch 2.13.0+cpu, which was built without CUDA"),
+        ("2.8.0a0+cu130", ""),
+        ("2.11.0", ""),
+        ("", ""),
+    ],
+)
+def test_which_python_runs_a_step_and_what_it_lacks_is_said_before_anything_else(monkeypatch, version, said):
+    def found(name):
+        if not version:
+            raise interpreter.importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(interpreter.importlib.util, "find_spec", lambda name: None if version is None else object())
+    monkeypatch.setattr(interpreter.importlib.metadata, "version", found)
+    assert interpreter.lacks().startswith(said) and bool(interpreter.lacks()) == bool(said)
+    if not said:
+        assert interpreter.check("train.py:make_step") == (
+            f"train.py:make_step: run by {sys.executable} (Python {sys.version.split()[0]})"
+        )
+        return
+    with pytest.raises(InputError) as error:
+        interpreter.check("train.py:make_step")
+    assert sys.executable in str(error.value) and said in str(error.value) and "\n" not in str(error.value)

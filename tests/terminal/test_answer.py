@@ -6,8 +6,18 @@ import pytest
 from whole_schedule import whole_schedule, whole_walk
 
 from kernel_dvfs.report.words import line_of_study
+from kernel_dvfs.table_file import write_rows
+from kernel_dvfs_clocks.errors import InputError
 
 HEADER = "schedule,slack_percent,fresh_time_change_percent,fresh_energy_change_percent,verdict\n"
+
+
+def _cell(text):
+    """A cell as tables have it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text or None
 
 
 @pytest.fixture
@@ -17,7 +27,9 @@ def study(tmp_path):
     def make(row=None, schedule=None):
         if row is not None:
             (tmp_path / "tables").mkdir()
-            (tmp_path / "tables/headline.csv").write_text(HEADER + row)
+            names = HEADER.strip().split(",")
+            cells = [[_cell(each) for each in line.split(",")] for line in row.splitlines()]
+            write_rows(tmp_path / "tables/headline.json", [dict(zip(names, each, strict=True)) for each in cells])
         if schedule is not None:
             (tmp_path / "schedules").mkdir()
             (tmp_path / "schedules/kernel-global-waste-slack0.json").write_text(json.dumps(schedule))
@@ -42,6 +54,41 @@ def test_a_study_measured_again_names_its_device_its_savings_and_its_page(study,
     )
 
 
+def test_what_can_be_set_today_is_told_with_medians_and_stalls_in_the_same_breath(study, tmp_path):
+    folder = study("a,0,-0.1,-16.7,\n")
+    path = tmp_path / "tables/deployable.json"
+
+    def way(name, latencies_ms, stalls_ms, claimed, fresh, is_default=True, clocks="x"):
+        names = ("latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms")
+        row = {"way": name, "claimed_energy_change_percent": claimed, "fresh_energy_change_percent": fresh}
+        row |= {"is_default": is_default, "costs": latencies_ms and "assumed", "clocks": clocks}
+        return row | dict(zip(names, (*(latencies_ms or (None, None)), *(stalls_ms or (None, None)))))
+
+    one = way("one pair for the run", None, None, -5.0, -4.21)
+    passes = way("a pair for each pass", (15, 30), (0.1, 0.2), -6.0, -5.04)
+    launches = way("launch by launch, asked ahead", (15, 30), (0.1, 0.2), -9.0, -8.56)
+    swept = way("launch by launch, asked ahead", (15, 30), (0, 0), -9.0, -9.9, is_default=False)
+    write_rows(path, [one, passes, launches, swept])
+    assert (
+        "Changes of clocks count as free there; set today: one pair -4.2 %, a pair a pass -5.0 %, launch by launch "
+        "-8.6 % "
+        "(measured again; a change takes 15 ms (core) or 30 ms (memory), medians, and stalls 0.1 ms "
+        "(core) or 0.2 ms (memory): assumed). See"
+    ) in line_of_study(folder, "G")
+    write_rows(path, [one, passes, launches | {"fresh_energy_change_percent": None}, swept])
+    assert "launch by launch -9.0 % (claimed; a change" in line_of_study(folder, "G"), "not all were measured again"
+    auto = one | {"claimed_energy_change_percent": 0.0, "fresh_energy_change_percent": None, "clocks": "auto"}
+    write_rows(path, [auto, passes, launches, swept])
+    assert "set today: one pair nothing, a pair a pass -5.0 %" in (said := line_of_study(folder, "G"))
+    assert "(measured again; a change" in said, "what stays at auto was not to be measured again"
+    alike = [passes | {"fresh_energy_change_percent": -4.23}, launches | {"fresh_energy_change_percent": -4.18}]
+    write_rows(path, [one, *alike, swept])
+    assert "set today: -4.2 %, in all ways (measured again; a change" in line_of_study(folder, "G")
+    path.write_text(path.read_text().replace("-4.23", "-7.23"))
+    with pytest.raises(InputError, match=r"deployable\.json: was changed since it was written"):
+        line_of_study(folder, "G")
+
+
 def test_without_a_page_the_folder_is_named(study):
     folder = study("a,0,-0.1,-6.7,\n")
     assert line_of_study(folder, "H200").endswith(f"(measured again). See {folder}")
@@ -60,14 +107,14 @@ def test_without_a_walk_the_answer_says_what_measuring_again_found_of_the_limit(
 def test_the_answer_has_the_bound_that_was_shown_and_whether_it_is_contradicted(study, verdict):
     folder = study(f"a,0,0.5,-6.7,{verdict}\n", whole_schedule(walk=whole_walk()))
     assert line_of_study(folder, "H200") == (
-        "H200: -6.7 % energy, +0.5 % time (measured again). It is at most -0.02 % slower, shown with 90 % "
+        "H200: -6.7 % energy, +0.5 % time (measured again). It is at least 0.02 % faster, shown with 90 % "
         f"confidence by data that did not choose it; measuring again {verdict} this. See {folder}"
     )
 
 
 def test_a_choice_that_is_not_measured_again_has_its_bound(study):
     line = line_of_study(study(schedule=claimed("nvml") | {"walk": whole_walk()}), "H200")
-    bound = "It is at most -0.02 % slower, shown with 90 % confidence by data that did not choose it"
+    bound = "It is at least 0.02 % faster, shown with 90 % confidence by data that did not choose it"
     assert f"(claimed, not measured again). {bound}. See" in line
 
 
@@ -88,12 +135,16 @@ def test_a_forecast_is_called_so_measured_again_or_not(study, tmp_path):
     schedule["gpu"]["forecast"] = True
     folder = study("a,0,-0.1,-6.7,keeps its limit\n", schedule)
     assert "(forecast). Measured again in simulation, it keeps its limit." in line_of_study(folder, "mine")
-    (tmp_path / "tables/headline.csv").unlink()
+    (tmp_path / "tables/headline.json").unlink()
     assert "-0.1 % time (forecast)." in line_of_study(folder, "mine")
 
 
 def test_a_headline_that_is_empty_or_damaged_is_passed_over(study):
     assert "claimed" in line_of_study(study("", schedule=claimed("simulated")), "mine")
+
+
+def test_a_headline_without_numbers_is_passed_over(study):
+    assert "claimed" in line_of_study(study("a,0,,,\n", schedule=claimed("simulated")), "mine")
 
 
 def test_a_study_at_auto_alone_ends_with_its_page(tmp_path):

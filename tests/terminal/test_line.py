@@ -55,8 +55,8 @@ class Seen:
             self.log(LogEvent.RUN_INFO, "Job stats: ...", stats=stats | {"total": sum(stats.values())})
         return self
 
-    def start(self, job, rule, seconds=None):
-        self.log(LogEvent.JOB_INFO, jobid=job, rule_name=rule)
+    def start(self, job, rule, seconds=None, **fields):
+        self.log(LogEvent.JOB_INFO, jobid=job, rule_name=rule, **fields)
         return self if seconds is None else self.tick(seconds)
 
     def finish(self, job, total):
@@ -228,7 +228,10 @@ def test_a_dry_run_and_who_asks_for_more_get_snakemake_s_own_output(seen, asked)
     assert seen().handler.writes_to_stream
     run = seen(**{asked: True})
     assert not run.handler.writes_to_stream
-    run.begin(measure=2).start(1, "measure").log(message="Careful.", level=logging.WARNING).finish(1, 2)
+    run.begin(measure=2).start(
+        1, "measure", reason="Missing output files: out/1", output=["out/1"], is_checkpoint=False
+    )
+    run.log(message="Careful.", level=logging.WARNING).finish(1, 2)
     assert run.end() == ([] if asked == "dryrun" else ["the answer"]), "ours follows, and repeats nothing"
 
 
@@ -316,3 +319,20 @@ def test_a_terminal_that_has_gone_stops_nothing(seen):
 def test_a_duration_has_two_units_at_most(seen, seconds, words):
     run = seen().begin(measure=1).start(1, "measure", seconds)
     assert run.end()[0] == f"0 of 1 jobs in {words}, now measure"
+
+
+def test_jobs_that_are_not_alike_are_told_by_what_they_cost(seen, monkeypatch):
+    """A profile of 20, then a search of 70: the first 93 s say 326 s, and what runs longer is not told at all."""
+    monkeypatch.setattr(plugin, "_costs", {})
+    plugin.weigh("serving_profile", 20.0)
+    plugin.weigh("serving_search", 70.0)
+    run = seen().begin(serving_profile=1, serving_study=1, serving_search=1)
+    run.start(1, "serving_profile", 90).finish(1, 3).start(2, "serving_study", 3).finish(2, 3)
+    run.start(3, "serving_search", 60)
+    run.now_s += 400
+    run.tick()
+    assert run.end()[:3] == [
+        "0 of 3 jobs in 1 min 30 s, now serving",
+        "1 of 3 jobs in 1 min 33 s, now serving (about 5 min left)",
+        "2 of 3 jobs in 2 min 33 s, now serving (about 4 min 30 s left)",
+    ]

@@ -101,6 +101,21 @@ def test_a_dry_run_and_what_runs_nothing_are_snakemake_s_own_word_for_word(toy, 
     assert ours.returncode == 0 and said[0] == said[1] and bool(said[0]) == ("all" not in options)
 
 
+def test_a_dry_run_says_which_of_its_jobs_are_only_looked_at(toy, tmp_path):
+    assert run(toy()).returncode == 0
+    (tmp_path / "record/2").unlink()
+    said = run(toy("--dry-run", "record/2", "all")).stderr.splitlines()
+    # a record and the checkpoint; then the page; `all` runs nothing
+    assert said[-1] == (
+        "Of these 3 jobs 2 are sure to run. The others are looked at again after choose_clocks, and run only if that "
+        "gives other bytes."
+    )
+    (tmp_path / "page").unlink()
+    said = run(toy("--dry-run", "record/2", "all")).stderr.splitlines()
+    assert not any(line.startswith("Of these") for line in said), "a page that is gone is made whatever comes of it"
+    assert run(toy("--dry-run", "--quiet", "all")).stderr == ""
+
+
 def test_a_terminal_has_one_line_that_is_rewritten(toy, tmp_path):
     ours, theirs = pty.openpty()
     waiting = toy(jobs=4, work="until [ -e go ]; do sleep 0.1; done")

@@ -126,7 +126,7 @@ class Stepped(Real):
         made = super().unmeasured(folder, library)
         shutil.copy2(HAND_MADE, made.directory / "captured.json")
         (made.directory / "train.py").write_text(TRAIN)
-        with open(made.directory / "workflow/kernel_dvfs/step/capturing.py", "a") as file:
+        with open(made.directory / "workflow/kernel_dvfs_step/capturing.py", "a") as file:
             file.write(CAPTURING)
         return made
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import forked
@@ -56,11 +57,14 @@ def snakemake(directory, *targets, check=True, env=None, dry=False, **more) -> s
 def planned(directory, *targets, **more) -> dict:
     """{rule: jobs} that Snakemake would run, the bare target `all` left out; {} where nothing is to be done.
 
-    A table or figure is a job by its own name: {"tables/claims": 1, "figures/fig5_kernels": 1}.
+    A table or figure is a job by its own name: {"tables/claims": 1, "figures/fig5_kernels": 1}. What is carried over is
+    a rule a batch or degree, counted as carry_over.
     """
     said = snakemake(directory, *targets, dry=True, **more).stdout
     block = re.search(r"Job stats:\n.*?\n-+ +-+\n(.*?)\n\n", said, re.S)
-    jobs = {rule: int(count) for rule, count in map(str.split, block[1].splitlines())} if block else {}
+    jobs: Counter[str] = Counter()
+    for rule, count in map(str.split, block[1].splitlines() if block else ()):
+        jobs[re.sub("^carry_over_.+", "carry_over", rule)] += int(count)
     drawn = re.findall(r"^ *rule (?:table|figure):\n(?: +input: .*\n)? +output: \S+/(\w+/\w+)\.", said, re.M)
     assert len(set(drawn)) == jobs.pop("table", 0) + jobs.pop("figure", 0), said[-4000:]
     return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")} | dict.fromkeys(drawn, 1)

@@ -1,6 +1,7 @@
 """A table of measurements through the whole pipeline; a malformed one is refused in one line in front of the user."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,22 @@ def test_a_table_gives_the_proven_optimum_tables_and_figures(directory):
     assert not list((directory / FOLDER / "tables").glob("claims.*")) and not (directory / "results/native").exists()
     page = (directory / FOLDER / "report.html").read_text()
     assert "a table cannot be measured again" in page and "What is missing" not in page
+
+
+def test_an_edited_schedule_is_refused_whatever_its_date_until_it_is_made_again(directory):
+    config = ["gpu={kind: table, path: mine.csv}"]
+    snakemake(directory, "choose", config=config)
+    path = directory / FOLDER / "schedules/kernel-global-waste-slack0.json"
+    about, text = path.stat(), path.read_text()
+    path.write_text(text.replace('"energy_change_percent": -', '"energy_change_percent": -4'))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    said = snakemake(directory, "choose", check=False, config=config)
+    assert said.returncode != 0
+    (line,) = (line for line in said.stdout.splitlines() if line.startswith("error:"))
+    assert f"{path.name}: was changed since it was written" in line and "delete it and run snakemake" in line
+    path.unlink()
+    snakemake(directory, "choose", config=config)
+    assert path.read_text() == text
 
 
 def test_a_malformed_table_is_named_with_line_and_column(directory):

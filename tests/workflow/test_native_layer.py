@@ -1,10 +1,11 @@
-"""Each backend of the native layer is a job of its own, run again when its own sources, tools or mode change."""
+"""Each backend of the native layer is a job of its own, run again when its own sources, tools or mode change; and a
+study holds its kernels to what the layer counts."""
 
 import json
 import shutil
 
 import pytest
-from reduced_study import clone, planned, snakemake
+from reduced_study import FOLDER, clone, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 
@@ -52,3 +53,53 @@ def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeyp
         assert failed.returncode != 0
         assert "error: no nvcc ($CUDACXX = nvcc-0): install a CUDA toolkit" in failed.stdout
     assert (record_in(directory, "cpu"), record_in(directory, "cuda")) == before
+
+
+def rows_of(directory) -> dict:
+    return json.loads((directory / FOLDER / "native_rows.json").read_text(encoding="utf-8"))
+
+
+def test_the_layer_is_built_and_run_by_every_study_of_a_model(finished):
+    """Here it is switched off, which is said."""
+    assert planned(finished, "all") == {}
+    found = rows_of(finished)
+    assert found["status"] == "unavailable" and found["reason"] == "switched off by --cpu off"
+    page = (finished / FOLDER / "report.html").read_text(encoding="utf-8")
+    assert "not built here (switched off by --cpu off), so shapes, FLOP and bytes were counted once only" in page
+
+
+@pytest.fixture
+def built(tmp_path, native_results):
+    """A clone with the C reference in it, as a run would leave it: a build finds that it will do."""
+    directory = clone(tmp_path / "clone")
+    shutil.copytree(native_results("cpu") / "native", directory / "results/native")
+    return directory
+
+
+def test_the_rows_are_held_to_the_layer_once_and_again_when_it_changes(built):
+    target, asked = str(FOLDER / "native_rows.json"), ("native={cpu: 'on', cuda: 'off', pipeline: 'off'}",)
+    assert planned(built, "all", config=asked)["build"] == 2, "with CUDA, where it can be built"
+    said = snakemake(built, target, config=asked).stdout
+    assert "46 kernels are those that the C reference counts" in said
+    found = rows_of(built)
+    assert found["status"] == "agreed" and len(found["rows"]) == len(found["ran"]) == 46
+    assert found["compiler"] in said and found["backends"]["cuda"] == "unavailable: switched off by --cuda off"
+    assert planned(built, target, config=asked) == {}
+
+    source = built / "native/cpu/gelu.c"
+    source.write_text(source.read_text(encoding="utf-8") + "/* a remark */\n", encoding="utf-8")
+    assert planned(built, target, config=asked) == {"build": 1, "native_rows": 1}
+
+
+def test_a_wrong_formula_of_the_workload_ends_the_study_with_a_line_that_names_the_row(built):
+    formulas = built / "workflow/kernel_dvfs/workload/formulas.py"
+    right = formulas.read_text(encoding="utf-8")
+    assert right.count("_work(9 * n,") == 1
+    formulas.write_text(right.replace("_work(9 * n,", "_work(8 * n,"), encoding="utf-8")
+    asked = ("native={cpu: 'on', cuda: 'off', pipeline: 'off'}",)
+    failed = snakemake(built, str(FOLDER / "native_rows.json"), config=asked, check=False)
+    assert failed.returncode != 0 and "Traceback" not in failed.stdout
+    (line,) = {each for each in failed.stdout.splitlines() if each.startswith("error: ")}
+    assert "row forward_gelu (gelu_forward): flop is 2,684,354,560 by the study's formula" in line
+    assert "3,019,898,880 by the layer" in line
+    assert not (built / FOLDER / "native_rows.json").exists()

@@ -8,6 +8,8 @@ import pytest
 from page_reader import Page, numbers
 from reduced_study import FOLDER, planned, snakemake
 
+from kernel_dvfs.table_file import write_rows
+
 pytestmark = pytest.mark.workflow
 
 PAGE = FOLDER / "report.html"
@@ -57,10 +59,10 @@ def test_parts_of_the_saving_add_up_to_the_claim(finished, page):
 def test_a_page_is_made_anew_when_what_it_shows_was_and_not_otherwise(study):
     beside = study / "results/pipeline/toy/tables"
     beside.mkdir(parents=True)
-    (beside / "methods.csv").write_text("way,saved\none clock,7\n")
+    write_rows(beside / "methods.json", [{"way": "one clock", "saved": 7}])
     assert planned(study) == {"comparison_page": 1}
     snakemake(study, "report")
-    assert "tables/methods.csv" in (study / "results/comparison/report.html").read_text() and planned(study) == {}
+    assert "tables/methods.json" in (study / "results/comparison/report.html").read_text() and planned(study) == {}
     (study / PAGE).unlink()
     snakemake(study, "report")
     assert (study / PAGE).is_file() and planned(study) == {}

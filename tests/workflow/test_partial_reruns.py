@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ def record(study, name="kernel/forward_gelu/1470-9251/r0.json"):
 def test_the_study_is_complete_and_leaves_nothing_half_written(finished):
     assert len(list((finished / FOLDER / "measurements").glob("*/*/*/r*.json"))) == RECORDS
     assert not [path for path in finished.rglob(".*-*") if path.is_file() and ".snakemake" not in path.parts]
-    assert not (finished / "results/native").exists(), "nothing is compiled that a simulated GPU does not run"
+    assert not list((finished / "results/native").rglob("*.so")), "nothing is compiled that is switched off"
 
 
 # a clock that the board has not
@@ -99,7 +100,10 @@ def files(study) -> dict:
 def test_a_record_that_is_measured_again_to_the_same_bytes_runs_nothing_after_the_profile(study):
     before = files(study)
     record(study).unlink()
-    snakemake(study)
+    foreseen = snakemake(study, dry=True).stdout.splitlines()[-1]
+    jobs = int(re.match(r"Of these (\d+) jobs 2 are sure to run\. ", foreseen)[1])
+    assert jobs > 50 and foreseen.endswith("again after aggregate, and run only if that gives other bytes.")
+    assert "\n2 of 2 jobs in " in snakemake(study).stdout
     after = files(study)
     assert {path: content for path, (_, content) in before.items()} == {
         path: content for path, (_, content) in after.items()
@@ -122,7 +126,7 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     # the profile has other bytes, so all is looked at again
     jobs = planned(study)
     figures = {name for name in jobs if name.startswith("figures/")}
-    assert jobs["choose_schedule"] == 18 + 4 and len(figures) == 7
+    assert jobs["choose_schedule"] == 18 + 4 and len(figures) == 6
     assert {"validate", "tables/strategies", "tables/claims", "report_page", "comparison_page"} <= set(jobs)
     assert not (MEASURING - {"measure_again", "validate", "carry_over"}) & set(jobs)
     snakemake(study, str(FOLDER / "tables/strategies.csv"))
@@ -185,7 +189,7 @@ def test_no_verdict_rests_on_a_file_that_an_earlier_configuration_left(study):
         with open(study / FOLDER / "tables/claims.csv", newline="") as file:
             return {int(row["number"]): row["verdict"] for row in csv.DictReader(file)}
 
-    carried = (22, 23, 24, 25)
+    carried = (22, 23, 25)  # 24 needs more degrees than this study has
     assert "not testable" not in {verdicts()[number] for number in carried}
     snakemake(study, config=["data_parallel_batches=[]", "tensor_parallel_degrees=[]"])
     assert (study / FOLDER / "tables/data_parallelism.csv").is_file(), "it still lies there"
@@ -197,7 +201,10 @@ def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):
     directory = clone(tmp_path / "clone")
     config = ["bias_split=llmc", "data_parallel_batches=[]", "auto_repeats=1"]
     jobs = planned(directory, "report", config=config)
-    assert jobs["carry_over"] == 48, "degree 2 has two more rows than degree 1"
+    assert jobs["carry_over"] == 1, "degree 2"
+    added = "measurements/tp-2/backward_qkv_bias_reduce.json"
+    folder = FOLDER.with_name(f"{FOLDER.name}-bias-split-llmc")
+    assert planned(directory, str(folder / added), config=config)["carry_over"] == 1, "a row that degree 1 has not"
 
 
 # more than a moment's work: 13 pairs

@@ -1,5 +1,7 @@
 """The target `pipeline` in a clone: complete, nothing left to do, and only what a change touches is made once more."""
 
+import os
+
 import pytest
 from reduced_study import clone, planned, snakemake
 
@@ -34,7 +36,7 @@ def finished(tmp_path_factory):
 
 def test_the_study_is_complete_and_has_nothing_to_do_again(finished):
     tables = {path.name for path in (finished / FOLDER / "tables").iterdir()}
-    assert tables == {f"{name}.{form}" for name in TABLES for form in ("csv", "md", "tex")}
+    assert tables == {f"{name}.{form}" for name in TABLES for form in ("csv", "json", "md", "tex")}
     figures = {path.name for path in (finished / FOLDER / "figures").iterdir()}
     assert figures == {f"{name}.{form}" for name in FIGURES for form in ("pdf", "png")}
     assert (finished / FOLDER / "mb4/plans/straggler-1.2.json").is_file()
@@ -65,7 +67,7 @@ def test_a_csv_of_stages_is_taken_and_a_bad_one_refused_in_front_of_the_user(tmp
     (directory / "mine.csv").write_text(CSV.replace("0.18", "-0.18"))
     said = snakemake(directory, "pipeline", check=False, config=[given])
     line = next(line for line in said.stdout.splitlines() if line.startswith("error:"))
-    assert said.returncode != 0 and "mine.csv: line 9, column time_s: -0.18" in line
+    assert said.returncode != 0 and "mine.csv, line 9, column time: '-0.18' is not above zero" in line
     (directory / "mine.csv").write_text(CSV)
     snakemake(directory, "pipeline", config=[given], options=["--until", "pipeline_solve"])
     (folder,) = (directory / "results/pipeline/table-mine").iterdir()
@@ -75,6 +77,44 @@ def test_a_csv_of_stages_is_taken_and_a_bad_one_refused_in_front_of_the_user(tmp
     assert planned(directory, "pipeline", config=[given]) == drawn | dict.fromkeys(
         ("pipeline_solve_part", "pipeline_page", "pipeline"), 1
     )
+
+
+def replaced(path, content, about=None):
+    """Write a file with the date that it had, or that of `about`; returns what it had."""
+    about = about or path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    return about
+
+
+def refused(directory):
+    said = snakemake(directory, "pipeline", check=False, dry=True, config=[SMALL])
+    (line,) = (line for line in said.stdout.splitlines() if line.startswith("error:"))
+    assert said.returncode != 0
+    return line
+
+
+def test_an_edited_record_is_refused_whatever_its_date_until_it_is_made_again(finished):
+    path = finished / FOLDER / "mb4/methods.csv"
+    whole = path.read_bytes()
+    about = replaced(path, whole.replace(b"one clock,", b"one clock,1", 1))
+    assert f"{FOLDER}/mb4/methods.csv: was changed since it was written" in refused(finished)
+    path.unlink()
+    assert planned(finished, "pipeline", config=[SMALL])["pipeline_solve"] == 1
+    replaced(path, whole, about)
+    assert planned(finished, "pipeline", config=[SMALL]) == {}
+
+
+def test_another_source_is_solved_anew_or_refused_where_its_date_is_the_old_one(finished):
+    path = finished / "results/pipeline/sim-a100-sxm/gpt3-125m-b8-tp2/kernels.parquet"
+    whole = path.read_bytes()
+    about = replaced(path, whole + b"x")
+    assert f"{FOLDER}/study.json: was made of another source than" in refused(finished)
+    os.utime(path)
+    jobs = planned(finished, "pipeline", config=[SMALL])
+    assert jobs["pipeline_stages"] == 1 and jobs["pipeline_solve"] == 1
+    replaced(path, whole, about)
+    assert planned(finished, "pipeline", config=[SMALL]) == {}
 
 
 def test_a_lost_table_is_written_again_from_what_was_solved(finished):

@@ -71,6 +71,19 @@ def test_the_workflow_is_the_same_from_where_the_catalogue_looks_for_it(untouche
     assert jobs[0] == jobs[1] and "measure" in jobs[0]
 
 
+def test_no_job_of_a_simulated_study_waits_for_a_core(untouched):
+    """While one does, Snakemake looks at all ready jobs again and again (rules/common.smk)."""
+    asked = ("by_clock={minutes: 25, worth_percent: 0.02, over_percent: 10}",)
+    said = started(untouched, command("all", dry=True, config=asked, options=["--printshellcmds"])).stdout
+    jobs = dict(re.findall(r"^(?:rule|checkpoint) (\w+):\n((?: .*\n)+(?:Shell command: .*\n)?)", said, re.M))
+    assert {"measure", "by_clock", "build", "native_rows", "aggregate", "choose_deployable", "table"} <= set(jobs)
+    assert {rule for rule, about in jobs.items() if "threads: 0" not in about} == {"all"}
+    # to linear algebra no thread means all cores, and sums with other last digits
+    beside = {rule for rule, about in jobs.items() if "python -m kernel_dvfs" in about}
+    assert beside == {"by_clock", "build", "native_rows", "aggregate", "choose_deployable"}
+    assert all("OPENBLAS_NUM_THREADS=1 " in jobs[rule] for rule in beside)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "twice"),
     [

@@ -131,12 +131,29 @@ def test_another_driver_or_other_kernels_measure_anew(fresh):
     assert fresh.planned(*records)["measure"] == 1
 
 
-def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(stepped):
+# whichever of the two that look at a build ends first
+SLOW = {"kernels": ("native", "{RUN} measure kernels"), "capture": ("measure", "CUDA_VISIBLE_DEVICES={params.uuid:q}")}
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(stepped, slow):
+    file, command = SLOW[slow]
+    rules = stepped.directory / f"workflow/rules/{file}.smk"
+    assert rules.read_text().count(command) == 1
+    rules.write_text(rules.read_text().replace(command, f"sleep 2; {command}"))
     before = {path: path.stat().st_mtime_ns for path in stepped.directory.glob(f"{FOLDER}/measurements/*/*/*/*.json")}
     stepped.build("sources with another remark")
     stepped.run("all")
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert stepped.planned() == {}
+
+
+def test_such_a_build_makes_no_table_anew_of_a_step_whose_record_is_there(fresh):
+    table = f"{HAND_MADE_FOLDER}/tables/baseline.csv"
+    fresh.run(table)
+    fresh.build("sources with another remark")
+    fresh.run(table)
+    assert fresh.planned(table) == {}
 
 
 def test_another_gpu_has_its_own_folder_and_the_first_one_s_results_stay(stepped):

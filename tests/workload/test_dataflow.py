@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.dataflow import DATAFLOW, bindings
 from kernel_dvfs.workload.models import MODELS
 from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs_clocks.errors import InputError
 
 H200 = {"bias_split": "llmc", "sm_count": 132, "threads_per_sm": 2048}
 FLASH = "gpt3-xl-flash"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.passes import BOUNDARIES, passes
 from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs_clocks.errors import InputError
 
 RTX_3080_TI = (68.2e12, 34.1e12, 912e9)
 H200 = (989.4e12, 66.9e12, 4800e9)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload import step as steps
+from kernel_dvfs_clocks.errors import InputError
 
 EXAMPLES = sorted((Path(__file__).parent / "steps").glob("*.json"))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.workload.step import read
 from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs.workload.workload import launch_order, of_model, pass_begins, study_of
+from kernel_dvfs_clocks.errors import InputError
 
 STEPS = Path(__file__).parent / "steps"
 RECORDS = sorted(STEPS.glob("*.json"))
@@ -138,7 +138,7 @@ def test_hot_kernels_are_passes_at_their_clock_of_the_step_where_that_is_asked_f
     clocks = {"nvjet_linear_forward": 1500.0, "nvjet_linear_backward": 1400.0, "gelu_forward": 1790.0}
     known = [replace(each, core_mhz=clocks.get(each.id, 1800.0)) for each in step.targets]
     held = replace(step, targets=tuple(known))
-    plain, checked = of_step(held, "x", "step.json"), of_step(held, "x", "step.json", with_paced=True)
+    plain, checked = of_step(held, "x", "step.json"), of_step(held, "x", "step.json", paced=None)
     more = {name: own for name, own in checked.passes.items() if name not in plain.passes}
     # the longest first; gelu runs about as fast as the fastest of the step
     assert more == {f"paced_{name}": [(name, 1)] for name in ("nvjet_linear_backward", "nvjet_linear_forward")}
@@ -146,6 +146,12 @@ def test_hot_kernels_are_passes_at_their_clock_of_the_step_where_that_is_asked_f
     for change in ({"time_us": 1e-6}, {"repeatable": "no", "reason": "it hung"}):
         less = [replace(each, **change) if each.id == "nvjet_linear_forward" else each for each in known]
         assert [each.id for each in replace(step, targets=tuple(less)).paced] == ["nvjet_linear_backward"]
+    # where all of a step has one clock, products are hot all the same; additions, whose FLOP are counted, are not
+    even = [replace(each, core_mhz=1600.0) for each in step.targets]
+    adds = [replace(each, flop=0.5 * (each.byte or 0.0)) if each.id == "gelu_forward" else each for each in even]
+    for targets in (even, adds):
+        found = {each.id for each in replace(step, targets=tuple(targets)).paced}
+        assert found == {"nvjet_linear_forward", "nvjet_linear_backward"}
     unread = [replace(each, core_mhz=None) for each in step.targets]
     assert replace(step, targets=tuple(unread)).paced == []
     # measured as the whole step is, and no part of a choice

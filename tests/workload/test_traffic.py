@@ -7,7 +7,7 @@ import pytest
 
 from kernel_dvfs.workload.formulas import Gemm, gemm
 from kernel_dvfs.workload.rows import kernel_rows
-from kernel_dvfs.workload.traffic import Cache, dense_products, gemm_byte, gemm_bytes, wave_share
+from kernel_dvfs.workload.traffic import Cache, dense_products, gemm_byte, gemm_bytes, tensor_share, wave_share
 
 QKV = Gemm(1, 40960, 6144, 2048, "TN", True, 0)
 GA102 = Cache(6e6, 80)
@@ -116,6 +116,29 @@ def test_no_product_measured_on_an_h200_moves_more_than_its_dram_can(root):
 )
 def test_a_product_takes_whole_waves_of_tiles(g, share):
     assert wave_share(g, 80, (256, 128)) == pytest.approx(share)
+
+
+RATES = {"gemm_tile": [64, 64]}
+
+
+def test_start_of_tiles_takes_longer_the_less_they_have_to_add_up():
+    # 128 tiles on 128 SMs: one wave
+    products = [Gemm(1, 512, 1024, k, "NN", False, 0) for k in (300, 3000)]
+    shares = [tensor_share(g, 128, RATES | {"gemm_start_k": 100}) for g in products]
+    assert shares == pytest.approx([0.75, 30 / 31])
+    assert [tensor_share(g, 128, RATES) for g in products] == [wave_share(g, 128, (64, 64)) for g in products]
+    assert tensor_share(products[0], 128, {}) == 1
+
+
+def test_sms_without_a_tile_share_k_where_adding_up_takes_less_than_they_save():
+    few, many = (Gemm(1, 64, n, 8192, "NN", False, 0) for n in (256, 64 * 128))  # 4 tiles, 128 tiles
+    rates = RATES | {"gemm_start_k": 72, "gemm_split_k": 600}
+    # 32 parts of 256 fill the 128 SMs, and 600 to add them up
+    assert tensor_share(few, 128, rates) == pytest.approx(4 / 128 * 8192 / (256 + 72 + 600))
+    assert tensor_share(many, 128, rates) == pytest.approx(8192 / (8192 + 72))
+    # too little k to be worth it
+    short = Gemm(1, 64, 256, 512, "NN", False, 0)
+    assert tensor_share(short, 128, rates) == pytest.approx(4 / 128 * 512 / (512 + 72))
 
 
 def test_dense_products_fill_their_waves_where_the_tile_is_known_and_count_as_full_elsewhere():

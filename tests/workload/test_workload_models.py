@@ -4,9 +4,9 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.models import FUSED, MODELS, UNFUSED, model, tensor_parallel_degrees
 from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs_clocks.errors import InputError
 
 
 def parameter_count(shape):

@@ -16,25 +16,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from kernel_dvfs import shipped
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
-from kernel_dvfs.deploy.playing import play as play
-from kernel_dvfs.deploy.tune import tune as tune
-from kernel_dvfs.errors import InputError as InputError
+from kernel_dvfs.layout import subject
 from kernel_dvfs.limit_verdict import limit_in_words, of_repeats
-from kernel_dvfs.package import NAMES, remedy
-from kernel_dvfs.report.words import answer_line
-from kernel_dvfs.step.api import capture as capture
+from kernel_dvfs.names import NAMES
+from kernel_dvfs.report.words import against, answer_line, asked, checked
+from kernel_dvfs.student import of_sessions
+from kernel_dvfs_clocks.clocks import Pair, clocks_argument
+from kernel_dvfs_clocks.errors import InputError as InputError
+from kernel_dvfs_clocks.files import write_text
+from kernel_dvfs_clocks.package import remedy
 
 if TYPE_CHECKING:
     import plotnine as p9
 
     from kernel_dvfs.choice.schedule_file import Schedule
-    from kernel_dvfs.gpu.clocks import Pair
+    from kernel_dvfs_clocks.clocks import Pair
 
 __all__ = list(NAMES)  # one home, which imports nothing
 
@@ -73,19 +78,22 @@ class Checked:
 
     @property
     def energy_mean(self) -> float:
-        return sum(self.energy_percent) / len(self.energy_percent)
+        return fmean(self.energy_percent)
 
     @property
     def time_mean(self) -> float:
-        return sum(self.time_percent) / len(self.time_percent)
+        return fmean(self.time_percent)
 
     def words(self) -> str:
-        """`measured again 5 times: energy -1.61 to -1.48 %, time -0.09 to -0.07 %; ` and what is known of the limit."""
-        ranges = (
-            f"{what} {min(own):+.2f} to {max(own):+.2f} %"
+        """`measured again 5 times: energy -1.54 % (-1.63 to -1.46 %), time -0.08 % (-0.10 to -0.07 %); ` and what is
+        known of the limit: means with their 95 % intervals, as on the page."""
+        ranges = [
+            f"{what} {fmean(own):+.2f} %" + (f" ({found.low:+.2f} to {found.high:+.2f} %)" if found else "")
             for what, own in (("energy", self.energy_percent), ("time", self.time_percent))
-        )
-        told = f"measured again {len(self.energy_percent)} times: {', '.join(ranges)}"
+            for found in [of_sessions(own) if len(own) > 1 else None]
+        ]
+        times = len(self.energy_percent)
+        told = f"measured again {times} time{'s' * (times > 1)}: {', '.join(ranges)}"
         return f"{told}; {self.limit}" if self.limit else told
 
 
@@ -136,7 +144,6 @@ def by_clock(
     it may take. over_percent: the chance, at most, that a schedule is over its limit. say: told a line a visit (None:
     stderr). Records, by_clock.json and its profile, by_clock.parquet, go beside the sweep's profile. Raises InputError.
     """
-    from kernel_dvfs.gpu.clocks import clocks_argument
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
     from kernel_dvfs.search import loop
@@ -194,13 +201,11 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     their limit. repeats: blocks, each a session with noise of its own. Raises InputError. (A real GPU is validated by
     the workflow, which sees to its clocks.)
     """
-    from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.campaign import compare_iteration
     from kernel_dvfs.measurement.point import QUANTITIES
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
     from kernel_dvfs.report.remeasured import means
-    from kernel_dvfs.report.words import checked
 
     if type(repeats) is not int or not 1 <= repeats <= 1000:
         raise InputError(f"validate: repeats = {repeats!r}: expected a whole number from 1 to 1000")
@@ -236,7 +241,6 @@ def write_page(
     checked: Checked | None = None,
 ) -> Path:
     """One page for a profile and a schedule of it: the answer, where the saving comes from, clocks of each kernel."""
-    from kernel_dvfs.files import write_text
     from kernel_dvfs.report.page import schedule_page
 
     again = (checked.energy_percent, checked.time_percent) if checked else None
@@ -253,7 +257,6 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
     import textwrap
 
     try:
-        import numpy as np
         import pandas as pd
         import plotnine as p9
     except ModuleNotFoundError as error:
@@ -261,11 +264,9 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
             raise
         raise InputError(f"plot: {told}") from None
 
-    from kernel_dvfs.layout import subject
     from kernel_dvfs.profile.store import read_profile
     from kernel_dvfs.report import clock_plane, style
     from kernel_dvfs.report.results import is_chosen
-    from kernel_dvfs.report.words import against, asked
 
     found = read_profile(profile)
     points = found.table.to_pandas()

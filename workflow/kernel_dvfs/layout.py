@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernel_dvfs.files import inside
+from kernel_dvfs_clocks.files import inside
 
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3
@@ -11,7 +11,8 @@ LOCKING_REPEATS = 3
 SCHEDULE = "kernel-dvfs/schedule/1"
 ITERATION_SCHEDULE = "kernel-dvfs/iteration-schedule/1"
 FRONTIER = "kernel-dvfs/frontier/1"
-DEPLOYABLE = "kernel-dvfs/deployable/1"
+DEPLOYABLE = "kernel-dvfs/deployable/2"
+TABLE = "kernel-dvfs/table/1"
 # and of what commands print for other programs
 ANSWER = "kernel-dvfs/answer/1"
 PAGE = "kernel-dvfs/page/1"
@@ -28,10 +29,13 @@ PASS_LOCAL = "pass-local-waste-slack0"  # each pass by itself
 SINGLE = "kernel-single-waste-slack0"
 EDP = "kernel-global-edp"
 
-# axes of the headline's map: what nobody has measured of a GPU
-HEADLINE_AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
-# what is less in doubt, and varies at the ends of the axes alone
-HEADLINE_ENDS = ("overlap", "auto_extra_power")
+# ways to deploy clocks, in the table of that name; the first one's changes count as free
+FREE, RUN, PASS, LAUNCH = (
+    "each kernel, changes free",
+    "one pair for the run",
+    "a pair for each pass",
+    "launch by launch, asked ahead",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,9 @@ class Folder:
         return self.schedule("deployable")
 
     @property
-    def headline_map(self) -> str:
-        """The strict saving over what nobody has measured, on a simulated GPU."""
-        return f"{self.folder}/headline_map.csv"
+    def native_rows(self) -> str:
+        """What the native layer counts of each kernel, beside the study's own count."""
+        return f"{self.folder}/native_rows.json"
 
     @property
     def measured_step(self) -> str:

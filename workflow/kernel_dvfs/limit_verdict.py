@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernel_dvfs.student import Change, interval
+from kernel_dvfs.student import Change, of_sessions
 
 # of a choice that a walk has shown
 CONTRADICTS, AGREES = "contradicts", "does not contradict"
@@ -39,8 +39,7 @@ def of_repeats(schedule: Mapping[str, Any], time_percent: Sequence[float]) -> st
     """
     if len(time_percent) < 2 or schedule["slack_percent"] is None:
         return None
-    change = interval([*time_percent], [str(number) for number in range(len(time_percent))])
-    return verdict(change, schedule["slack_percent"], bool(schedule["walk"]))
+    return verdict(of_sessions(time_percent), schedule["slack_percent"], bool(schedule["walk"]))
 
 
 def limit_in_words(schedule: Mapping[str, Any], found: str | None = None) -> str:
@@ -61,6 +60,7 @@ def limit_in_words(schedule: Mapping[str, Any], found: str | None = None) -> str
 
 
 def _bound(walk: Mapping[str, Any]) -> str:
-    # plus zero: what rounds to nothing has no sign
-    percent, confidence = round(walk["time_bound_percent"], 2) + 0.0, 100 - walk["over_percent"]
-    return f"at most {percent:.2f} % slower, shown with {confidence:g} % confidence by data that did not choose it"
+    percent, confidence = round(walk["time_bound_percent"], 2), 100 - walk["over_percent"]
+    # minus a bound below zero reads better as what is gained
+    bound = f"at most {abs(percent):.2f} % slower" if percent >= 0 else f"at least {-percent:.2f} % faster"
+    return f"{bound}, shown with {confidence:g} % confidence by data that did not choose it"

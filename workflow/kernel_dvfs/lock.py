@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 # open files of the locks that this process holds: closing one would release its lock
 _held: list[TextIO] = []

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from kernel_dvfs.layout import PUBLISHED, RELIED_ON
 
-FORMATS = {"table": ("csv", "md", "tex"), "figure": ("pdf", "png")}
+FORMATS = {"table": ("json", "csv", "md", "tex"), "figure": ("pdf", "png")}
 # {what clocks were chosen by: what a caption says of it}; "": no choice is shown
 PROCEDURES = {PUBLISHED: "; as published: one sweep, no margin", RELIED_ON: "; relied on", "": ""}
 # kinds of GPU that this program measures itself; the third kind, "table", comes measured

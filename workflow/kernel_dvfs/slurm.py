@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kernel_dvfs.environment import SLURM
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.environment import SLURM
+from kernel_dvfs_clocks.errors import InputError
 
 LOGS = "logs/slurm"
 # states of a job: it waits for its node, it waits or runs, and it ends: its processes are gone or are being killed, and

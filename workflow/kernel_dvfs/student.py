@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 CONFIDENCE = 0.95
 WITHIN_SESSION = "within one session"
@@ -61,6 +61,11 @@ def interval(values: list[float], sessions: Sequence[str]) -> Change:
     sd = math.sqrt(math.fsum((block - mean) ** 2 for block in blocks) / (n - 1))
     half = t_quantile(n - 1, (1 + CONFIDENCE) / 2) * sd / math.sqrt(n)
     return Change(mean, mean - half, mean + half, sd, len(values), len(by_session), values)
+
+
+def of_sessions(values: Sequence[float]) -> Change:
+    """Return `interval` of repeats each of which was a session of its own."""
+    return interval(list(values), [str(number) for number in range(len(values))])
 
 
 @cache

@@ -6,6 +6,8 @@ A room of its own. It uses workloads, GPUs and the choice's geometry; only comma
 profile    stage_profile, stages_from_kernels: time and energy of each stage's instructions at each clock
 model      curve (one operation), graph (all of them, in order), frontier (exact, and queries of it)
 plans      planner, rounding, runtime; baselines, published (other methods); slow_changes (changes of clocks take time)
+training   recording, measuring (stages of one's own); reach (clocks that can be reached in time, spreads says when);
+           following, executor (a plan asked for while it trains), stragglers; torch_stages (torch alone), training
 study      study_plan (configuration -> names of files), solver (its numbers, and their checks),
            steps (numbers -> files), study (reads the files)
 report     tables and figures, from the records alone

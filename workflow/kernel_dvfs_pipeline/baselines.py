@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.curve import duration_ticks
 from kernel_dvfs_pipeline.planner import Part, Plan, Planner
 from kernel_dvfs_pipeline.stage_profile import Key
@@ -25,7 +25,7 @@ def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
     for key in planner.options:
         own, row = planner.profile.of(*key), rows[key]
         ticks[key] = int(duration_ticks(own.time_s[row]))
-        cost[key] = _cost_j(planner, key, row)
+        cost[key] = cost_j_of(planner, key, row)
         parts[key] = (Part(*own.clocks(row), 1.0, None),)
     durations = [ticks[key] for key in planner.keys]
     finish = planner.graph.finish_ticks(durations)
@@ -149,10 +149,10 @@ def _stage_cost(
     planner: Planner, counts: Counter[Key], keys: set[Key], tables: dict[Key, dict], pair: tuple[float, ...]
 ) -> float:
     """Effective energy of a stage at one clock pair."""
-    return sum(counts[key] * _cost_j(planner, key, tables[key][pair]) for key in keys)
+    return sum(counts[key] * cost_j_of(planner, key, tables[key][pair]) for key in keys)
 
 
-def _cost_j(planner: Planner, key: Key, row: int) -> float:
+def cost_j_of(planner: Planner, key: Key, row: int) -> float:
     """Effective energy of an instruction at a row of its settings."""
     own = planner.profile.of(*key)
     return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import whole, write_text
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import whole, write_text
 from kernel_dvfs_pipeline.study import PlanDocument
 
 COLUMNS = (

@@ -24,7 +24,7 @@ from ortools.graph.python import max_flow
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Curve
 from kernel_dvfs_pipeline.graph import Graph
 

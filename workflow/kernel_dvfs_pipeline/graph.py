@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple, TypedDict, final
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json
-from kernel_dvfs.shape import FILLED, Count, Is, read
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_json
+from kernel_dvfs_clocks.shape import FILLED, Count, Is, read
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, duration_ticks
 from kernel_dvfs_pipeline.schedules import (
     BACKWARD,
@@ -189,7 +189,7 @@ def pipeline_graph(
     return ordered_graph([[*first, *order, *last] for order in made], layout(schedule, stages, chunks), transfer_s)
 
 
-def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: float = 0.0) -> Graph:
+def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout | Recorded, transfer_s: float = 0.0) -> Graph:
     """The graph of stages that run the Items made[stage] in order, with the edges of pipeline_graph.
 
     Raises InputError for an item that comes twice, for one that waits for what no stage runs, for a backward pass of
@@ -269,6 +269,43 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
         map(Operation, stage.tolist(), virtual.tolist(), [own.instruction for own in items], microbatch.tolist())
     )
     return Graph(operations, ordered[np.sort(first)], placed.stages)
+
+
+class Recorded(NamedTuple):
+    """A layout that was seen: which virtual stages each device runs, in their order. Its chunks are numbered by it."""
+
+    held: tuple[tuple[int, ...], ...]
+
+    @property
+    def stages(self) -> int:
+        return len(self.held)
+
+    @property
+    def virtual_stages(self) -> int:
+        return sum(map(len, self.held))
+
+    def virtual(self, stage: int, chunk: int) -> int:
+        """The virtual stage that a chunk of a stage is."""
+        return self.held[stage][chunk]
+
+    def place(self, virtual: int, chunk: int) -> tuple[int, int]:
+        """(stage, chunk) of a virtual stage."""
+        return next((stage, own.index(virtual)) for stage, own in enumerate(self.held) if virtual in own)
+
+
+def recorded_graph(orders: Sequence[Sequence[tuple[str, int, int]]], transfer_s: float = 0.0) -> Graph:
+    """The graph of what each device ran, (instruction, virtual stage, microbatch) in order, wherever the virtual stages
+    lie. Raises InputError as ordered_graph does, and for a virtual stage that no device or more than one ran."""
+    held = tuple(tuple(sorted({virtual for _, virtual, _ in own})) for own in orders)
+    every = sorted(virtual for own in held for virtual in own)
+    if every != list(range(len(every))):
+        ran = ", ".join(map(str, every))
+        raise InputError(f"pipeline: its devices ran the stages {ran}: expected each once, from 0")
+    items = [
+        [Item(instruction, held[device].index(virtual), microbatch) for instruction, virtual, microbatch in own]
+        for device, own in enumerate(orders)
+    ]
+    return ordered_graph(items, Recorded(held), transfer_s)
 
 
 def _each(of: Callable[[int, int], Any], one: np.ndarray, other: np.ndarray) -> np.ndarray:

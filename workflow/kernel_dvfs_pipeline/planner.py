@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_sealed
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.bracket import ERROR, Bracket, Programme, Solved
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
@@ -141,9 +141,10 @@ def _clocks(part: Part) -> dict:
     return {"core_mhz": part.core_mhz, "mem_mhz": part.mem_mhz, "share_of_kernels": part.share}
 
 
-def write_plan(path: Path | str, plan: Plan, about: dict) -> None:
-    """Write a plan as JSON, whole or not at all. about: further fields, such as the profile's name."""
-    write_json(path, plan.document() | about)
+def write_plan(path: Path | str, plan: Plan, about: dict, made_of: Mapping[str, str | Path] | None = None) -> None:
+    """Write a plan as JSON, whole or not at all. about: further fields, such as the profile's name. made_of: files that
+    it follows from."""
+    write_sealed(path, plan.document() | about, made_of)
 
 
 def told(plan: Plan, base: Plan) -> str:
@@ -202,11 +203,18 @@ class Planner:
             for own in [profile.of(*key)]
         }
         self.curves = {key: curve_of(own) for key, own in self.options.items()}
+        most_w = max(float((own.energy_j / own.time_s).max()) for own in map(profile.of, *zip(*self.options)))
+        if blocking_w > most_w:
+            raise InputError(
+                f"{profile.name}: a stage that waits draws {blocking_w:g} W, more than any of its operations "
+                f"({most_w:.4g} W at most); give both of the same GPUs: --blocking-w, or the energies by --scale-energy"
+            )
 
     @property
     def notes(self) -> list[str]:
-        """A line for each instruction that offers no trade-off: it is planned with constant time."""
-        lines: list[str] = []
+        """What of the profile's file was left out; a line for each instruction that offers no trade-off: it is planned
+        with constant time."""
+        lines: list[str] = list(self.profile.notices)
         for (stage, instruction), own in sorted(self.curves.items()):
             if len(own.ticks) == 1:
                 why = "energy only rises with time" if self.profile.has_choice(stage, instruction) else "one clock only"
@@ -218,12 +226,12 @@ class Planner:
         """The frontier, solved once: exact up to 4,000 operations; beyond, with the core, a Bracket within 0.1 %."""
         return self._solved_frontier
 
-    def read_frontier(self, path: Path | str) -> None:
+    def read_frontier(self, path: Path | str, inputs: Mapping[str, str | Path]) -> None:
         """Take the frontier that `pipeline frontier` wrote for this pipeline; then, with the core, none is solved.
 
-        Raises InputError where it is another pipeline's.
+        inputs: what it was made of, see study.read_records. Raises InputError where it is another pipeline's.
         """
-        found = read_records(path, Corner, "pipeline frontier")
+        found = read_records(path, Corner, inputs, "pipeline frontier")
         if not all(map(math.isfinite, (number for own in found for number in astuple(own)))):
             found = []
         ticks = np.array([round(own.time_s * TICKS_PER_S) for own in found], np.int64)
@@ -251,12 +259,12 @@ class Planner:
         found = self._programme().solved(part=part, parts=parts)
         return [Solved(own.ticks, own.cost_j, own.intercept_j, own.price_w, self._digest) for own in found]
 
-    def join_frontier(self, paths: Sequence[Path | str]) -> None:
+    def join_frontier(self, paths: Sequence[Path | str], inputs: Mapping[str, str | Path]) -> None:
         """Take the frontier that all the parts in these files make; then none is solved.
 
-        Raises InputError where one is missing or another pipeline's, and without the core.
+        inputs: as read_frontier. Raises InputError where one is missing or another pipeline's, and without the core.
         """
-        parts = [read_records(path, Solved, "pipeline frontier --part") for path in paths]
+        parts = [read_records(path, Solved, inputs, "pipeline frontier --part") for path in paths]
         own = all(each.pipeline == self._digest for part in parts for each in part)
         found = self._programme().joined(parts) if own else None
         if found is None:

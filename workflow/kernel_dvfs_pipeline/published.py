@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ortools.graph.python import max_flow
 from scipy.optimize import minimize_scalar
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.curve import TICKS_PER_S
 from kernel_dvfs_pipeline.graph import Graph, Waits, finishes
 

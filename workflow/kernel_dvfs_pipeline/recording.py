@@ -14,11 +14,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import whole
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import whole
 
 # NVML's energy counter moves in steps of up to 0.1 s: in this time, an error of at most 2 % at either end
 LEAST_S = 5.0
+# files of a folder of `pipeline measure`
+STAGES, GRAPH, LATENCY = "stages.csv", "graph.json", "latency.json"
 
 
 class Row(NamedTuple):
@@ -26,29 +28,32 @@ class Row(NamedTuple):
 
     stage: int
     instruction: str
-    core_mhz: float
+    core_mhz: float | None  # None: auto
     mem_mhz: float | None
     time_s: float
-    energy_j: float
-    rank: int
+    energy_j: float  # of this rank's GPU
+    dp_rank: int
+    tp_rank: int
 
 
 class Recorder:
     """One rank of one stage.
 
     energy_j: the GPU's counter of energy, J. synchronise: returns when the GPU has done all that was launched.
-    clock_s: seconds since any moment.
+    dp_rank, tp_rank: which data-parallel replica this is of, and which tensor-parallel part of the stage. clock_s:
+    seconds since any moment.
     """
 
     def __init__(
         self,
         stage: int,
-        rank: int,
         energy_j: Callable[[], float],
         synchronise: Callable[[], object],
+        dp_rank: int = 0,
+        tp_rank: int = 0,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.stage, self.rank = stage, rank
+        self.stage, self.dp_rank, self.tp_rank = stage, dp_rank, tp_rank
         self._energy_j, self._synchronise, self._clock_s = energy_j, synchronise, clock_s
 
     def measure(
@@ -79,7 +84,8 @@ class Recorder:
                 f"stage {self.stage} {instruction}: {repeats} repeats take {taken_s:.3g} s, less than {LEAST_S:g} s; "
                 f"ask for {enough} repeats"
             )
-        return Row(self.stage, instruction, core_mhz, mem_mhz, taken_s / repeats, taken_j / repeats, self.rank)
+        each_s, each_j = taken_s / repeats, taken_j / repeats
+        return Row(self.stage, instruction, core_mhz, mem_mhz, each_s, each_j, self.dp_rank, self.tp_rank)
 
 
 def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
@@ -87,4 +93,4 @@ def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
     with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
-        writer.writerows(sorted(rows, key=attrgetter("stage", "rank")))
+        writer.writerows(sorted(rows, key=attrgetter("stage", "dp_rank", "tp_rank")))

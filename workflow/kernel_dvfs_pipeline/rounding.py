@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 from ortools.graph.python import max_flow
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import load
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.curve import Curve, Options
 from kernel_dvfs_pipeline.graph import Graph
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs_pipeline.csv_rows import read_rows
+from kernel_dvfs.profile.raw import exactly, quote, read_csv
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.planner import ONE_CLOCK, Plan, Planner
 
 # iterations that a straggler lasts before it is followed: what a replay compares
@@ -219,20 +219,23 @@ def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = No
     for what, count in (("pipelines", pipelines), ("iterations", iterations)):
         if count is not None and count < 1:
             raise InputError(f"replay: {count} {what}: expected a whole number >= 1")
-    header, rows = read_rows(path, "stragglers")
-    if header != _COLUMNS:
-        raise InputError(f"{path}: line 1: expected {','.join(_COLUMNS)}")
+    raw = read_csv(path, exactly(*_COLUMNS))
+    if list(raw.columns) != _COLUMNS:
+        raise raw.fault(f"expected {','.join(_COLUMNS)}")
+    places = zip(raw.whole("iteration"), raw.whole("pipeline"), strict=True)
     found: dict[tuple[int, int], float] = {}
-    for line, row in rows:
-        place = tuple(_number(f"{path}: line {line}, column {column}", text) for column, text in zip(_COLUMNS, row[:2]))
+    for row, (place, slowdown) in enumerate(zip(places, raw.numbers("slowdown"), strict=True)):
         if place[1] >= pipelines:
-            raise InputError(f"{path}: line {line}: pipeline {place[1]} of {pipelines}; they are numbered from 0")
+            raise raw.fault(f"pipeline {place[1]} of {pipelines}; they are numbered from 0", "pipeline", row)
         if place in found:
-            raise InputError(f"{path}: line {line}: pipeline {place[1]} in iteration {place[0]} occurs twice")
-        found[place[0], place[1]] = _slowdown(f"{path}: line {line}, column slowdown", row[2])
-    last = max((own for own, _ in found), default=-1)
+            raise raw.fault(f"pipeline {place[1]} in iteration {place[0]} occurs twice", "pipeline", row)
+        if slowdown is None or not 1 <= slowdown <= _MOST_SLOWDOWN:
+            text = quote(raw.columns["slowdown"][row])
+            raise raw.fault(f"{text} is not a number from 1 to {_MOST_SLOWDOWN:g}", "slowdown", row)
+        found[place] = slowdown
+    last = max(own for own, _ in found)
     count = last + 1 if iterations is None else iterations
-    if not last < count or not count:
+    if last >= count:
         raise InputError(f"{path}: its last iteration is {last}, asked for {count}: give rows, or another number")
     # each cell of the table is small, but a far iteration makes it large
     if count * pipelines > _MOST:
@@ -241,19 +244,3 @@ def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = No
     for own, slowdown in found.items():
         made[own] = slowdown
     return made
-
-
-def _slowdown(where: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 1 <= value <= _MOST_SLOWDOWN:
-        raise InputError(f"{where}: '{text}' is not a number from 1 to {_MOST_SLOWDOWN:g}")
-    return value
-
-
-def _number(where: str, text: str) -> int:
-    if not text.strip().isdecimal() or len(text.strip()) > 9:
-        raise InputError(f"{where}: '{text}' is not a whole number >= 0")
-    return int(text)

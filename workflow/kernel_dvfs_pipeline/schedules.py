@@ -11,12 +11,11 @@ GPipe, Huang et al., NeurIPS 2019; ZB-H1, Qi et al., Zero Bubble Pipeline Parall
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs_pipeline.csv_rows import read_rows
+from kernel_dvfs.profile.raw import exactly, read_csv
+from kernel_dvfs_clocks.errors import InputError
 
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
 # the two parts of a backward pass that is split: gradients of a stage's input, and of its weights
@@ -235,29 +234,22 @@ def read_schedule(path: Path | str) -> tuple[Orders, int]:
     The rows of a stage are in its order; an empty microbatch: work of no microbatch. Raises InputError, one line with
     file, line and column.
     """
-    header, rows = read_rows(path, "schedule")
-    if header not in (_COLUMNS[:3], _COLUMNS):
-        raise InputError(f"{path}: line 1: expected {','.join(_COLUMNS[:3])}, or also {_COLUMNS[3]}")
+    raw = read_csv(path, exactly(*_COLUMNS))
+    if list(raw.columns) not in (_COLUMNS[:3], _COLUMNS):
+        raise raw.fault(f"expected {','.join(_COLUMNS[:3])}, or also {_COLUMNS[3]}")
+    instructions = raw.texts("instruction")
+    for row, (instruction, microbatch) in enumerate(zip(instructions, raw.texts("microbatch"), strict=True)):
+        if not instruction:
+            raise raw.fault("empty; expected forward, backward, ...", "instruction", row)
+        if not microbatch:
+            if instruction in OF_MICROBATCH:
+                raise raw.fault(f"empty; {instruction} needs one", "microbatch", row)
+            raw.columns["microbatch"][row] = "-1"
+    stages, microbatches = raw.whole("stage"), raw.whole("microbatch", least=-1)
+    chunks = raw.whole("chunk") if "chunk" in raw.columns else [0] * raw.rows
     found: dict[int, list[Item]] = {}
-    for line, row in rows:
-        cells = {column: cell.strip() for column, cell in zip(header, row)}
-        if not cells["instruction"]:
-            raise InputError(f"{path}: line {line}, column instruction: empty; expected forward, backward, ...")
-        if not cells["microbatch"]:
-            if cells["instruction"] in OF_MICROBATCH:
-                raise InputError(f"{path}: line {line}, column microbatch: empty; {cells['instruction']} needs one")
-            cells["microbatch"] = "-1"
-        for column in ("stage", "microbatch", "chunk"):
-            text = cells.get(column, "0")
-            if not (text.isdecimal() and len(text) <= 9) and (column, text) != ("microbatch", "-1"):
-                raise InputError(f"{path}: line {line}, column {column}: '{text}' is not a whole number >= 0")
-        item = Item(cells["instruction"], int(cells.get("chunk", "0")), int(cells["microbatch"]))
-        found.setdefault(int(cells["stage"]), []).append(item)
-    _check_numbered(path, found)
+    for stage, instruction, chunk, number in zip(stages, instructions, chunks, microbatches, strict=True):
+        found.setdefault(stage, []).append(Item(instruction, chunk, number))
+    if sorted(found) != list(range(len(found))):
+        raise InputError(f"{path}: stages {', '.join(map(str, sorted(found)))}: number all of them from 0")
     return [found[stage] for stage in range(len(found))], 1 + max(item.chunk for own in found.values() for item in own)
-
-
-def _check_numbered(path: Path | str, found: Sequence[int] | dict) -> None:
-    """Raise InputError for stages that are not 0, 1, 2, ..."""
-    if sorted(found) != list(range(len(found))) or not found:
-        raise InputError(f"{path}: stages {', '.join(map(str, sorted(found))) or 'none'}: number all of them from 0")

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernel_dvfs.choice.dominance import lower_hull, pareto
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.passes import launch_order
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max, per_stage
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, Options, duration_ticks
 from kernel_dvfs_pipeline.planner import KINDS, Plan, Planner

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max, per_stage, uniform
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, Curve, duration_ticks
 from kernel_dvfs_pipeline.graph import Graph, pipeline_graph, read_graph
@@ -79,7 +79,10 @@ class Solver:
     def kernels(self) -> Kernels | None:
         """The kernels that the stages were made from, or None where they came from a CSV of stages."""
         source = str(self.study["source"])
-        return read_kernels(source) if source.endswith(".parquet") else None
+        if not source.endswith(".parquet"):
+            return None
+        self.study.check_source()
+        return read_kernels(source)
 
     def graph(self, microbatches: int) -> Graph:
         """One iteration."""
@@ -108,7 +111,7 @@ class Solver:
         if microbatches not in self._planners:
             made = self._planners[microbatches] = self._planner(self.study.profile, microbatches)
             if self.joined:
-                made.join_frontier(self.joined)
+                made.join_frontier(self.joined, self.study.made_of)
         return self._planners[microbatches]
 
     def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:

@@ -1,28 +1,31 @@
 """A profile of pipeline stages: time and energy of each stage's instructions at each clock. Read, checked, scaled.
 
-Two layouts of CSV, told apart by their header:
+Two layouts of CSV, and what profile.raw reads of others (`Time [ms]`, energy_mj, semicolons):
     stage,instruction,core_mhz,mem_mhz,time_s,energy_j[,n,time_ci_s,energy_ci_j,source]    ours; mem_mhz may be empty
-    stage,instruction,frequency,time,energy                             the Perseus artifact's, and Zeus's profiler's
-With a column rank, dp_rank or tp_rank a stage has a row for each of its GPUs, as Zeus writes them: the stage takes the
-longest of their times and the sum of their energies.
-Traps of units: without such a column both hold ONE GPU's energy, and the artifact's emulation profiles are a tenth of
-the real time and energy. So the scales are explicit: times x scale_time, energies x scale_energy, and nothing is scaled
-unasked.
+    stage,instruction,frequency,time,energy              the Perseus artifact's, and Zeus's profiler's, in MHz, s and J
+Rows of equal settings are repeats, of which the mean counts. With a column rank, dp_rank or tp_rank a stage has a row
+for each of its GPUs, as Zeus writes them. They are pooled and never summed, so energies are ONE GPU's in every file: a
+stage takes as long as the slowest of its tensor-parallel ranks, which wait for each other; of that the mean over its
+data-parallel replicas counts, and of energy the mean over all. Rows of the instruction `waiting` say what a GPU draws
+while its stage waits for another, at whatever clocks.
+Traps of units: the artifact's emulation profiles are a tenth of the real time and energy. So the scales are explicit:
+times x scale_time, energies x scale_energy, and nothing is scaled unasked.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import whole
-from kernel_dvfs_pipeline.csv_rows import read_rows
+from kernel_dvfs.profile.raw import Raw, read_csv
+from kernel_dvfs.profile.units import LEAST_W, PER_JOULE, PER_SECOND, UNIT_NAMES, guess_pair, known_as, watts
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import whole
 
 COLUMNS = (
     "stage",
@@ -39,8 +42,10 @@ COLUMNS = (
 _NEEDED = COLUMNS[:6]
 # what tells the GPUs of a stage apart
 _RANKS = ("rank", "dp_rank", "tp_rank")
-_ARTIFACT = {"frequency": "core_mhz", "time": "time_s", "energy": "energy_j"}
-
+WAITING = "waiting"  # no work: what a stage draws while it waits
+_HEADINGS = {each: each for each in (*COLUMNS, *_RANKS)} | {"time": "time_s", "energy": "energy_j"}
+# of a row, which may be a stage of many GPUs: outside, time or energy is in another unit than its name says
+_LEAST_W, _MOST_W, _MOST_GPUS = LEAST_W, 100e3, 72
 
 Key = tuple[int, str]  # (virtual stage, instruction)
 Clocks = tuple[float | None, float | None]  # (core, memory) MHz; None = auto or not recorded
@@ -82,14 +87,22 @@ class StageProfile:
     """What each stage's instructions take at each of their settings.
 
     settings: by (virtual stage, instruction). name: for messages. kernel_clocks: for options that set the clocks of
-    each kernel; {} where an option is one pair of clocks.
+    each kernel; {} where an option is one pair of clocks. notices: what of its file was left out. blocking_w: what a
+    stage draws while it waits, W, scaled like the energies; None where no row says.
     """
 
     def __init__(
-        self, settings: dict[Key, Settings], name: str, kernel_clocks: Mapping[Key, KernelClocks] | None = None
+        self,
+        settings: dict[Key, Settings],
+        name: str,
+        kernel_clocks: Mapping[Key, KernelClocks] | None = None,
+        notices: Sequence[str] = (),
+        blocking_w: float | None = None,
     ) -> None:
         self.settings = settings
+        self.blocking_w = blocking_w
         self.name = name
+        self.notices = list(notices)
         self.kernel_clocks = kernel_clocks or {}
 
     @property
@@ -110,48 +123,102 @@ class StageProfile:
         return len(self.of(stage, instruction).time_s) > 1
 
 
-# no operation of a stage takes less, or more than a day and a GW; times are counted in whole ticks further on
-_LEAST = 1e-9
-_MOST = {"core_mhz": 20000, "mem_mhz": 20000, "time_s": 86_400, "energy_j": 1e12}
+# no operation of a stage takes more than a day and a GW; times are counted in whole ticks further on
+_MOST_S, _MOST_J = 86_400.0, 1e12
 
 
 def read_stage_profile(
-    path: Path | str, scale_time: float = 1.0, scale_energy: float = 1.0, name: str | None = None
+    path: Path | str,
+    scale_time: float = 1.0,
+    scale_energy: float = 1.0,
+    name: str | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> StageProfile:
-    """A StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad value."""
+    """A StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad value.
+
+    columns: {column: its heading} where no heading says it.
+    """
     for flag, scale in (("scale_time", scale_time), ("scale_energy", scale_energy)):
         if not (math.isfinite(scale) and scale > 0):
             raise InputError(f"{path}: {flag} = {scale}: expected a number > 0")
-    columns, rows = read_rows(path, "stage profile")
-    header = [_ARTIFACT.get(column, column) for column in columns]
-    needed = [column for column in _NEEDED if column != "mem_mhz"]
-    missing = [column for column in needed if column not in header]
-    if missing:
-        raise InputError(
-            f"{path}: line 1: column {', '.join(missing)} missing; expected {','.join(_NEEDED)} "
-            f"or stage,instruction,{','.join(_ARTIFACT)}"
+    raw = read_csv(path, lambda heading: _HEADINGS.get(heading) or known_as(heading), columns)
+    time = next((column for column in PER_SECOND if column in raw.columns), None)
+    energy = next((column for column in PER_JOULE if column in raw.columns), None)
+    is_there = {"time_s": time, "energy_j": energy} | {each: raw.columns.get(each) for each in _NEEDED[:3]}
+    if missing := [each for each in _NEEDED if each != "mem_mhz" and is_there[each] is None]:
+        raise raw.fault(
+            f"column {', '.join(missing)} missing; expected {','.join(_NEEDED)} or "
+            "stage,instruction,frequency,time,energy"
         )
-    if len(set(header)) != len(header):
-        raise InputError(f"{path}: line 1: a column occurs twice")
-    ranked = [column for column in _RANKS if column in header]
+    assert time and energy  # neither is missing
+    stages, instructions = raw.whole("stage"), raw.texts("instruction")
+    if "" in instructions:
+        raise raw.fault("empty; expected forward, backward, ...", "instruction", instructions.index(""))
+    clocks = list(zip(*(_clocks(raw, column) for column in ("core_mhz", "mem_mhz")), strict=True))
+    time_s = raw.positive(time, _MOST_S, PER_SECOND[time] / scale_time)
+    energy_j = raw.positive(energy, _MOST_J, PER_JOULE[energy] / scale_energy)
+    _check_power(raw, time, energy, time_s, energy_j, scale_energy / scale_time)
+    sources = raw.texts("source") if "source" in raw.columns else [""] * raw.rows
+    ranked = [column for column in _RANKS if column in raw.columns]
+    ranks = list(zip(*map(raw.texts, ranked), strict=True))
+    groups: dict[tuple[Key, Clocks, tuple[str, ...]], list[int]] = {}
+    for row, key in enumerate(zip(stages, instructions, strict=True)):
+        groups.setdefault((key, clocks[row], ranks[row] if ranks else ()), []).append(row)
+    for column, values in ((time, time_s), (energy, energy_j)):
+        raw.refuse_scatter(column, values, groups.values(), lambda row: f"stage {stages[row]} {instructions[row]}")
     found: dict[Key, dict[Clocks, dict[tuple, tuple]]] = {}
-    for line, row in rows:
-        cells = dict(zip(header, row))
-        key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", cells)
-        ranks = found.setdefault(key, {}).setdefault(clocks, {})
-        rank = tuple(cells[column].strip() for column in ranked)
-        if rank in ranks:
-            of = f" on {' '.join(f'{column} {own}' for column, own in zip(ranked, rank))}" if ranked else ""
-            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks{of} occurs twice")
-        ranks[rank] = (time_s * scale_time, energy_j * scale_energy, source)
+    waits = [energy_j[row] / time_s[row] for row, instruction in enumerate(instructions) if instruction == WAITING]
+    for (key, pair, rank), rows in groups.items():
+        if key[1] == WAITING:
+            continue
+        if ranked and len(rows) > 1:  # two GPUs of one number are no repeats
+            of = " ".join(f"{column} {own}" for column, own in zip(ranked, rank, strict=True))
+            what = f"stage {key[0]} {key[1]} at these clocks on {of} occurs twice"
+            raise raw.fault(what, "instruction", rows[1])
+        means = (math.fsum(values[row] for row in rows) / len(rows) for values in (time_s, energy_j))
+        found.setdefault(key, {}).setdefault(pair, {})[rank] = (*means, sources[rows[0]] or "measured")
     if not found:
-        raise InputError(f"{path}: no rows under the header; profile at least one stage")
-    stages = {stage for stage, _ in found}
-    absent = next(stage for stage in range(len(stages) + 1) if stage not in stages)
-    if absent < max(stages):
-        raise InputError(f"{path}: stage {absent} is missing, there is a stage {max(stages)}; number them from 0")
-    made = {key: _settings(f"{path}: stage {key[0]} {key[1]}", own) for key, own in sorted(found.items())}
-    return StageProfile(made, name or str(path))
+        raise raw.fault("no work in it; expected forward, backward, ...", "instruction")
+    numbers = {stage for stage, _ in found}
+    absent = next(stage for stage in range(len(numbers) + 1) if stage not in numbers)
+    if absent < max(numbers):
+        raise InputError(f"{path}: stage {absent} is missing, there is a stage {max(numbers)}; number them from 0")
+    replica = ranked.index("dp_rank") if "dp_rank" in ranked else None
+    made = {key: _settings(f"{path}: stage {key[0]} {key[1]}", own, replica) for key, own in sorted(found.items())}
+    repeats = raw.rows - len(groups)
+    pooled = [f"{path}: {repeats} rows are repeats of others; their means count"] if repeats else []
+    parallel = max(
+        len(own) for clocks in found.values() for ranks in clocks.values() for own in _replicas(ranks, replica).values()
+    )
+    if parallel > 1 and scale_energy == 1:
+        pooled.append(
+            f"{path}: rows of {parallel} ranks a stage are pooled, energies are one GPU's: --scale-energy {parallel} "
+            "makes them a stage's"
+        )
+    blocking_w = math.fsum(waits) / len(waits) if waits else None
+    return StageProfile(made, name or str(path), notices=[*raw.notices, *pooled], blocking_w=blocking_w)
+
+
+def _clocks(raw: Raw, column: str) -> list[float | None]:
+    # None, not nan: two rows without a clock are the same setting
+    return raw.clocks(column) if column in raw.columns else [None] * raw.rows
+
+
+def _check_power(raw: Raw, time: str, energy: str, time_s: list[float], energy_j: list[float], factor: float) -> None:
+    """Refuse a power that no stage draws. factor: of the power, by the scales, which may count a stage's GPUs."""
+    gpus = factor / 1000 ** math.floor(math.log(factor, 1000))
+    gpus = gpus if gpus <= _MOST_GPUS else 1.0
+    for row, (took_s, used_j) in enumerate(zip(time_s, energy_j, strict=True)):
+        power_w = used_j / took_s / gpus
+        if not _LEAST_W <= power_w <= _MOST_W:
+            units = [column.rpartition("_")[2] for column in (time, energy)]
+            likely = [f"the {role} is in {UNIT_NAMES.get(unit, unit)}" for role, unit in guess_pair(power_w, *units)]
+            raise raw.fault(
+                f"{watts(power_w)}, which no GPU draws: likely {' or '.join(likely) or 'both are in other units'}; "
+                "write s and J, name the unit in the heading, as in time_ms, or give --scale-time or --scale-energy",
+                energy,
+                row,
+            )
 
 
 def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
@@ -165,8 +232,16 @@ def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
                 rows.writerow([stage, instruction, *cells, repr(float(time_s)), repr(float(energy_j)), source])
 
 
-def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]]) -> Settings:
-    """The options of an instruction of a stage, each of one GPU or of all its ranks. Raises InputError."""
+def _replicas(ranks: Iterable[tuple[str, ...]], replica: int | None) -> dict[str, list[tuple[str, ...]]]:
+    """{data-parallel replica: its ranks}. replica: where in a rank's name it stands; None: all are of one."""
+    made: dict[str, list[tuple[str, ...]]] = {}
+    for rank in ranks:
+        made.setdefault("" if replica is None else rank[replica], []).append(rank)
+    return made
+
+
+def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> Settings:
+    """The options of an instruction of a stage, pooled over its ranks. replica: as of _replicas. Raises InputError."""
     every = set().union(*own.values())
     for pair, ranks in own.items():
         if len(ranks) < len(every):
@@ -175,40 +250,10 @@ def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]]) -> Settings:
                 f"{where} at {mhz} MHz has rows of {len(ranks)} of {len(every)} ranks: profile all at the same clocks"
             )
     clocks = np.array(list(own), float)
-    by_clocks = [list(ranks.values()) for ranks in own.values()]
-    time_s = [max(each[0] for each in ranks) for ranks in by_clocks]
-    energy_j = [sum(each[1] for each in ranks) for ranks in by_clocks]
-    source = [ranks[0][2] for ranks in by_clocks]
+    time_s, energy_j, source = [], [], []
+    for ranks in own.values():
+        slowest_s = [max(ranks[rank][0] for rank in each) for each in _replicas(ranks, replica).values()]
+        time_s.append(math.fsum(slowest_s) / len(slowest_s))
+        energy_j.append(math.fsum(rank_j for _, rank_j, _ in ranks.values()) / len(ranks))
+        source.append(next(iter(ranks.values()))[2])
     return Settings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), source)
-
-
-def _row(where: str, cells: dict[str, str]) -> tuple[Key, tuple, float, float, str]:
-    """((stage, instruction), clocks, time s, energy J, source) of a line."""
-    stage = cells["stage"].strip()
-    if not stage.isdecimal():
-        raise InputError(f"{where}, column stage: '{stage}' is not a whole number >= 0")
-    instruction = cells["instruction"].strip()
-    if not instruction:
-        raise InputError(f"{where}, column instruction: empty; expected forward, backward, ...")
-    clocks = tuple(_clock(where, column, cells.get(column, "")) for column in ("core_mhz", "mem_mhz"))
-    time_s, energy_j = (_positive(where, column, cells[column]) for column in ("time_s", "energy_j"))
-    return (int(stage), instruction), clocks, time_s, energy_j, cells.get("source", "").strip() or "measured"
-
-
-def _clock(where: str, column: str, text: str) -> float | None:
-    text = text.strip()
-    # None, not nan: two rows without a clock are the same setting
-    return None if text in ("", "auto") else _positive(where, column, text)
-
-
-def _positive(where: str, column: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise InputError(f"{where}, column {column}: '{text}' is not a number") from None
-    most = _MOST[column]
-    if not _LEAST <= value <= most:
-        raise InputError(
-            f"{where}, column {column}: {text.strip()} is not possible; expected a number from {_LEAST:g} to {most:g}"
-        )
-    return value

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernel_dvfs.choice.dominance import Edges, pareto
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.workload.dataflow import WEIGHT_GRADIENTS
 from kernel_dvfs.workload.models import model
 from kernel_dvfs.workload.passes import passes
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.schedules import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
 from kernel_dvfs_pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
 

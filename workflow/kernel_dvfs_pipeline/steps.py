@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import shortest
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_sealed
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.bracket import Solved
 from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, duration_ticks
@@ -46,11 +45,17 @@ LEVEL_RATIOS = (1.0, 1.05, 1.2)
 
 
 def make_study(
-    source: Path | str, folder: Path | str, options: dict, scale_time: float = 1.0, scale_energy: float = 1.0
-) -> None:
-    """Write stages.csv and study.json into `folder`.
+    source: Path | str,
+    folder: Path | str,
+    options: dict,
+    scale_time: float = 1.0,
+    scale_energy: float = 1.0,
+    columns: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Write stages.csv and study.json into `folder`; returns what of the source was left out or pooled, a line each.
 
-    source: a CSV of stages (scaled by the two factors) or a kernel profile, `.parquet`, from which stages are made.
+    source: a CSV of stages (scaled by the two factors, its columns named where no heading says them) or a kernel
+    profile, `.parquet`, from which stages are made.
     options: the keys of study.OPTIONS and `name`. Raises InputError.
     """
     check_options("pipeline study", options)
@@ -63,15 +68,17 @@ def make_study(
             )
         profile, subject = pass_level(kernels, needed), kernels.source
     else:
-        profile = read_stage_profile(source, scale_time, scale_energy)
+        profile = read_stage_profile(source, scale_time, scale_energy, columns=columns)
         subject = "stages from a table"
     if profile.stages != needed:
         raise InputError(
             f"{source}: {profile.stages} stages, the schedule needs {needed}; change the rows, or ask for other stages"
         )
     study = {"schema": SCHEMA, "subject": subject, "source": str(source)} | options
-    write_stage_profile(Path(folder) / "stages.csv", profile)
-    write_text(Path(folder) / "study.json", json.dumps(study, indent=1, allow_nan=False) + "\n")
+    stages = Path(folder) / "stages.csv"
+    write_stage_profile(stages, profile)
+    write_sealed(Path(folder) / "study.json", study, {"source": source, "stages": stages})
+    return profile.notices
 
 
 def corners(planner: Planner) -> Iterator[Corner]:
@@ -85,7 +92,8 @@ def corners(planner: Planner) -> Iterator[Corner]:
 def solve_frontier_part(solver: Solver, microbatches: int, part: int, parts: int) -> None:
     """bounds-<part>of<parts>.csv."""
     path = solver.study.solved(microbatches) / f"bounds-{part}of{parts}.csv"
-    write_records(path, Solved, solver.planner(microbatches).part_of_frontier(part, parts))
+    records = solver.planner(microbatches).part_of_frontier(part, parts)
+    write_records(path, Solved, records, solver.study.made_of)
 
 
 def solve_plans(solver: Solver, microbatches: int) -> None:
@@ -113,7 +121,8 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
         plans[f"straggler-{shortest(ratio)}"] = planner.plan_for_straggler(ratio * base.time_s)
     about = {"profile": study["name"], "subject": study.subject, "schedule": study["schedule"]}
     for name, plan in plans.items():
-        write_plan(study.solved(microbatches) / "plans" / f"{name}.json", plan, about | {"microbatches": microbatches})
+        path = study.solved(microbatches) / "plans" / f"{name}.json"
+        write_plan(path, plan, about | {"microbatches": microbatches}, study.made_of)
 
 
 def solve_switching(solver: Solver, microbatches: int) -> None:

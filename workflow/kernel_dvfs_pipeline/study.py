@@ -1,12 +1,11 @@
 """One pipeline study on disk: what is asked (study.json), its stages (stages.csv), and what was solved, as records.
 
-steps.py writes the records, `mb<M>/<name>.csv` for M microbatches, in full precision; tables and figures read them here
-and solve nothing. Importing this module costs nothing heavy, since planning a workflow does it, too.
+steps.py writes the records, `mb<M>/<name>.csv` for M microbatches, in full precision and under seal; tables and figures
+read them here and solve nothing. Importing this module costs nothing heavy, since planning a workflow does it, too.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -15,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar
 
 from kernel_dvfs.change import change_percent
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import whole
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positive, Text, fault, read
-from kernel_dvfs.shape import fields as fields_of
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import change_of, sealed_csv, unsealed, write_text
+from kernel_dvfs_clocks.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positive, Text, fault, read
+from kernel_dvfs_clocks.shape import fields as fields_of
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from _typeshed import DataclassInstance
 
     from kernel_dvfs_pipeline.stage_profile import StageProfile
@@ -255,24 +256,31 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def write_records(path: Path | str, kind: type[Record], records: Iterable[Record]) -> None:
-    """A CSV with a column a field, whole or not at all; floats in full precision."""
+def write_records(
+    path: Path | str, kind: type[Record], records: Iterable[Record], made_of: Mapping[str, str | PathLike[str]]
+) -> None:
+    """Write a CSV with a column a field, under seal (files.sealed_csv), whole or not at all; floats in full
+    precision. made_of: files that the records follow from."""
     columns = [field.name for field in fields(kind)]
-    with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(columns)
-        rows.writerows([_cell(getattr(record, column)) for column in columns] for record in records)
+    rows = [[_cell(getattr(record, column)) for column in columns] for record in records]
+    write_text(path, sealed_csv([columns, *rows], made_of))
 
 
 def _cell(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else repr(value)
 
 
-def read_records(path: Path | str, kind: type[Record], command: str = "pipeline solve") -> list[Record]:
-    """The records of a CSV that write_records wrote, by `command`. Raises InputError naming the file."""
+def read_records(
+    path: Path | str,
+    kind: type[Record],
+    inputs: Mapping[str, str | PathLike[str]],
+    command: str = "pipeline solve",
+) -> list[Record]:
+    """The records of a CSV that write_records wrote, by `command`, of these inputs. Raises InputError naming the file,
+    also where it is not as it was written, or was made of others."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        columns, *cells = unsealed(Path(path).read_bytes().decode(), inputs)
+        rows = [dict(zip(columns, each, strict=True)) for each in cells]
         return [kind(**{own.name: _READ[str(own.type)](row[own.name]) for own in fields(kind)}) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: {_reason(error)}; write it with kernel-dvfs {command}") from None
@@ -284,10 +292,10 @@ def _reason(error: Exception) -> str:
     return f"no column {error}" if isinstance(error, KeyError) else str(error)
 
 
-def read_plan(path: Path | str) -> PlanDocument:
-    """The document of a plan. Raises InputError."""
+def read_plan(path: Path | str, inputs: Mapping[str, str | PathLike[str]] | None = None) -> PlanDocument:
+    """The document of a plan. inputs: files that it must have been made of, by name. Raises InputError."""
     remedy = "write it again with kernel-dvfs pipeline plan"
-    document = read(path, PlanDocument, PLAN_SCHEMA, remedy, "plan")
+    document = read(path, PlanDocument, PLAN_SCHEMA, remedy, "plan", is_sealed=True, inputs=inputs)
     for place, rank in enumerate(document["ranks"]):
         if rank["stage"] >= len(document["ranks"]):
             raise InputError(f"plan {path}: ranks[{place}].stage is {rank['stage']}, which is no stage of it; {remedy}")
@@ -303,10 +311,20 @@ class PipelineStudy:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         path = self.folder / "study.json"
-        self.options: Mapping[str, Any] = read(path, _StudyFile, SCHEMA, "make it with kernel-dvfs pipeline profile")
+        remedy = "make it with kernel-dvfs pipeline profile"
+        inputs = {"stages": self.folder / "stages.csv"}
+        self.options: Mapping[str, Any] = read(path, _StudyFile, SCHEMA, remedy, is_sealed=True, inputs=inputs)
+        # what all that is solved is made of
+        self.made_of = inputs | {"study": path}
 
     def __getitem__(self, key: str) -> Any:
         return self.options[key]
+
+    def check_source(self) -> None:
+        """Raise InputError where the stages were made of another file than stands in its place now."""
+        if what := change_of(self.options, {"source": self["source"]}):
+            remedy = "make the study again with kernel-dvfs pipeline profile"
+            raise InputError(f"{self.folder / 'study.json'}: {what}; {remedy}")
 
     @property
     def subject(self) -> str:
@@ -344,7 +362,7 @@ class PipelineStudy:
 
     def read(self, microbatches: int, kind: type[Record]) -> list[Record]:
         """The records of a kind. Raises InputError where they are not solved yet."""
-        return read_records(self.solved(microbatches) / FILES[kind], kind)
+        return read_records(self.solved(microbatches) / FILES[kind], kind, self.made_of)
 
     def methods(self, microbatches: int, ratio: float = 1.0) -> dict[str, Method]:
         """{method: what it makes of an iteration that lasts `ratio` x the time of all-max}."""
@@ -356,8 +374,8 @@ class PipelineStudy:
 
     def plan(self, microbatches: int, name: str) -> PlanDocument:
         """The document of one of the study's plans, such as "one-clock"."""
-        return read_plan(self.solved(microbatches) / "plans" / f"{name}.json")
+        return read_plan(self.solved(microbatches) / "plans" / f"{name}.json", self.made_of)
 
     def write(self, microbatches: int, kind: type[Record], records: Iterable[Record]) -> None:
         """Write the file of a kind of records."""
-        write_records(self.solved(microbatches) / FILES[kind], kind, records)
+        write_records(self.solved(microbatches) / FILES[kind], kind, records, self.made_of)

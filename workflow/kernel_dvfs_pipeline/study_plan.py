@@ -5,22 +5,22 @@ Planning is pure: it works out names and contents of files and writes none.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.model import clock_w, static_w
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.plan.asked import PlannedFile
 from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.report.words import signed
-from kernel_dvfs_pipeline.study import FILES, KEYS, ONE_CLOCK
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.clocks import Pair
+from kernel_dvfs_clocks.errors import InputError, Missing
+from kernel_dvfs_pipeline.study import FILES, KEYS, ONE_CLOCK, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ class PipelinePlan:
         """The files that hold a kind of records (study.FILES), one a number of microbatches."""
         return [f"{self.folder}/mb{own}/{FILES[kind]}" for own in self.options["microbatches"]]
 
+    def records(self) -> list[str]:
+        """The files of all kinds of records."""
+        found = [path for kind in FILES if kind is not Level for path in self.solved(kind)]
+        return found + (self.solved(Level)[:1] if self.knows_kernels else [])
+
     def folder_of(self, output: Output) -> str:
         """Where a table or figure belongs."""
         return self.folder
@@ -52,6 +57,14 @@ class PipelinePlan:
     def setups(self) -> list[PlannedFile]:
         """Every setup that its jobs read."""
         return [self.setup] if self.setup else []
+
+    def sealed(self) -> tuple[list[str], dict[str, str]]:
+        """Return the folders of what it derives, and {name: path} of what that is made of and lies elsewhere."""
+        return [self.folder], {"source": self.source}
+
+    def answer_line(self) -> str:
+        """What a run ends with. Raises InputError as line_of_pipeline does."""
+        return line_of_pipeline(self.folder)
 
     def plans(self) -> list[str]:
         """The folders of plans, one a number of microbatches."""
@@ -162,19 +175,19 @@ def line_of_pipeline(folder: str) -> str:
     """What a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
     simulated A100), against all clocks at their highest. Open <folder>/report.html`.
 
-    From tables/no_straggler.csv: the plans with one clock an operation, which can be played. Where that table is not
-    made, where the files are.
+    From tables/no_straggler.json: the plans with one clock an operation, which can be played. Where that table is not
+    made, where the files are. Raises InputError where it was changed since it was written.
     """
     try:
-        with open(Path(folder) / "tables/no_straggler.csv", encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["source"] == "ours" and row["method"] == ONE_CLOCK]
+        table = read_rows(Path(folder) / "tables/no_straggler.json")
+        rows = [row for row in table if row["source"] == "ours" and row["method"] == ONE_CLOCK]
         told = [
-            f"{signed(float(row['energy_change_percent']))} % energy at {signed(float(row['time_change_percent']))} % "
+            f"{signed(row['energy_change_percent'])} % energy at {signed(row['time_change_percent'])} % "
             f"time with {row['microbatches']} microbatches"
             for row in rows
         ]
         who, device = rows[0]["workload"], rows[0]["gpu"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (Missing, LookupError, TypeError):
         return f"pipeline: tables and figures are in {folder}"
     return (
         f"pipeline {who}: {'; '.join(told)} (planned, {device}), against all clocks at their highest. "

@@ -5,29 +5,32 @@ Read as documented by their sources (vllm/benchmarks/serve.py, sglang/bench_serv
 bench_serving. Each object is one request rate at one degree and clock. A list of runs says what they do not.
 
 Power: `nvidia-smi --query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100` in local time, or the
-samples of Zeus's PowerMonitor as a CSV with its own names (timestamp in Unix time, gpu_index, power_mw). The mean is
-added up over GPUs. Where a result says when each request was sent (vLLM's --save-detailed), power and tokens are both
-of the run without a tenth at either end, where a benchmark fills and drains the server; else of the whole run.
+samples of Zeus's PowerMonitor as a CSV with its own names (timestamp in Unix time, gpu_index, power_mw). GPUs are told
+apart by index, uuid, pci.bus_id or serial; the mean is added up over them. Where a result says when each request was
+sent (vLLM's --save-detailed), power and tokens are both of the run without a tenth at either end, where a benchmark
+fills and drains the server; else of the whole run.
 Dates of results and of nvidia-smi are both the benchmark machine's local time and are compared as they stand, whatever
 the time zone here; against Unix time they need that machine's utc_offset_h.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import glob
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_yaml
+from kernel_dvfs.profile.raw import Raw, exactly, is_not_there, quote, read_csv, some, to_number
+from kernel_dvfs.profile.units import UNIT_NAMES, guess, is_possible, unit_of_epoch
+from kernel_dvfs.profile.units import watts as shown_w
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import parse_yaml
 from kernel_dvfs_serving.profile import LATENCIES
 from kernel_dvfs_serving.requests import CLASSES, classify
 
@@ -46,6 +49,8 @@ _WHOLE = (
 )
 _LIST_KEYS = {"model", "gpu", "runs", "kv_tokens", "kv_byte_per_token", "utc_offset_h"}
 _RUN_KEYS = {"result", "power", "tp", "core_mhz", "gpus", "idle_power_w", "ends"}
+# a GPU that no column names
+ONLY_GPU = "0"
 # characters of a wrong value in a message
 _SHOWN = 40
 # of all time zones
@@ -187,6 +192,7 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
     if not files:
         raise InputError(f"{where}: result {run['result']}: no such file")
     log = read_power(path.parent / run["power"])
+    notes += log.notices
     results = [result for file in files for result in read_results(path.parent / file)]
     rows: list[dict[str, Any]] = []
     for result in results:
@@ -198,7 +204,8 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
         power_w, clock_mhz, gpus = log.mean(result, start_s, end_s, run.get("gpus"))
         if gpus != tp:
             raise InputError(
-                f"{result.where}: power of {gpus} GPUs, but tp {tp}; name the instance's own: gpus: [0, 1]"
+                f"{result.where}: power of {gpus} GPUs ({some(log.samples)}), but tp {tp}; name the instance's own: "
+                f"gpus: [{', '.join([*log.samples][:tp])}]"
             )
         if clock_mhz is not None and clock_mhz > core_mhz * (1 + CLOCK_TOLERANCE):
             raise InputError(
@@ -365,9 +372,11 @@ class PowerLog:
     path: str
     samples: dict[str, np.ndarray]  # by GPU: (n, 3) time s, W, SM clock MHz or NaN
     unix: bool  # whether the time is Unix time; else local time as if it were UTC
+    names: dict[str, str]  # every name of a GPU in it -> its name in samples
+    notices: tuple[str, ...]  # what of it was left out, a line each
 
     def mean(
-        self, result: Result, start_s: float, end_s: float, gpus: list[int] | None = None
+        self, result: Result, start_s: float, end_s: float, gpus: list[int | str] | None = None
     ) -> tuple[float, float | None, int]:
         """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s,
         or over its middle, as its tokens are counted.
@@ -378,10 +387,10 @@ class PowerLog:
         if gpus is not None:
             if not isinstance(gpus, list):
                 raise InputError(f"{self.path}: gpus {gpus}; expected a list such as [0, 1]")
-            missing = [str(each) for each in gpus if str(each) not in chosen]
+            missing = [str(each) for each in gpus if str(each) not in self.names]
             if missing or not gpus:
-                raise InputError(f"{self.path}: no GPU {', '.join(missing)}; it has {', '.join(chosen)}")
-            chosen = {str(each): chosen[str(each)] for each in gpus}
+                raise InputError(f"{self.path}: no GPU {some(missing)}; it has {some(chosen)}")
+            chosen = {own: chosen[own] for own in (self.names[str(each)] for each in gpus)}
         total_w, clocks = 0.0, []
         trimmed_s = TRIMMED * (end_s - start_s) if result.is_timed else 0.0
         start_s, end_s = start_s + trimmed_s, end_s - trimmed_s
@@ -398,52 +407,73 @@ class PowerLog:
         return total_w, float(np.median(clocks)) if clocks else None, len(chosen)
 
 
-# columns of either kind: time, GPU (may be left out), power and its factor to W, SM clock (may be left out)
-_NVIDIA_POWER = ("power.draw.instant [W]", "power.draw [W]", "power.draw.average [W]")
-_NVIDIA_CLOCK = ("clocks.current.sm [MHz]", "clocks.sm [MHz]")
+# headings in small letters, the best first: power, the clock, and what tells GPUs apart. Of nvidia-smi and of Zeus
+_POWER = ("power_draw_instant_w", "power_draw_w", "power_draw_average_w", "power_mw", "power_w")
+_CLOCK = ("clocks_current_sm_mhz", "clocks_sm_mhz")
+_GPU = ("index", "gpu_index", "uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "serial", "gpu_serial")
+_HOW = "nvidia-smi --query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100"
+# between samples of one GPU: where a quarter of the gaps is shorter than this share of the long ones, it is several
+_SHORT_GAP = 0.25
 
 
 def read_power(path: str | Path) -> PowerLog:
     """A log of power from its CSV. Raises InputError: which line, what, and the remedy."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    header = lines[0] if lines else []
-    zeus = "power_mw" in header
-    power = "power_mw" if zeus else next((name for name in _NVIDIA_POWER if name in header), None)
-    if power is None or "timestamp" not in header:
-        raise InputError(
-            f"{path}: no columns timestamp and power.draw.instant [W]; log with nvidia-smi "
-            "--query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100"
-        )
-    gpu = "gpu_index" if zeus else "index"
-    clock = next((name for name in _NVIDIA_CLOCK if name in header), None)
+    raw = read_csv(path, exactly("timestamp", *_POWER, *_CLOCK, *_GPU), may_be_cut=True)
+    # what a board cannot measure at once it may measure as a mean
+    has = [each for each in _POWER if any(to_number(cell) is not None for cell in raw.columns.get(each, ()))]
+    if not has or "timestamp" not in raw.columns:
+        raise raw.fault(f"no columns timestamp and power.draw.instant [W]; log with {_HOW}")
+    power = has[0]
+    raw = raw.without([row for row, cell in enumerate(raw.columns[power]) if is_not_there(cell)], "no power in it")
+    per_watt = 1e3 if power.endswith("_mw") else 1.0
+    watts = []
+    for row, value in enumerate(raw.numbers(power)):
+        if value is None or value < 0:
+            raise raw.fault(f"{quote(raw.columns[power][row])}; expected a power of at least 0", power, row)
+        watts.append(value / per_watt)
+    # of which some are more than one GPU draws, or none is as much as one does
+    most = max(range(raw.rows), key=watts.__getitem__)
+    if not is_possible("power", watts[most]):
+        unit = guess("power", watts[most])
+        likely = f"; is it in {UNIT_NAMES[unit]}?" if unit else ""
+        what = f"{quote(raw.columns[power][most])} is {shown_w(watts[most])}, no power of a GPU{likely}"
+        raise raw.fault(what, power, most)
+    times, is_unix = _moments(raw)
+    clock = next((each for each in _CLOCK if each in raw.columns), None)
+    mhz = [nan if value is None else value for value in raw.numbers(clock)] if clock else [nan] * raw.rows
+    named = [each for each in _GPU if each in raw.columns]
+    gpus = raw.texts(named[0]) if named else [ONLY_GPU] * raw.rows
     found: dict[str, list[tuple[float, float, float]]] = {}
-    for number, cells in enumerate(lines[1:], start=2):
-        if len(cells) != len(header):
-            if number == len(lines):
-                continue  # the logger was ended while it wrote
-            raise InputError(f"{path}: line {number}: {len(cells)} cells under {len(header)} columns; mend the line")
-        row = dict(zip(header, cells))
-        sample = _sample(f"{path}: line {number}", row, power, clock, zeus)
-        found.setdefault(row.get(gpu, "0"), []).append(sample)
-    if not found:
-        raise InputError(f"{path}: no samples under the header")
-    return PowerLog(str(path), {name: np.array(sorted(own)) for name, own in found.items()}, unix=zeus)
+    for gpu, sample in zip(gpus, zip(times, watts, mhz, strict=True), strict=True):
+        found.setdefault(gpu, []).append(sample)
+    samples = {gpu: np.array(sorted(own)) for gpu, own in found.items()}
+    for gpu, own in samples.items():
+        gaps_s = np.diff(own[:, 0])
+        several = not named and len(gaps_s) > 3 and np.percentile(gaps_s, 25) < _SHORT_GAP * np.percentile(gaps_s, 95)
+        if several or (gaps_s == 0).any():
+            of = f" of GPU {gpu}" if named else ""
+            raise InputError(
+                f"{path}: several samples{of} at one time: of several GPUs, or two logs in one? log what tells GPUs "
+                f"apart (index, uuid, pci.bus_id or serial): {_HOW}"
+            )
+    names = {text: gpu for each in named for text, gpu in zip(raw.texts(each), gpus, strict=True)}
+    return PowerLog(str(path), samples, is_unix, names or {ONLY_GPU: ONLY_GPU}, raw.notices)
 
 
-def _sample(where: str, row: dict[str, str], power: str, clock: str | None, zeus: bool) -> tuple[float, float, float]:
-    try:
-        if zeus:
-            moment, watt = float(row["timestamp"]), float(row[power]) / 1e3
-        else:
-            moment = datetime.strptime(row["timestamp"], "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
-            watt = float(row[power].removesuffix("W"))
-        core_mhz = float(row[clock].removesuffix("MHz")) if clock else 0.0
-        if not (isfinite(moment) and isfinite(watt) and isfinite(core_mhz) and watt >= 0 and core_mhz >= 0):
-            raise ValueError(f"power {row[power]!r}")
-        return moment, watt, core_mhz if clock else float("nan")
-    except ValueError as error:
-        raise InputError(f"{where}: {error}; expected a time, a power and a clock as the header says") from None
+def _moments(raw: Raw) -> tuple[list[float], bool]:
+    """(seconds, whether they are Unix time; else local time as if it were UTC)."""
+    cells = raw.texts("timestamp")
+    if to_number(cells[0]) is not None:
+        moments = [nan if value is None else value for value in raw.numbers("timestamp")]
+        if (unit := unit_of_epoch(min(moments), max(moments))) or not all(map(isfinite, moments)):
+            likely = f"; write s, it is likely in {unit}" if unit else ""
+            raise raw.fault(f"{quote(cells[0])} is no Unix time in s{likely}", "timestamp", 0)
+        return moments, True
+    moments = []
+    for row, cell in enumerate(cells):
+        try:
+            moments.append(datetime.strptime(cell, "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp())
+        except ValueError:
+            what = f"{quote(cell)}; expected a time such as 2026/01/31 23:59:59.000"
+            raise raw.fault(what, "timestamp", row) from None
+    return moments, False

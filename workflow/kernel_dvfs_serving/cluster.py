@@ -1,5 +1,5 @@
 """A cluster under a trace, event by event: requests handed round, servers that come and go. What is decided is in
-controllers.py.
+the modules that a system names (dynamollm.py, static.py).
 
 Nothing is lost: a request ends finished or rejected, and `run` raises RuntimeError if one does neither.
 """
@@ -26,6 +26,7 @@ from kernel_dvfs_serving.requests import (
     ttft_slo_s,
 )
 from kernel_dvfs_serving.resharding import SERVER_GPUS, Layout, units
+from kernel_dvfs_serving.scheduler import BLOCK_TOKENS, Limits
 from kernel_dvfs_serving.servers import DRAINING, OFF, ON, STARTING, SWITCHING, Account, Accounts, Replica, Server
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Agenda:
 
 
 class Decisions(Protocol):
-    """What is decided while a cluster runs: the module controllers.py."""
+    """What is decided while a cluster runs: the module dynamollm.py, or a static.Static."""
 
     def router(self, cluster: Cluster) -> Router:
         """Who hands requests to replicas."""
@@ -72,10 +73,6 @@ class Decisions(Protocol):
 
     def begin(self, cluster: Cluster) -> None:
         """Servers and instances for the first moment, and on the agenda what is decided later."""
-        ...
-
-    def raise_clock(self, cluster: Cluster, replica: Replica) -> None:
-        """More has come to a replica than its clock carries."""
         ...
 
     def watch_queue(self, cluster: Cluster, replica: Replica) -> None:
@@ -95,7 +92,7 @@ class Cluster:
     """One run of one system: arrivals, and the end of every request.
 
     machine: engines, KV cache, parked power. columns: those of the machine's profile. predicted: (n,) class index that
-    each request of the trace is taken for. decisions: what sets the knobs, controllers.py.
+    each request of the trace is taken for. decisions: what sets the knobs (dynamollm.py, static.py).
     most_late, most_j: `run` raises Hopeless as soon as more requests broke a promise, or more energy is spent, or
     must be: never less than `floor_w` is drawn, and all requests from a number on, less those that are rejected, take
     at least `rest_j[number]` more.
@@ -124,12 +121,7 @@ class Cluster:
         self.agenda = Agenda()
         self.accounts = Accounts(settings.bin_s)
         self.events: Counter[str] = Counter()
-        # load of the last slot, by class, with the margin, where it was more than planned for; else 0
-        self.unplanned_tps = np.zeros(len(CLASSES))
         self.prepared: dict[float, Sizing] = {}  # what was planned for a cluster epoch, by its start
-        # what a pool leaves room for: its clocks, as a share of what its instances carry at the highest clock, and its
-        # division, as a share of the load
-        self.reserves = [0.0] * len(self.pools)
         self.short_tps = 0.0  # largest load that an epoch's servers could not carry
         self.solve_s: list[float] = []  # CPU seconds of each allocation
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
@@ -138,7 +130,6 @@ class Cluster:
         self._coming = list(zip(*(each.tolist() for each in columns_)))
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
         self.tbt_slo_s = columns.slo_scale * TBT_SLO_S
-        self._reacts = settings.react and (system.scale_clock or system.scale_sharding)
         count = len(trace.arrival_s)
         self.ttft_s = np.full(count, np.nan, dtype=np.float32)
         self.rejected = np.zeros(count, dtype=bool)
@@ -156,6 +147,7 @@ class Cluster:
         self.open = 0  # requests that have come and not left
         self._arrived = 0
         self._last_finish_s = 0.0
+        self.limits = Limits(settings.chunk_tokens, settings.max_batch)
         self.router = decisions.router(self)
         self.fleet = Fleet(self)
 
@@ -201,8 +193,8 @@ class Cluster:
         self._next_arrival()
         self.router.arrive(request)
 
-    def finish(self, request: Request, pool: int | None) -> None:
-        """Note the end of a request that has all its tokens, in a pool."""
+    def finish(self, request: Request) -> None:
+        """Note the end of a request that has all its tokens."""
         number = request.number
         if self.finished[number] or self.rejected[number]:
             raise RuntimeError(f"request {number} ends twice")
@@ -214,14 +206,12 @@ class Cluster:
         in_time = request.finish_s - request.first_s <= self.tbt_slo_s * gaps if by_mean else 100 * request.slow <= gaps
         self.first_kept[number], self.gaps_kept[number] = self.ttft_s[number] <= request.slo_s, in_time
         kept = bool(self.first_kept[number]) and in_time
-        if pool is not None and self._reacts:
-            self._track(pool, kept)
         self.late += not kept
         self._overdue.discard(number)
         self._check_hope()
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated
-        self.tokens_in += request.prefilled
+        self.tokens_in += request.input
         self.open -= 1
 
     def _check_hope(self) -> None:
@@ -242,30 +232,14 @@ class Cluster:
         if (late := self.late + len(self._overdue)) > self.most_late:
             raise Hopeless(late)
 
-    def _track(self, pool: int, kept: bool) -> None:
-        """Follow the quantile: the reserve rises with each broken promise and falls with each kept one.
-
-        It stands still where half of the promises that may be broken are (Robbins and Monro, 1951: the step that keeps
-        a share of events at its target).
-        """
-        own = self.settings
-        allowed = 0.5 * (1 - own.promise_percent / 100)
-        step = own.reserve_step * (-allowed if kept else 1 - allowed)
-        self.reserves[pool] = min(1.0, max(0.0, self.reserves[pool] + step))
-
-    def late_percent(self, seconds: float) -> float:
-        """Of the requests that came in the last `seconds` and have ended, how many broke a promise, %; 0 of none."""
-        first = int(np.searchsorted(self.trace.arrival_s, self.now_s - seconds))
-        own = slice(first, self._arrived)
-        ended = self.finished[own] | self.rejected[own]
-        kept = self.first_kept[own] & self.gaps_kept[own]
-        return 100.0 * float((ended & ~kept).sum()) / max(1, int(ended.sum()))
+    def fits(self, request: Request) -> bool:
+        """Whether any instance there may be could hold the request, as its engine is told."""
+        tokens = request.input + request.output
+        return tokens <= min(self.limits.context, self.machine.kv_tokens(max(self.columns.degrees)) - 2 * BLOCK_TOKENS)
 
     def reject(self, request: Request) -> None:
         """Give a request up, for good."""
         self.rejected[request.number] = True
-        if self._reacts:
-            self._track(home(self.pools, request.predicted), kept=False)
         self.open -= 1
         self.events["rejected"] += 1
 
@@ -291,13 +265,10 @@ class Router:
         self._expected_output = _mean_answers(cluster.trace.output_tokens)
         self._credit = [0.0] * len(pools)
         self._pooled = cluster.system.pooled
-        self._arrived = np.zeros(len(CLASSES))  # expected tokens of the requests that came, by class
-        self._reacts = cluster.settings.react
         self._ladder = cluster.settings.emergencies and self._pooled
 
     def arrive(self, request: Request) -> None:
         """A request from outside."""
-        self._arrived[request.predicted] += self.expected_tokens(request)
         self.expect(request)
         self.route(request)
 
@@ -305,12 +276,6 @@ class Router:
         """Where the request is handed on, should its answer outgrow the class it is taken for."""
         limit = OUTPUT_LIMIT[request.predicted % 3] if self._pooled else None
         request.stop_at = limit if limit is not None and limit < request.output else None
-
-    def arrived_tps(self, seconds: float) -> np.ndarray:
-        """Tokens/s of each class that came in the last `seconds`, answers as expected; counts from zero again."""
-        loads = self._arrived / seconds
-        self._arrived = np.zeros(len(CLASSES))
-        return loads
 
     def expected_tokens(self, request: Request) -> float:
         """What a request is expected to take in all, prompt and answer."""
@@ -324,7 +289,7 @@ class Router:
         replica = self.choose(request)
         if replica is not None:
             self.deliver(request, replica)
-        elif request.input + request.output > self.machine.kv_tokens(max(self.columns.degrees)):
+        elif not self.cluster.fits(request):
             self.cluster.reject(request)
         else:
             self.events["held back"] += 1
@@ -337,17 +302,16 @@ class Router:
         else:
             place = self._destination(self._homes[request.predicted])
             places = [place, *self._chains[place]]
-        need = request.input + request.output
         for each in places:
             best, least = None, inf
             for replica in self.serving[each]:
-                if replica.instance.kv_tokens >= need and (load := replica.relative_load) < least:
+                if replica.instance.fits(request) and (load := replica.relative_load) < least:
                     best, least = replica, load
             if best is not None:
                 return best
         if above is None:
             # nothing at least as able: better a smaller pool's than none
-            able = [each for pool in self.serving for each in pool if each.instance.kv_tokens >= need]
+            able = [each for pool in self.serving for each in pool if each.instance.fits(request)]
             return min(able, key=lambda each: each.relative_load, default=None)
         return None
 
@@ -370,8 +334,6 @@ class Router:
         tokens = self.expected_tokens(request)
         replica.outstanding += tokens
         replica.arrived += tokens
-        if replica.arrived > replica.clock_tokens and self._reacts:
-            self.cluster.decisions.raise_clock(self.cluster, replica)
         replica.instance.submit(request, self.agenda.now_s)
         self.follow(replica)
         if self._ladder and not replica.watched and replica.instance.waiting:
@@ -395,7 +357,7 @@ class Router:
         for request in replica.instance.event(self.agenda.now_s):
             replica.outstanding -= self.expected_tokens(request)
             if request.finish_s is not None:
-                self.cluster.finish(request, replica.server.pool)
+                self.cluster.finish(request)
             else:
                 self._hand_on(request, replica)
         self.follow(replica)
@@ -423,7 +385,7 @@ class Router:
 
     def transfer_s(self, requests: Iterable[Request]) -> float:
         """How long the KV cache of requests takes over the links between GPUs, s."""
-        tokens = sum(request.prefilled + request.generated for request in requests)
+        tokens = sum(request.computed for request in requests)
         return tokens * self.machine.kv_byte_per_token / (self.settings.kv_gb_per_s * 1e9)
 
     def withdraw(self, server: Server) -> list[Request]:
@@ -452,12 +414,11 @@ class Fleet:
         # (server, layout) still to be changed, one at a time, and the server that is being changed, by pool
         self.plans: list[deque[tuple[Server, Layout]]] = [deque() for _ in cluster.pools]
         self.changing: list[Server | None] = [None] * len(cluster.pools)
-        self.joined = False  # whether a server has come to a pool since the last epoch
         for server in self.servers:
             server.fresh = (max(cluster.columns.degrees),)
         self._gap_s = cluster.tbt_slo_s
         self._pooled = cluster.system.pooled
-        self.deadline_first = False  # in which order replicas read prompts
+        self.limits = cluster.limits
         self.server_s = 0.0  # servers' time, from taken to released
 
     def close(self, end_s: float) -> None:
@@ -484,13 +445,10 @@ class Fleet:
             instance = Instance(
                 self.machine.engine(tp, clock),
                 self.machine.kv_tokens(tp),
+                self.limits,
                 self.agenda.now_s,
-                self.settings.max_batch,
-                self.settings.chunk_tokens,
                 server.account,
-                self.deadline_first,
                 self._gap_s,
-                self.settings.preempts,
             )
             replica = Replica(server, tp, clock, instance, self._capacity(server.pool, tp))
             server.replicas.append(replica)
@@ -547,7 +505,6 @@ class Fleet:
         server.state, server.parked_since_s = ON, self.agenda.now_s
         if server.pool is not None:
             self.set_layout(server, server.fresh)
-            self.joined = True
             self.router.retry_backlog()
 
     def move(self, server: Server, pool: int) -> None:
@@ -581,7 +538,6 @@ class Fleet:
         for replica in server.replicas:
             replica.serving = True
             self.router.serving[server.pool].append(replica)
-        self.joined = True
 
     def fail(self, server: Server) -> None:
         """A server is lost after the steps in progress, and brought up again: what it held begins anew elsewhere."""
@@ -609,7 +565,7 @@ class Fleet:
             self.release(server)
         self.start(server, pool)
         for request in requests:
-            request.prefilled = request.generated = request.again = request.slow = 0
+            request.begin_again()
             self.router.route(request)
 
     def release(self, server: Server) -> None:
@@ -709,10 +665,6 @@ class Fleet:
         """Ask for a clock: in effect after the latency, from the end of the step then in progress."""
         if clock != replica.clock:
             replica.clock = clock
-            carried = self.offers[replica.server.pool or 0].capacity.get((replica.tp, clock), 0.0)
-            replica.clock_tokens = (
-                inf if clock == self.columns.top(replica.tp) else carried * self.settings.clock_epoch_s
-            )
             self.events["clock changes"] += 1
             self.agenda.at(self.agenda.now_s + self.settings.clock_latency_s, self._apply_clock, replica, clock)
 

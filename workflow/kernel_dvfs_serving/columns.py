@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.profile import Profile
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
 from kernel_dvfs_serving.resharding import check_degrees
@@ -68,7 +68,7 @@ class PoolColumns:
         self.owner, self.kind, self.served = owner, kind, served
         self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
         self._ladders: dict[int, list[tuple[float, str]]] = {}
-        self._powers: dict[tuple[int, float | None], np.ndarray] = {}
+        self._powers: dict[int, np.ndarray] = {}
         profile, names = owner.profile, [CLASSES[each] for each in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
@@ -98,21 +98,13 @@ class PoolColumns:
         curve = self.owner.profile.curve(CLASSES[self.kind], tp, clock)
         return float(curve.power(min(tps, float(curve.tps[-1]))))
 
-    def power_at(self, tp: int, relative: np.ndarray, clock_margin: float | None) -> np.ndarray:
-        """Power of an instance, W, at loads relative to `largest` (0 to 1, any shape), linear between 65 of them.
-
-        clock_margin: at the clock that least_power_clock sets for so many times the load; None: at the highest clock.
-        """
-        key = tp, clock_margin
-        if key not in self._powers:
-            most = self.largest(tp)
-            loads = [most * place / _STEPS for place in range(_STEPS + 1)]
-            top = self.owner.top(tp)
-            clocks = [
-                top if clock_margin is None else self.least_power_clock(tp, clock_margin * each) for each in loads
-            ]
-            self._powers[key] = np.array([self.power_w(tp, clock, each) for clock, each in zip(clocks, loads)])
-        return np.interp(relative, np.linspace(0.0, 1.0, _STEPS + 1), self._powers[key])
+    def top_power_w(self, tp: int, relative: np.ndarray) -> np.ndarray:
+        """Power of an instance at its highest clock, W, at loads relative to `largest` (0 to 1, any shape), linear
+        between 65 of them."""
+        if tp not in self._powers:
+            most, top = self.largest(tp), self.owner.top(tp)
+            self._powers[tp] = np.array([self.power_w(tp, top, most * place / _STEPS) for place in range(_STEPS + 1)])
+        return np.interp(relative, np.linspace(0.0, 1.0, _STEPS + 1), self._powers[tp])
 
     def least_power_clock(self, tp: int, tps: float) -> str:
         """The clock that draws least while keeping the promises at `tps`; the highest where none keeps them."""

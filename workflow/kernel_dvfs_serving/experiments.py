@@ -7,43 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs_serving.packing import LADDER, PARTS, Autoscaled
 from kernel_dvfs_serving.replay import outcome
-from kernel_dvfs_serving.resharding import SERVER_GPUS
-from kernel_dvfs_serving.system import (
-    BASELINE,
-    HINDSIGHT,
-    LOADS_TPS,
-    OVER_TIME,
-    PACKED,
-    PUBLISHED,
-    SYSTEMS,
-    TOKEN_COUNT,
-    TUNED,
-)
+from kernel_dvfs_serving.system import BASELINE, HINDSIGHT, LOADS_TPS, OVER_TIME, SYSTEMS, TOKEN_COUNT, TUNED
 from kernel_dvfs_serving.trace import poisson
-from kernel_dvfs_serving.tuned import Tuner, replayed, second_for
+from kernel_dvfs_serving.tuned import FAMILIES, MARGINS, Trials, Tuner, replayed, second_for
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.study import ServingStudy
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import Trace
-    from kernel_dvfs_serving.tuned import Second
 
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
 MISPREDICTION = (0.0, 0.2, 0.4)
 MISPREDICTION_SEEDS = 3
 SLOTS_S = (5.0, 15.0, 60.0, 300.0)
 LOADS_SPAN_S = 300  # that each constant load lasts
-# requests that a replica of the autoscaler is to hold
-HOLDS = (8.0, 16.0, 32.0)
 # DynamoLLM otherwise than by the study's settings
 VARIANTS: dict[str, dict[str, Any]] = {
-    PUBLISHED: {"react": False, "priced_at": "top"},
     HINDSIGHT: {"load_prediction": "oracle"},
 }
 
@@ -53,101 +37,61 @@ def systems(study: ServingStudy) -> list[dict]:
     return every_system(study.replayer(), study.trace(), study.settings(), cores=study.cores)
 
 
-def every_system(
-    replayer: Replayer,
-    trace: Trace,
-    own: Settings,
-    tuned_on: Trace | None = None,
-    *,
-    cores: int,
-) -> list[dict]:
-    """Every system on a trace. tuned_on: what the plans, packing and the autoscaler are tuned on; None: the trace.
+def every_system(replayer: Replayer, trace: Trace, own: Settings, *, cores: int) -> list[dict]:
+    """Every system on a trace, each with what it keeps on both halves and with slower steps (`tried`: tuned.Trials).
     cores: as tuned.second_for."""
+    trials = Trials(replayer, trace, own)
     asked = [(name, name, own) for name in SYSTEMS]
     asked += [(name, "DynamoLLM", replace(own, **changed)) for name, changed in VARIANTS.items()]
-    found = [
-        _run(replayer, trace, system, settings, name in OVER_TIME) | {"system": name}
-        for name, system, settings in asked
-    ]
-    with second_for(replayer, tuned_on or trace, cores) as second:
-        return [*tuned_systems(replayer, trace, own, tuned_on or trace, second), *found]
-
-
-def tuned_systems(
-    replayer: Replayer, trace: Trace, own: Settings, tuned_on: Trace, second: Second | None
-) -> list[dict]:
-    """The tuned static plan, which all are compared with, packing on no more servers, and an autoscaler that begins as
-    the plan: tuned on one trace, replayed on another.
-
-    Where no plan keeps the promise it is all servers but the spare at the largest degree and highest clock, and says so
-    by what it keeps.
-    """
-    found: list[dict] = []
-    most = own.servers
-    for name, parts in ((TUNED, None), (PACKED, PARTS)):
-        tuner = Tuner(replayer, tuned_on, replace(own, servers=most), parts, second)
-        best = next(iter(tuner.frontier((own.promise_percent,))), None)
-        if best:
-            most = best["servers"]
-        else:
-            tp = max(replayer.columns.degrees)
-            # without the spare: with it, that might keep the promise which the spare is to guard
-            best = {"servers": most - own.spare, "tp": tp, "clock": replayer.columns.top(tp)}
-        run = replayed(replayer, trace, tuner.plan_of(best), own, timeline=True)
-        found.append(run | {"system": name})
-    plan = _autoscaler(replayer, tuned_on, own, found[0])
-    run = replayed(replayer, trace, plan, own, servers=own.servers) | {"holds": plan.holds}
-    # it starts and stops servers: there is no plan to start
-    run.pop("replicas")
-    return [*found, run]
-
-
-def _autoscaler(replayer: Replayer, trace: Trace, own: Settings, static: dict) -> Autoscaled:
-    """Of some targets the cheapest that keeps the promise, else the one that keeps most."""
-    runs = []
-    for holds in HOLDS:
-        plan = Autoscaled(static["servers"], static["tp"], static["clock"], holds=holds * SERVER_GPUS / static["tp"])
-        run = replayed(replayer, trace, plan, own, servers=own.servers)
-        cost = run["j_per_token_in_time"] if run["kept_percent"] >= own.promise_percent else inf
-        runs.append((cost, -run["kept_percent"], plan))
-    return min(runs, key=lambda run: run[:2])[2]
-
-
-def ladder(study: ServingStudy) -> list[dict]:
-    """The tuned static plan, and packing with one part more each time, each tuned by itself on no more servers; the
-    first and whole packing are those of `systems`."""
-    replayer, trace, own = study.replayer(), study.trace(), study.settings()
-    known = {each["system"]: each for each in study.experiment("systems") if each["system"] in (TUNED, PACKED)}
-    found = [known[TUNED]] if known[TUNED]["kept_percent"] >= own.promise_percent else []
-    with second_for(replayer, trace, study.cores) as second:
-        for name, parts in LADDER.items() if found else ():
-            if parts == PARTS:
-                best = known[PACKED]
-            else:
-                tuner = Tuner(replayer, trace, replace(own, servers=found[0]["servers"]), parts, second)
-                best = next(iter(tuner.frontier((own.promise_percent,), like=found[-1])), {"kept_percent": -1.0})
-            if best["kept_percent"] >= own.promise_percent:
-                found.append(best | {"system": name})
+    with second_for(trials, cores) as second:
+        found = [run for family in FAMILIES if (run := _fixed(Tuner(trials, family, second=second), own))]
+    for name, system, settings in asked:
+        tried = trials.tried(partial(_run, name=system, settings=settings))
+        found.append(_run(replayer, trace, system, settings, name in OVER_TIME) | {"system": name, "tried": tried})
     return found
 
 
+def _fixed(tuner: Tuner, own: Settings) -> dict | None:
+    """The cheapest plan of a family that keeps the promise with all margins, on the whole trace.
+
+    Where none does it is all servers but the spare at the largest degree and highest clock, and says so by what it
+    keeps. None where the machine has no such plans.
+    """
+    if not tuner.kinds:
+        return None
+    trials = tuner.trials
+    plan = tuner.frontier((own.promise_percent,)).get(own.promise_percent)
+    if plan is None:
+        # without the spare: with it, that might keep the promise which the spare is to guard
+        kind = max(tuner.kinds, key=lambda kind: (kind[0], float(kind[1].replace("@", "")), -kind[2]))
+        plan = tuner.plan(own.servers - own.spare, *kind)
+    run = replayed(trials.replayer, trials.trace, plan, own, timeline=True)
+    run |= {"kv_tokens": trials.replayer.machine.kv_tokens(plan.tp), "tried": trials.verdict(plan)}
+    if tuner.family.name == TUNED:
+        run["margins"] = []
+        for name, tuner.count in MARGINS.items():
+            for each in tuner.frontier((own.promise_percent,)).values():
+                run["margins"].append({"kept_on": name} | trials.verdict(each))
+    return run | {"system": tuner.family.name}
+
+
 def sensitivity(study: ServingStudy) -> list[dict]:
-    """What the answer hangs on: degree and clock (each with the fewest servers that keep the promise), servers, and for
-    DynamoLLM the load slot; a promise that is kept nowhere has no energy."""
+    """What the plan hangs on: its degree, clock, step or servers otherwise, and for DynamoLLM the load slot."""
     replayer, trace, own = study.replayer(), study.trace(), study.settings()
-    tuner = Tuner(replayer, trace, own)
-    found: list[dict] = []
-    for tp, clock in tuner.kinds:
-        run = tuner.least(tp, clock, own.promise_percent)
-        found.append(run | {"varied": "degree and clock", "value": f"TP{tp} {clock}", "system": TUNED})
-    keeping = [each for each in found if each["j_per_token_in_time"] is not None]
-    best = min(keeping, key=lambda each: each["j_per_token_in_time"], default=None)
-    for parts, name in ((None, TUNED), (PARTS, PACKED)) if best else ():
-        assert best is not None
-        maker = Tuner(replayer, trace, own, parts)
-        for count in range(max(1, best["servers"] - 1), min(best["servers"] + 4, own.servers + 1)):
-            run = maker.on(maker.plan(count, best["tp"], best["clock"]))
-            found.append(run | {"varied": "servers", "value": str(count), "system": name})
+    trials = Trials(replayer, trace, own)
+    best = next(each for each in study.experiment("systems") if each["system"] == TUNED)
+    tuner = Tuner(trials, FAMILIES[0])
+    mine = (best["tp"], best["clock"], best["step_tokens"])
+    asked = [("degree", f"TP{kind[0]}", kind) for kind in tuner.kinds if kind[1:] == mine[1:]]
+    asked += [("clock, MHz", kind[1], kind) for kind in tuner.kinds if kind[::2] == mine[::2]]
+    asked += [("step, tokens", str(kind[2]), kind) for kind in tuner.kinds if kind[:2] == mine[:2]]
+    plans = [(varied, value, tuner.plan(best["servers"], *kind)) for varied, value, kind in asked]
+    counts = range(max(1, best["servers"] - 1), min(best["servers"] + 3, own.servers) + 1)
+    plans += [("servers", str(count), tuner.plan(count, *mine)) for count in counts]
+    found = [
+        replayed(replayer, trace, plan, own) | {"varied": varied, "value": value, "system": TUNED}
+        for varied, value, plan in plans
+    ]
     for slot_s in SLOTS_S:
         run = _run(replayer, trace, "DynamoLLM", study.settings(load_slot_s=slot_s))
         found.append(run | {"varied": "load slot, s", "value": f"{slot_s:g}"})
@@ -177,7 +121,6 @@ def misprediction(study: ServingStudy) -> list[dict]:
 
 EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
     "systems": systems,
-    "ladder": ladder,
     "sensitivity": sensitivity,
     "loads": loads,
     "misprediction": misprediction,

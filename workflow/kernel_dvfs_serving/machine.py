@@ -5,12 +5,13 @@ What a profile was made from decides: a simulated one runs on simulated GPUs, a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, Protocol
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import measured
-from kernel_dvfs_serving.instance import Engine
+from kernel_dvfs_serving.instance import Engine, Slower
 from kernel_dvfs_serving.models import MODELS
 from kernel_dvfs_serving.profile import Profile
 from kernel_dvfs_serving.steps import StepModel
@@ -24,10 +25,14 @@ class Machine(Protocol):
     parked_w: float  # of one GPU that holds no instance
 
     def engine(self, tp: int, clock: str) -> Engine:
-        """The engine at a clock as the profile names it, in MHz."""
+        """The engine at a clock as the profile names it, in MHz; of a simulated one also under a power cap of each GPU,
+        as 1980@400, in W."""
 
     def kv_tokens(self, tp: int) -> int:
         """KV cache of an instance, tokens."""
+
+    def caps_w(self, shares: Sequence[float]) -> list[float]:
+        """Power caps of a GPU, W, at these shares of its own; none where it cannot be told what they do."""
 
 
 class SimulatedMachine:
@@ -65,12 +70,47 @@ class SimulatedMachine:
         """See Machine."""
         found = self._engines.get((tp, clock))
         if found is None:
-            found = self._engines[tp, clock] = self.model(tp).at(int(clock))
+            mhz, _, cap_w = clock.partition("@")
+            model = self._capped(tp, float(cap_w)) if cap_w else self.model(tp)
+            found = self._engines[tp, clock] = model.at(int(mhz))
         return found
+
+    def _capped(self, tp: int, cap_w: float) -> StepModel:
+        """As model, each GPU under a lower power cap."""
+        own = self._own["overrides"] or {}
+        governor = own.get("governor", {}) | {"cap_w": cap_w}
+        return StepModel(tp=tp, **self._own | {"overrides": own | {"governor": governor}})
 
     def kv_tokens(self, tp: int) -> int:
         """See Machine."""
         return self.model(tp).kv_tokens
+
+    def caps_w(self, shares: Sequence[float]) -> list[float]:
+        """See Machine."""
+        return [round(share * self.model(8).spec["governor"]["cap_w"]) for share in shares]
+
+
+class SlowerMachine:
+    """A machine whose steps take `factor` times as long, at the same energy."""
+
+    def __init__(self, machine: Machine, factor: float):
+        self._machine, self._factor = machine, factor
+        self.kv_byte_per_token, self.parked_w = machine.kv_byte_per_token, machine.parked_w
+        self._engines: dict[tuple[int, str], Engine] = {}
+
+    def engine(self, tp: int, clock: str) -> Engine:
+        """See Machine."""
+        if (tp, clock) not in self._engines:
+            self._engines[tp, clock] = Slower(self._machine.engine(tp, clock), self._factor)
+        return self._engines[tp, clock]
+
+    def kv_tokens(self, tp: int) -> int:
+        """See Machine."""
+        return self._machine.kv_tokens(tp)
+
+    def caps_w(self, shares: Sequence[float]) -> list[float]:
+        """See Machine."""
+        return self._machine.caps_w(shares)
 
 
 class MeasuredMachine:
@@ -115,6 +155,10 @@ class MeasuredMachine:
         given = self._profile.kv_tokens.get(tp)
         return given if given is not None else self._simulated_kv_tokens(tp)
 
+    def caps_w(self, shares: Sequence[float]) -> list[float]:
+        """See Machine."""
+        return []
+
     @cache  # noqa: B019 - a machine lives as long as the study
     def _simulated_kv_tokens(self, tp: int) -> int:
         try:
@@ -130,6 +174,7 @@ def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **li
     """The machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a simulated
     profile is of another GPU or model, or was made with another engine than it says, or for a step that cannot be."""
     if not profile.simulated:
+        _refuse_one_gpus_watts(profile)
         return MeasuredMachine(profile, **limits)
     if (profile.gpu, profile.model) != (gpu, model):
         raise InputError(
@@ -145,3 +190,19 @@ def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **li
             )
     check_step(**limits)
     return SimulatedMachine(gpu, model, host_s=host_s)
+
+
+def _refuse_one_gpus_watts(profile: Profile) -> None:
+    """Raise InputError where the GPUs of an instance draw less than half of what such a GPU draws idle, as it is known
+    here: the watts are of one of them."""
+    degree = max(profile.degrees)
+    try:
+        known = StepModel(profile.gpu, profile.model, degree)
+    except InputError:
+        return  # a GPU, a model or a degree that is not known here
+    least_w = known.idle_w(known.clocks[0]) / degree
+    if profile.parked_w < least_w / 2:
+        raise InputError(
+            f"{profile.name}: {profile.parked_w:.3g} W a GPU without load, where {profile.gpu} draws about "
+            f"{least_w:.3g} W; are power_w the watts of one GPU? they are those of an instance: {degree} times as many"
+        )

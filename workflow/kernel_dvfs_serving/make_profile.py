@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.instance import Instance, Recorder
 from kernel_dvfs_serving.profile import Point
 from kernel_dvfs_serving.requests import TBT_SLO_S, Request, Seen, draw_lengths, index, ttft_slo_s
+from kernel_dvfs_serving.scheduler import Limits
 from kernel_dvfs_serving.steps import StepModel
 from kernel_dvfs_serving.system import CHUNK_TOKENS, HOST_S, MAX_BATCH, REQUESTS
 
@@ -212,7 +213,7 @@ def simulate_instance(
 ) -> Run:
     """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
     gaps = _Gaps()
-    instance = Instance(engine, kv_tokens, 0.0, max_batch, chunk_tokens, gaps)
+    instance = Instance(engine, kv_tokens, Limits(chunk_tokens, max_batch), recorder=gaps)
     asked = zip(*(np.asarray(each).tolist() for each in (arrival_s, input_tokens, output_tokens)))
     requests = [Request(number, *each) for number, each in enumerate(asked)]
     coming, now_s = deque(requests), 0.0

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.instance import Engine, Linear
 from kernel_dvfs_serving.make_profile import Load, measure
 from kernel_dvfs_serving.profile import Curve, Profile
@@ -67,7 +67,9 @@ class MeasuredEngine(Engine):
         parts = (t0, e0), (t1, e1), (t1 + t2, e2), (t3, e3), (t4, 0.0)
         return min(self.idle_w, w + min(energy_j / time_s for time_s, energy_j in parts if time_s))
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+    def step(
+        self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
+    ) -> tuple[float, float]:
         """See Engine.step."""
         t0, t1, t2, t3, t4 = self._time
         w, e0, e1, e2, e3 = self._energy
@@ -90,7 +92,9 @@ class _Terms(Engine):
     def __init__(self, time: np.ndarray):
         self._times = MeasuredEngine(time, np.zeros(5), 0.0, Fit(0, 0, 0))
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, Any]:
+    def step(
+        self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
+    ) -> tuple[float, Any]:
         """See Engine.step."""
         time_s, _ = self._times.step(new_tokens, prompt_pairs, context_tokens)
         more = max(0, new_tokens - RIDGE_TOKENS)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 BF16 = 2  # bytes
 FP32 = 4
@@ -40,6 +40,7 @@ class ServedModel:
     kv_heads: int  # of keys and values, as wide
     ffn: int  # width of the MLP
     vocab: int  # tokens
+    context: int  # tokens of a request, prompt and answer, at most
     experts: int = 1  # MLPs of a layer
     taken: int = 1  # of them, by each token
 
@@ -70,13 +71,13 @@ class ServedModel:
 MODELS = {
     shape.name: shape
     for shape in (
-        ServedModel("llama2-7b", 32, 4096, 32, 32, 11008, 32000),
-        ServedModel("llama2-13b", 40, 5120, 40, 40, 13824, 32000),
-        ServedModel("llama2-70b", 80, 8192, 64, 8, 28672, 32000),
-        # Llama 3, 3.1 and 3.3 of 70B share these shapes
-        ServedModel("llama3-70b", 80, 8192, 64, 8, 28672, 128256),
-        ServedModel("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, experts=8, taken=2),
-        ServedModel("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32768, experts=8, taken=2),
+        ServedModel("llama2-7b", 32, 4096, 32, 32, 11008, 32000, 4096),
+        ServedModel("llama2-13b", 40, 5120, 40, 40, 13824, 32000, 4096),
+        ServedModel("llama2-70b", 80, 8192, 64, 8, 28672, 32000, 4096),
+        # Llama 3, 3.1 and 3.3 of 70B share these shapes; the context is that of the last two
+        ServedModel("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 131072),
+        ServedModel("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, experts=8, taken=2),
+        ServedModel("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32768, 65536, experts=8, taken=2),
     )
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.requests import CLASSES, OUTPUT_BOUNDS, classify
 from kernel_dvfs_serving.system import CHOICES, TOKEN_COUNT, Settings
 from kernel_dvfs_serving.trace import DAY_S, WEEK_S, Trace

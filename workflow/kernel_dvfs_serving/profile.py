@@ -8,18 +8,18 @@ what engine a simulated profile was made with, so that no other is run on it.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
+from kernel_dvfs.profile.raw import Raw, exactly, quote, read_csv, read_text, some
+from kernel_dvfs.profile.units import UNIT_NAMES, UNITS, guess, is_possible, watts
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import sealed_csv, write_text
 from kernel_dvfs_serving.requests import CLASSES, mean_tokens
 
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
@@ -169,87 +169,129 @@ class Profile:
         return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
 
 
-def write_profile(path: str | Path, rows: list[dict], engine: dict[str, float] | None = None) -> None:
-    """Rows as a profile, whole or not at all: dicts by COLUMNS and what the first has of OPTIONAL; floats: 6 digits.
+def write_profile(
+    path: str | Path,
+    rows: list[dict],
+    engine: dict[str, float] | None = None,
+    made_of: Mapping[str, str | Path] | None = None,
+) -> None:
+    """Rows as a profile, under seal, whole or not at all: dicts by COLUMNS and what the first has of OPTIONAL; floats:
+    6 digits.
 
-    engine: by ENGINE, what it was simulated with. Raises InputError, and writes nothing, where read_profile would
-    refuse the file.
+    engine: by ENGINE, what it was simulated with. made_of: files that it follows from. Raises InputError, and writes
+    nothing, where read_profile would refuse the file.
     """
     columns = [*COLUMNS, *(name for name in OPTIONAL if rows and name in rows[0])]
-    head = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
-    lines = ["# " + "; ".join(f"{name}: {value}" for name, value in head.items()), ",".join(columns)]
-    for row in rows:
-        cells = (row[name] for name in columns)
-        lines.append(",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells))
-    text = "\n".join(lines) + "\n"
+    said = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
+    head = "# " + "; ".join(f"{name}: {value}" for name, value in said.items()) + "\n"
+    cells = [
+        [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in (row[name] for name in columns)]
+        for row in rows
+    ]
+    text = sealed_csv([columns, *cells], made_of, head)
     _parsed(path, text)
     write_text(path, text)
 
 
 def read_profile(path: str | Path) -> Profile:
     """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            return _parsed(path, file.read())
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such serving profile") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
+    return _parsed(path, read_text(path))
 
 
 def _parsed(path: str | Path, text: str) -> Profile:
     """See read_profile; path: for messages."""
-    lines, said = _lines(path, text)
+    if text and not text.endswith("\n"):
+        raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
+    said = _said(path, text)
     promised = said.pop("rows", None)
-    (_, first), *body = lines or [(1, [])]
-    header = [name.strip() for name in first]
-    missing = [name for name in COLUMNS if name not in header]
+    raw = read_csv(path, exactly(*COLUMNS, *OPTIONAL, *_SCALED), text=text)
+    columns = {name: column for name in COLUMNS if (column := _column(raw, name))}
+    missing = [name for name in COLUMNS if name not in columns]
     if missing:
-        raise InputError(f"{path}: column {', '.join(missing)} missing; a serving profile has {','.join(COLUMNS)}")
-    if promised is not None and len(body) != promised:
-        raise InputError(f"{path}: {len(body)} rows, but its first line promises {promised}: cut off? make it again")
-    found: dict = {}
-    heads, sources = set(), set()
-    given = _Given(path)
-    for number, cells in body:
-        if len(cells) != len(header):
-            raise InputError(f"{path}: line {number}: {len(cells)} cells under {len(header)} columns; mend the line")
-        row = _Line(path, number, {name: cell.strip() for name, cell in zip(header, cells)})
-        heads.add((row.cells["model"], row.cells["gpu"]))
-        sources.add(row.one_of("source", SOURCES))
-        key = (row.one_of("class", CLASSES), row.count("tp"), row.clock("core_mhz"))
-        tps = row.number("tps", 0)
-        points = found.setdefault(key, {})
-        if tps in points:
-            raise InputError(f"{path}: line {number}, column tps: {tps:g} appears twice for {_where(*key)}; keep one")
-        points[tps] = [row.number(name, 0, positive=True) for name in ("power_w", *LATENCIES)]
-        for name, owner in zip(OPTIONAL, (key[0], key[0], f"tp {key[1]}", "the model")):
-            if name in row.cells:
-                given.add(row, name, owner)
-    if not found:
-        raise InputError(f"{path}: no rows under the header; profile at least one class")
+        raise raw.fault(f"column {', '.join(missing)} missing; a serving profile has {','.join(COLUMNS)}")
+    if promised is not None and raw.rows != promised:
+        raise InputError(f"{path}: {raw.rows} rows, but its first line promises {promised}: cut off? make it again")
+    texts = {name: raw.texts(name) for name in ("model", "gpu", "class", "source")}
+    for name, allowed in (("class", CLASSES), ("source", SOURCES)):
+        for row, word in enumerate(texts[name]):
+            if word not in allowed:
+                raise raw.fault(f"{quote(word)}; expected one of {', '.join(allowed)}", name, row)
+    heads = set(zip(texts["model"], texts["gpu"], strict=True))
     if len(heads) > 1:
-        names = ", ".join(f"{model} on {gpu}" for model, gpu in sorted(heads))
+        names = some([f"{model} on {gpu}" for model, gpu in sorted(heads)])
         raise InputError(f"{path}: rows of several models or GPUs ({names}); give each a file of its own")
+    degrees, clocks = raw.whole("tp", least=1, most=1024), raw.whole("core_mhz", least=1, most=10**12)
+    for row, mhz in enumerate(clocks):
+        raw.plausible_mhz("core_mhz", row, mhz)
+    loads = raw.numbers("tps")
+    values = {name: _positive(raw, columns[name]) for name in ("power_w", *LATENCIES)}
+    _check(raw, columns, values, degrees, loads)
+    given = _Given(raw)
+    found: dict[tuple[str, int, str], dict[float, list[float]]] = {}
+    for row, key in enumerate(zip(texts["class"], degrees, map(str, clocks), strict=True)):
+        tps, points = loads[row], found.setdefault(key, {})
+        if tps is None or tps < 0:
+            raise raw.fault(f"{quote(raw.columns['tps'][row])}; expected a number of at least 0", "tps", row)
+        if tps in points:
+            raise raw.fault(f"{tps:g} appears twice for {_where(*key)}; keep one", "tps", row)
+        points[tps] = [values[name][row] for name in ("power_w", *LATENCIES)]
+        for name, owner in zip(OPTIONAL, (key[0], key[0], f"tp {key[1]}", "the model")):
+            given.add(row, name, owner)
     _require_whole(path, found)
     curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
     model, gpu = heads.pop()
-    return Profile(model, gpu, curves, sources, str(path), **given.of_profile([key[1] for key in found]), engine=said)
+    told = given.of_profile([key[1] for key in found])
+    return Profile(model, gpu, curves, set(texts["source"]), str(path), **told, engine=said)
 
 
-def _lines(path: str | Path, text: str) -> tuple[list[tuple[int, list[str]]], dict[str, float]]:
-    """([(number, cells)] of all lines that hold something, header first; what the file's first line says: its rows, and
-    by ENGINE what it was simulated with)."""
-    try:
-        cells = list(csv.reader(text.splitlines()))
-    except csv.Error as error:
-        raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
-    if text and not text.endswith("\n"):
-        raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
-    lines = [(number, each) for number, each in enumerate(cells, start=1) if any(cell.strip() for cell in each)]
+# latencies and power may be in the unit that their heading says
+_SCALED = {
+    **{f"{name[:-2]}_{unit}": (name, per) for name in LATENCIES for unit, per in UNITS["time"].items()},
+    **{f"power_{unit}": ("power_w", per) for unit, per in UNITS["power"].items()},
+}
+
+
+def _column(raw: Raw, name: str) -> str | None:
+    """The column of a quantity, in whatever unit."""
+    if name in raw.columns:
+        return name
+    return next((column for column, (of, _) in _SCALED.items() if of == name and column in raw.columns), None)
+
+
+def _positive(raw: Raw, column: str) -> list[float]:
+    return raw.positive(column, 1e15, _SCALED[column][1])
+
+
+# what an instance without load does at most, s: a profile in ms is far above
+_MOST_IDLE_S = {"ttft_p50_s": 60.0, "tbt_p50_s": 5.0}
+
+
+def _check(
+    raw: Raw,
+    columns: Mapping[str, str],
+    values: Mapping[str, list[float]],
+    degrees: list[int],
+    loads: list[float | None],
+) -> None:
+    """Refuse a power that no GPU draws, and waits that no instance without load has: another unit than is said."""
+    for row, (power_w, tp) in enumerate(zip(values["power_w"], degrees, strict=True)):
+        if not is_possible("power", power_w / tp):
+            unit = guess("power", power_w / tp)
+            likely = f"is it in {UNIT_NAMES[unit]}?" if unit else "write watts"
+            what = f"{quote(raw.columns[columns['power_w']][row])} for {tp} GPUs is {watts(power_w / tp)} each"
+            raise raw.fault(f"{what}, which no GPU draws; {likely}", columns["power_w"], row)
+    for name, most_s in _MOST_IDLE_S.items():
+        for row, (time_s, tps) in enumerate(zip(values[name], loads, strict=True)):
+            if tps == 0 and time_s > most_s:
+                raise raw.fault(f"{time_s:g} s without load; is it in ms?", columns[name], row)
+
+
+def _said(path: str | Path, text: str) -> dict[str, float]:
+    """What the file's first line says: its rows, and by ENGINE what it was simulated with."""
     said: dict[str, float] = {}
-    if lines and lines[0][1][0].startswith("# rows:"):
-        for each in lines.pop(0)[1][0].removeprefix("#").split(";"):
+    first = text.partition("\n")[0].strip()
+    if first.startswith("# rows:"):
+        for each in first.removeprefix("#").split(";"):
             name, _, value = (word.strip() for word in each.partition(":"))
             try:
                 said[name] = int(value) if name == "rows" else float(value)
@@ -258,7 +300,7 @@ def _lines(path: str | Path, text: str) -> tuple[list[tuple[int, list[str]]], di
             if said[name] < 0 or name not in ("rows", *ENGINE):
                 what = "the number of rows" if name == "rows" else f"numbers for {', '.join(ENGINE)}"
                 raise InputError(f"{path}: line 1: {each.strip()!r}; expected {what}")
-    return lines, said
+    return said
 
 
 def _require_whole(path: str | Path, found: Collection[tuple[str, int, str]]) -> None:
@@ -291,17 +333,19 @@ def _curve(points: dict[float, list[float]], where: str) -> Curve:
 class _Given:
     """What the optional columns say, which is the same in all rows of a class, a degree, or the file."""
 
-    def __init__(self, path: str | Path):
-        self._path = path
+    def __init__(self, raw: Raw):
+        self._raw = raw
+        self._columns = {name: raw.positive(name, 1e18) for name in OPTIONAL if name in raw.columns}
         self._said: dict[tuple[str, str], float] = {}  # by column, and whose it is
 
-    def add(self, row: _Line, name: str, owner: str) -> None:
-        value = row.number(name, 0, positive=True)
+    def add(self, row: int, name: str, owner: str) -> None:
+        """Take what a row says, where it says it."""
+        if name not in self._columns:
+            return
+        value = self._columns[name][row]
         if self._said.setdefault((name, owner), value) != value:
-            raise InputError(
-                f"{self._path}: line {row.line}, column {name}: {value:g}, but {self._said[name, owner]:g} above for "
-                f"{owner}; it is one figure for all rows of {owner}"
-            )
+            what = f"{value:g}, but {self._said[name, owner]:g} above for {owner}"
+            raise self._raw.fault(f"{what}; it is one figure for all rows of {owner}", name, row)
 
     def of_profile(self, degrees: Collection[int]) -> dict[str, Any]:
         """As keywords of Profile."""
@@ -314,38 +358,3 @@ class _Given:
         kv_tokens = {tp: int(said["kv_tokens", f"tp {tp}"]) for tp in degrees if ("kv_tokens", f"tp {tp}") in said}
         byte = said.get(("kv_byte_per_token", "the model"))
         return {"lengths": lengths, "kv_tokens": kv_tokens, "kv_byte_per_token": byte}
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of the CSV."""
-
-    path: str | Path
-    line: int
-    cells: dict[str, str]  # by column
-
-    def _refuse(self, name: str, allowed: str) -> NoReturn:
-        raise InputError(f"{self.path}: line {self.line}, column {name}: {self.cells[name]!r}; expected {allowed}")
-
-    def one_of(self, name: str, allowed: Collection[str]) -> str:
-        if self.cells[name] not in allowed:
-            self._refuse(name, f"one of {', '.join(allowed)}")
-        return self.cells[name]
-
-    def number(self, name: str, least: float, positive: bool = False) -> float:
-        try:
-            value = float(self.cells[name])
-        except ValueError:
-            value = float("nan")
-        if not isfinite(value) or value < least or (positive and value == 0):
-            self._refuse(name, "a number above 0" if positive else f"a number of at least {least}")
-        return value
-
-    def count(self, name: str, allowed: str = "a whole number of at least 1") -> int:
-        if not self.cells[name].isdecimal() or int(self.cells[name]) < 1:
-            self._refuse(name, allowed)
-        return int(self.cells[name])
-
-    def clock(self, name: str) -> str:
-        self.count(name, "MHz")
-        return self.cells[name]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs_serving import controllers
+from kernel_dvfs_serving import dynamollm
 from kernel_dvfs_serving.cluster import Cluster, Decisions
 from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.machine import Machine
@@ -35,7 +35,7 @@ class Replayer:
         own = SYSTEMS[system]
         kinds = classify(trace.input_tokens, trace.output_tokens)
         self.columns.require(np.unique(kinds).tolist())
-        return self.run_system(trace, own, settings, controllers)
+        return self.run_system(trace, own, settings, dynamollm)
 
     def run_system(
         self, trace: Trace, system: System, settings: Settings, decisions: Decisions, *limits: Any

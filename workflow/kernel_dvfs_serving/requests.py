@@ -13,7 +13,7 @@ synthetic and has to be called so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -63,9 +63,14 @@ class Request:
     predicted: int = 0  # index of the class it is taken for
     slo_s: float = 2.0  # promised time to the first token, s
     stop_at: int | None = None  # tokens after which an instance hands it back: its prediction was wrong; None: never
-    prefilled: int = 0  # tokens of the prompt that have been read
-    generated: int = 0  # tokens of the answer
-    again: int = 0  # of them, that a pre-empting engine has to read again with the prompt
+    contents: tuple[object, ...] = ()  # of the prompt's full blocks, where prompts share some
+    computed: int = 0  # tokens in the KV cache, while it does not decode
+    generated: int = 0  # tokens of the answer, likewise
+    decodes: bool = False  # the scheduler's: whether it gets a token a step
+    since: int = 0  # the scheduler's: tokens in the cache less steps done, while it decodes
+    admission: int = 0  # the scheduler's: its place among those admitted
+    blocks: int = 0  # the scheduler's: of the KV cache, while it does not decode
+    held: list[int] = field(default_factory=list)  # the scheduler's: which
     slow: int = 0  # gaps between its tokens that were longer than promised
     slow_from: int = 0  # such steps of its instance, when it began to decode there
     first_s: float | None = None  # moment of the first token
@@ -77,14 +82,23 @@ class Request:
         self.deadline_s = self.arrival_s + self.slo_s
 
     @property
-    def prompt(self) -> int:
-        """Tokens to be read before the next token comes."""
-        return self.input + self.again
+    def length(self) -> int:
+        """Tokens that are known: its prompt and what has been answered."""
+        return self.input + self.generated
+
+    @property
+    def goal(self) -> int:
+        """Tokens of the answer with which it leaves its instance."""
+        return self.stop_at or self.output
 
     @property
     def started(self) -> bool:
-        """Whether any work has been done on it."""
-        return self.prefilled > 0
+        """Whether it has anything in a cache."""
+        return self.computed > 0
+
+    def begin_again(self) -> None:
+        """Nothing has been done for it."""
+        self.computed = self.generated = self.slow = 0
 
 
 # -- lengths -----------------------------------------------------------------------------------------------------------

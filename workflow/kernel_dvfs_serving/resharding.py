@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 SERVER_GPUS = 8
 Layout = tuple[int, ...]  # degrees of a server's instances, largest first

@@ -4,7 +4,7 @@ tokens."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, floor, inf, log
+from math import exp, floor, log
 
 from kernel_dvfs_serving.instance import Instance, Recorder
 from kernel_dvfs_serving.resharding import SERVER_GPUS, Layout
@@ -105,7 +105,6 @@ class Replica:
     outstanding: float = 0.0  # expected tokens of the requests it holds
     arrived: float = 0.0  # expected tokens routed to it since the clock was last set
     processed: int = 0  # tokens, when the clock was last set
-    clock_tokens: float = inf  # that the clock last asked for carries in an epoch
     stage: int = 0  # of the emergency ladder
     watched: bool = False  # whether the ladder looks at its queue
     held_until_s: float = 0.0  # highest clock until then

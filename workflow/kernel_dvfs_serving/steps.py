@@ -18,11 +18,12 @@ from math import isfinite
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import supported_core_mhz
+from kernel_dvfs.gpu.governor import held_factor
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
+from kernel_dvfs_clocks.clocks import supported_core_mhz
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import models
 from kernel_dvfs_serving.instance import Engine, Linear
 from kernel_dvfs_serving.models import Row, ServedModel, check_degree, served
@@ -30,6 +31,10 @@ from kernel_dvfs_serving.system import HOST_S, MAX_TOKENS
 
 # share of a GPU's memory that an engine uses, as vLLM's default
 MEMORY_SHARE = 0.9
+# what it keeps of that beside weights and cache on each GPU: activations, CUDA graphs, NCCL's buffers (assumed)
+ENGINE_GB = 2.5
+# the host's time for each sequence of a step (its scheduling, sampling and answer), in which the GPUs wait; fitted
+SEQUENCE_S = 25e-6
 # families that wait for weights or cache, and the one whose energy per byte theirs is
 _STREAMING, _PLAIN_STREAM = ("linear", "grouped_linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it
@@ -57,7 +62,8 @@ class Step:
 class StepModel:
     """Steps of `model` on `tp` GPUs of a simulated spec.
 
-    gpu: name of a spec with an interconnect. overrides: as gpu.spec.resolve. host_s: the host's time per step.
+    gpu: name of a spec with an interconnect. overrides: as gpu.spec.resolve. host_s, sequence_s: the host's time per
+    step and for each of its sequences.
     Raises InputError for an unknown GPU, model or degree, or a model that does not fit.
     """
 
@@ -68,6 +74,7 @@ class StepModel:
         tp: int = 8,
         overrides: dict | None = None,
         host_s: float = HOST_S,
+        sequence_s: float = SEQUENCE_S,
     ):
         self.spec = gpu_spec.served(gpu, overrides)
         self.gpu, self.model, self.tp, self.host_s = gpu, served(model), check_degree(served(model), tp), host_s
@@ -78,14 +85,17 @@ class StepModel:
         self.clocks = supported_core_mhz(self.spec["clocks"])
         self.top_mhz = self.clocks[-1]
         self.cap_w = self.tp * self.spec["governor"]["cap_w"]
+        self.held_factor = held_factor(self.spec["governor"])
         self.weights_byte = self.model.weights_byte
         memory_byte = MEMORY_SHARE * self.tp * self.spec["memory"]["capacity_gb"] * 1e9
+        memory_byte -= self.tp * ENGINE_GB * 1e9
         self.kv_tokens = int((memory_byte - self.weights_byte) / self.model.kv_byte_per_token)
         if self.kv_tokens < 1:
             raise InputError(
                 f"serving: {model} ({self.weights_byte / 1e9:.0f} GB) does not fit on {tp} x {gpu} "
                 f"({memory_byte / 1e9:.0f} GB usable); use a higher tp"
             )
+        self.sequence_s = sequence_s
         self._engines: dict[int, ClockEngine] = {}  # by clock of the grid
 
     # -- one clock ----------------------------------------------------------------------------------------------------
@@ -185,6 +195,8 @@ class StepModel:
             self.tp * prompt[3],
             context[2],
             self.tp * context[3],
+            self.sequence_s,
+            self.sequence_s * self.idle_w(core_mhz),
         )
 
     def _linear_part(self, name: str, core_mhz: int) -> tuple[float, float, float, float]:
@@ -219,12 +231,12 @@ class StepModel:
 
     def prefill(self, tokens: int, core_mhz: int) -> Step:
         """A step that reads one whole prompt."""
-        time_s, energy_j = self.at(core_mhz).step(tokens, tokens * (tokens + 1) / 2, 0)
+        time_s, energy_j = self.at(core_mhz).step(tokens, tokens * (tokens + 1) / 2, 0, 1)
         return Step(time_s, energy_j / time_s)
 
     def decode(self, batch: int, context_tokens: int, core_mhz: int) -> Step:
         """A step of `batch` decoding sequences with `context_tokens` cached in all."""
-        time_s, energy_j = self.at(core_mhz).step(batch, 0, context_tokens)
+        time_s, energy_j = self.at(core_mhz).step(batch, 0, context_tokens, batch)
         return Step(time_s, energy_j / time_s)
 
 
@@ -240,11 +252,15 @@ class Table:
     prompt_j: float
     context_s: float  # per cached token
     context_j: float
+    sequence_s: float  # of the host, per sequence
+    sequence_j: float
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+    def step(
+        self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
+    ) -> tuple[float, float]:
         """(s, J) of a step, no cap."""
-        time_s: float = self.time_s[new_tokens]
-        energy_j: float = self.energy_j[new_tokens]
+        time_s: float = self.time_s[new_tokens] + sequences * self.sequence_s
+        energy_j: float = self.energy_j[new_tokens] + sequences * self.sequence_j
         if prompt_pairs:
             fixed = self.launch_prompt
             time_s += fixed[0] + self.prompt_s * prompt_pairs
@@ -258,7 +274,8 @@ class Table:
     def linear(self, batch: int) -> Linear:
         """A decode step of `batch` as a line over context."""
         fixed_s, fixed_j = self.launch_context
-        return Linear(self.time_s[batch] + fixed_s, self.context_s, self.energy_j[batch] + fixed_j, self.context_j)
+        time_s = self.time_s[batch] + batch * self.sequence_s + fixed_s
+        return Linear(time_s, self.context_s, self.energy_j[batch] + batch * self.sequence_j + fixed_j, self.context_j)
 
 
 class ClockEngine(Engine):
@@ -270,19 +287,22 @@ class ClockEngine(Engine):
     def __init__(self, model: StepModel, core_mhz: int):
         self.model, self.core_mhz = model, core_mhz
         self.idle_w = model.idle_w(core_mhz)
-        self.cap_w = model.cap_w
+        self.cap_w, self._held_factor = model.cap_w, model.held_factor
         self._index = model.clocks.index(core_mhz)
         self._hint = self._index
         self._lines: dict[int, Linear] = {}  # of a batch, no cap
         self._tables: dict[int, Table] = {}  # of clocks up to this one, by their place, as steps need them
         self._table = model.table(core_mhz)
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+    def step(
+        self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
+    ) -> tuple[float, float]:
         """See Engine.step; at most MAX_TOKENS new tokens."""
-        found = self._table.step(new_tokens, prompt_pairs, context_tokens)
+        found = self._table.step(new_tokens, prompt_pairs, context_tokens, sequences)
         if found[1] > self.cap_w * found[0]:
-            _, (low_s, low_j), (high_s, high_j), share = self._capped(new_tokens, prompt_pairs, context_tokens)
-            return low_s + share * (high_s - low_s), low_j + share * (high_j - low_j)
+            asked = new_tokens, prompt_pairs, context_tokens, sequences
+            _, (low_s, low_j), (high_s, high_j), share = self._capped(*asked)
+            return low_s + share * (high_s - low_s), self._held_factor * (low_j + share * (high_j - low_j))
         return found
 
     def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
@@ -300,26 +320,26 @@ class ClockEngine(Engine):
         )
 
     def _capped(
-        self, new_tokens: int, prompt_pairs: float, context_tokens: float
+        self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int
     ) -> tuple[int, tuple[float, float], tuple[float, float], float]:
         """Place of the highest clock that keeps the cap, (s, J) of the step there and at the next clock, and the share
         of the work that is done at the next: a board at its cap alternates between the two, its mean power at the cap
-        (gpu.governor).
+        (gpu.governor). Energies as with these clocks locked: a board that is held draws more.
 
         Power rises with the clock, so look near the last one.
         """
-        index, cap_w, last = self._hint, self.cap_w, self._index
-        here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens)
+        index, cap_w, last = self._hint, self.cap_w / self._held_factor, self._index
+        here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
         below = here[1] - cap_w * here[0]
         following: tuple[float, float] | None = None
         while index > 0 and below > 0:
             index -= 1
             following = here
-            here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens)
+            here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
             below = here[1] - cap_w * here[0]
         while index < last:
             if following is None:
-                following = self._table_at(index + 1).step(new_tokens, prompt_pairs, context_tokens)
+                following = self._table_at(index + 1).step(new_tokens, prompt_pairs, context_tokens, sequences)
             above = following[1] - cap_w * following[0]
             if above > 0:
                 break
@@ -344,6 +364,10 @@ class ClockEngine(Engine):
         energy_j = line.energy_j + line.energy_per_token_j * context_tokens
         if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
             return line
-        place, _, _, share = self._capped(batch, 0, context_tokens)
+        place, _, _, share = self._capped(batch, 0, context_tokens, batch)
         low, high = (self._table_at(each).linear(batch) for each in (place, min(place + 1, self._index)))
-        return Linear(*(a + share * (b - a) for a, b in zip(low, high)))
+        held = Linear(*(a + share * (b - a) for a, b in zip(low, high)))
+        return held._replace(
+            energy_j=self._held_factor * held.energy_j,
+            energy_per_token_j=self._held_factor * held.energy_per_token_j,
+        )

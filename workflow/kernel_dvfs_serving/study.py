@@ -6,8 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
-from kernel_dvfs.files import write_json
-from kernel_dvfs.shape import Is, checked, read
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import change_of, digest, write_sealed
+from kernel_dvfs_clocks.shape import Is, checked, read
+from kernel_dvfs_serving.system import SYNTHETIC_HOUR
 from kernel_dvfs_serving.system import settings as checked_settings
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from kernel_dvfs_serving.system import Settings
     from kernel_dvfs_serving.trace import Trace
 
-SCHEMA = "kernel-dvfs/serving/2"
-
+SCHEMA = "kernel-dvfs/serving/3"
+EXPERIMENT = "kernel-dvfs/serving-experiment/1"
 
 _REMEDY = "run snakemake --cores 1 serving, which writes it from config.yaml"
 _Number: TypeAlias = Annotated[float, Is("a number from 0 to 1e9", lambda value: 0 <= value <= 1e9)]
@@ -46,6 +48,13 @@ class _StudyFile(Asked):
     schema: str
     hardware: str
     trace_subject: str
+    model_len: int
+
+
+class _Experiment(TypedDict):
+    schema: str
+    found: Any
+    sha256: str  # of all of this without it, see files.checksum
 
 
 def _check(where: str, asked: Any) -> Asked:
@@ -67,7 +76,7 @@ class ServingStudy:
     @cached_property
     def _asked(self) -> _StudyFile:
         path = self.folder / "study.json"
-        found = read(path, _StudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY)
+        found = read(path, _StudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
         checked_settings(f"{path}: settings", found["settings"])
         return found
 
@@ -84,8 +93,18 @@ class ServingStudy:
         """The study's settings, with some changed."""
         return checked_settings("settings", self["settings"] | changed)
 
+    @property
+    def inputs(self) -> dict[str, str | Path]:
+        """The files that the study is of, by name."""
+        return _inputs(self._asked)
+
+    def _check_input(self, name: str) -> None:
+        if what := change_of(self._asked, {name: self.inputs[name]}):
+            raise InputError(f"{self.folder / 'study.json'}: {what}; delete it and {_REMEDY}")
+
     def trace(self) -> Trace:
         """The study's trace."""
+        self._check_input("trace")
         return _trace(self._asked)
 
     def replayer(self) -> Replayer:
@@ -94,6 +113,7 @@ class ServingStudy:
         from kernel_dvfs_serving.profile import read_profile
         from kernel_dvfs_serving.replay import Replayer
 
+        self._check_input("profile")
         profile, settings = read_profile(self["profile"]), self.settings()
         own = machine(
             profile,
@@ -105,29 +125,52 @@ class ServingStudy:
         )
         return Replayer(own, profile, slo_scale=self["slo_scale"])
 
+    def path(self, experiment: str) -> Path:
+        """The file of an experiment."""
+        return self.folder / "experiments" / f"{experiment}.json"
+
+    @property
+    def made_of(self) -> dict[str, Path]:
+        """What an experiment follows from, by name."""
+        return {"study": self.folder / "study.json"}
+
     def experiment(self, name: str) -> Any:
-        """What an experiment wrote."""
-        path = self.folder / "experiments" / f"{name}.json"
-        return read(path, object, "", "delete it and run snakemake --cores 1 serving", missing=_REMEDY)
+        """What an experiment found. Raises InputError."""
+        remedy = "delete it and run snakemake --cores 1 serving"
+        inputs = self.made_of
+        file = read(self.path(name), _Experiment, EXPERIMENT, remedy, missing=_REMEDY, is_sealed=True, inputs=inputs)
+        return file["found"]
+
+
+def write_experiment(path: str | Path, found: Any, made_of: Mapping[str, str | Path] | None = None) -> None:
+    """Write what an experiment found, under seal. made_of: ServingStudy.made_of, where it is of a study."""
+    write_sealed(path, {"schema": EXPERIMENT, "found": found}, made_of)
+
+
+def _inputs(asked: Asked) -> dict[str, str | Path]:
+    return {"profile": asked["profile"], "trace": asked["trace"] or SYNTHETIC_HOUR}
 
 
 def _trace(asked: Asked) -> Trace:
     """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
-    from kernel_dvfs_serving.trace import SYNTHETIC_HOUR, multiplied, read_trace
+    from kernel_dvfs_serving.trace import multiplied, read_trace
 
     one = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
     return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
 
 
-def make_study(folder: str | Path, asked: dict[str, Any]) -> None:
-    """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for bad options or a bad trace.
+def make_study(folder: str | Path, asked: dict[str, Any]) -> tuple[str, ...]:
+    """Write study.json; returns what is odd about the trace, a line each.
+
+    asked: study_plan.ServingPlan.options. Raises InputError for bad options or a bad trace.
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
     from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.trace import SYNTHETIC_HOUR, sha256, summary
+    from kernel_dvfs_serving.trace import held_by_model, model_len, summary
 
-    trace, profile = _trace(_check("serving study", asked)), read_profile(asked["profile"])
+    checked_asked = _check("serving study", asked)
+    trace, profile = _trace(checked_asked), read_profile(asked["profile"])
     hardware = f"simulated {profile.gpu}, {profile.model}"
     if not profile.simulated:
         hardware = f"{profile.gpu}, {profile.model} as in {Path(asked['profile']).name}, simulated from it"
@@ -135,6 +178,9 @@ def make_study(folder: str | Path, asked: dict[str, Any]) -> None:
         "schema": SCHEMA,
         "hardware": hardware,
         "trace_subject": trace.subject,
-        "trace_digest": sha256(asked["trace"] or SYNTHETIC_HOUR),
+        "trace_digest": digest(asked["trace"] or SYNTHETIC_HOUR),
+        "model_len": model_len(trace, profile.model),
     }
-    write_json(Path(folder) / "study.json", written | {"trace_summary": summary(trace)} | asked)
+    content = written | {"trace_summary": summary(trace)} | asked
+    write_sealed(Path(folder) / "study.json", content, _inputs(checked_asked))
+    return held_by_model(trace, profile.model).notices

@@ -6,7 +6,6 @@ lies in that of the instance, what comes of replaying a trace in one of its own 
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -15,12 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.errors import InputError, Missing
 from kernel_dvfs_serving.models import check_degree, served
 from kernel_dvfs_serving.resharding import check_degrees
-from kernel_dvfs_serving.system import ABLE, DEFAULTS, NO_SPARE, SETTINGS, TUNED, check_spare, check_step
+from kernel_dvfs_serving.system import (
+    ABLE,
+    DEFAULTS,
+    NO_SPARE,
+    SETTINGS,
+    SYNTHETIC_HOUR,
+    TUNED,
+    check_spare,
+    check_step,
+)
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -50,7 +59,7 @@ _REPLAY = (
     "co2_g_per_kwh",
 )
 # {experiment that replays the trace: cores that it may use}; one that looks for plans shares that with a second process
-REPLAYED = {"systems": 2, "ladder": 2, "sensitivity": 1, "loads": 1, "misprediction": 1}
+REPLAYED = {"systems": 2, "sensitivity": 1, "loads": 1, "misprediction": 1}
 # of the shipped hour: so many that the tuned plan needs more than one server
 SHIPPED_TIMES = 5
 
@@ -68,6 +77,7 @@ class ServingPlan:
     trace: str | None  # path of a given trace; None: the shipped one
     options: dict[str, Any]  # of `kernel-dvfs serving study`
     experiments: dict[str, str]  # name: path, those of the instance and those of the replay
+    costs: dict[str, float]  # of a job of each rule that takes long, CPU s, about
 
     def has(self, *names: str) -> bool:
         """Whether these experiments are all made."""
@@ -76,6 +86,18 @@ class ServingPlan:
     def path(self, experiment: str) -> str:
         """Of what an experiment found."""
         return self.experiments[experiment]
+
+    def setups(self) -> list[Any]:
+        """Files of setups that it needs: none, since it measures nothing."""
+        return []
+
+    def sealed(self) -> tuple[list[str], dict[str, str]]:
+        """Return the folders of what it derives, and {name: path} of what that is made of and lies elsewhere."""
+        return [self.folder, self.replay], {"profile": self.profile, "trace": self.trace or ""}
+
+    def answer_line(self) -> str:
+        """What a run ends with. Raises InputError as line_of_serving does."""
+        return line_of_serving(self.replay)
 
     @property
     def page(self) -> str:
@@ -118,7 +140,22 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
         | {"trace_times": _trace_times(asked), "profile": profile, "settings": settings},
         experiments={name: f"{folder}/experiments/{name}.json" for name in of_instance}
         | {name: f"{replay}/experiments/{name}.json" for name in REPLAYED},
+        costs=_costs(asked),
     )
+
+
+def _costs(asked: dict) -> dict[str, float]:
+    """See ServingPlan. Of the shipped grid: a profile takes 5 ms for each request, degree and clock, the experiments of
+    a trace 20 ms for each of its requests, in the mean."""
+    kinds = len(asked["degrees"]) * len(asked["core_mhz"])
+    with open(asked["trace"] or SYNTHETIC_HOUR, "rb") as file:
+        requests = sum(1 for _ in file) * _trace_times(asked)
+    return {
+        "serving_profile": 0.005 * kinds * asked["requests"],
+        "serving_table1": 0.02 * asked["requests"],
+        "serving_anchors": 20.0,
+        "serving_experiment": 0.02 * requests,
+    }
 
 
 def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
@@ -206,32 +243,29 @@ def _replay_name(asked: dict, settings: dict) -> str:
 
 
 def line_of_serving(folder: str) -> str:
-    """What a run ends with: `serving: packing wins with 0.301 J a token served in time (99.8 % of the promises kept),
-    0.577 of the tuned static plan's 0.522. Start 1 server of 8 GPUs, TP4 at 1200 MHz, boosted to 1600. How sure: ...`
+    """What a run ends with: `serving: tuned static plan wins with 0.301 J a token served in time (99.8 % of the
+    promises kept). Start 1 server of 8 GPUs, TP4 at 1200 MHz, boosted to 1600. How sure: ...`
 
-    From tables/savings.csv: who keeps the promise for the least energy, without hindsight. Where that table is
-    not made, where the files are.
+    From tables/savings.json: who keeps the promise for the least energy, without hindsight. Where that table is
+    not made, where the files are. Raises InputError where it was changed since it was written.
     """
     try:
-        with open(Path(folder) / "tables/savings.csv", encoding="utf-8", newline="") as file:
-            rows = {row["system"]: row for row in csv.DictReader(file)}
+        rows = {row["system"]: row for row in read_rows(Path(folder) / "tables/savings.json")}
         keeping = {
-            name: float(row["j_per_token_in_time"])
-            for name, row in rows.items()
-            if row["promise_kept"] == "True" and name in ABLE
+            name: row["j_per_token_in_time"] for name, row in rows.items() if row["promise_kept"] and name in ABLE
         }
         subject = rows[TUNED]["gpu"]
         if not keeping:
             return f"serving: no system keeps the promise; give more servers ({subject}). See {folder}"
         best = min(keeping, key=keeping.__getitem__)
-        kept = int(100 * float(rows[best]["kept_percent"])) / 100  # 98.999 % is not 99
+        kept = int(100 * rows[best]["kept_percent"]) / 100  # 98.999 % is not 99
         told = f"{best} wins with {keeping[best]:.3f} J a token served in time ({kept:g} % of the promises kept)"
         if TUNED not in keeping:
             told += "; no static plan keeps the promise"
         elif best != TUNED:
             told += f", {keeping[best] / keeping[TUNED]:.3f} of the {TUNED}'s {keeping[TUNED]:.3f}"
-        plan = rows[best]["plan"]
-    except (OSError, ValueError, LookupError, TypeError, ArithmeticError):
+        plan = rows[best]["plan"] or ""
+    except (Missing, LookupError, TypeError, ArithmeticError):
         return f"serving: tables and figures are in {folder}"
     if plan:
         told += f". Start {plan}"

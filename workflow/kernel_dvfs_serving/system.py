@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,44 +32,40 @@ SYSTEMS = {
         System("ScaleInst", True, True, False, False),
         System("ScaleShard", True, False, True, False),
         System("ScaleFreq", True, False, False, True),
-        System("instances + degrees", True, True, True, False),
-        System("instances + clocks", True, True, False, True),
-        System("degrees + clocks", True, False, True, True),
         System("DynamoLLM", True, True, True, True),
     )
 }
+# the trace that is shipped: made by kernel-dvfs serving trace --hours 1 --rate 3 --seed 1
+SYNTHETIC_HOUR = Path(__file__).parent / "traces" / "synthetic_hour.csv"
 BASELINE = "SinglePool"
 STATIC = "MultiPool"
-# the cheapest servers, degree and clock that, held fixed, keep the promise: what all savings are compared with
+# the cheapest servers, degree, clock and step that, held fixed, keep the promise with its margins, by the router that
+# people run: what all savings are compared with
 TUNED = "tuned static plan"
-PACKED = "packing"
+LEAST_REQUESTS = "static, least requests"
+CAPPED = "static, power cap"
+# the routers that are simulated (static.py)
+LEAST, EARLIEST = "least requests", "earliest first token"
+ROUTERS = (LEAST, EARLIEST)
 # of a plan with one server
 NO_SPARE = "one server has no spare: while it is lost, the promise is broken"
-AUTOSCALED = "autoscaler"
-PUBLISHED = "DynamoLLM, as published"
 HINDSIGHT = "DynamoLLM, hindsight"  # its loads known before they come
 # who can be the answer: without hindsight
-ABLE = (*SYSTEMS, PUBLISHED, AUTOSCALED, TUNED, PACKED)
+ABLE = (*SYSTEMS, TUNED, LEAST_REQUESTS, CAPPED)
+FIXED = (TUNED, LEAST_REQUESTS, CAPPED)
 # whose power is kept over time
-OVER_TIME = (BASELINE, TUNED, PACKED, "DynamoLLM")
+OVER_TIME = (BASELINE, TUNED, LEAST_REQUESTS, "DynamoLLM")
+# which knob turns alone -> system
+ALONE = {"instances": "ScaleInst", "degrees": "ScaleShard", "clocks": "ScaleFreq"}
 # published names of loads, and what they are taken for: prompt and answer tokens/s per server
 LOADS_TPS = {"low": 650, "medium": 2000, "high": 4000}
-# which knobs turn -> system: all subsets
-SUBSETS = {
-    (): "MultiPool",
-    ("instances",): "ScaleInst",
-    ("degrees",): "ScaleShard",
-    ("clocks",): "ScaleFreq",
-    ("instances", "degrees"): "instances + degrees",
-    ("instances", "clocks"): "instances + clocks",
-    ("degrees", "clocks"): "degrees + clocks",
-    ("instances", "degrees", "clocks"): "DynamoLLM",
-}
 
 # of an instance, where nothing else is asked for
 REQUESTS = 500  # simulated per load
 MAX_BATCH = 256  # sequences at once
-CHUNK_TOKENS = 512  # tokens of one step
+CHUNK_TOKENS = 512  # tokens of one step, where no plan says
+STEP_TOKENS = (512, 2048, 8192)  # that a plan chooses among
+SLOWER = 1.2  # as the profile's steps may be slower than it says: a promise is kept with that, too
 MAX_TOKENS = 16_384  # of a simulated one, at most
 # the host's scheduling between two steps, in which the GPUs wait, of engines of 2025 (assumed; of 2023: about 0.018)
 HOST_S = 0.002
@@ -82,7 +79,7 @@ class Settings:
     """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
 
     servers: int = 12  # of 8 GPUs
-    spare: int = 0  # of them, without which plans and packing keep the promise, so that so many may be lost
+    spare: int = 0  # of them, without which plans keep the promise, so that so many may be lost
     pools: int = 4  # of the pooled systems
     cluster_epoch_s: float = 1800.0
     pool_epoch_s: float = 300.0
@@ -100,12 +97,8 @@ class Settings:
     load_slot_s: float = 15.0  # over which loads are averaged; the highest slot is the peak
     load_prediction: str = "template"  # one of CHOICES
     misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
-    priced_at: str = "run"  # one of CHOICES: servers and degrees as they run, or at the top clock (published)
     promise_percent: float = 99.0  # of requests whose promises a system must keep
     gaps: str = "mean"  # one of CHOICES: what of a request's gaps between tokens is promised, their mean or P99
-    preempts: bool = False  # whether KV caches grow with the answers, and the latest request is pre-empted where full
-    react: bool = True  # whether anything but the emergency ladder happens between epochs
-    reserve_step: float = 0.1  # of an instance's capacity: what one broken promise adds to the room that clocks leave
     emergencies: bool = True  # whether queues that grow climb the emergency ladder
     queue_share: float = 0.5  # of its time to the first token that a queued request may use before it is an emergency
     queue_patience_s: float = 1.0  # between two steps of the ladder
@@ -133,7 +126,7 @@ DEFAULTS: dict[str, Any] = SETTINGS | {
     "co2_g_per_kwh": 226,
 }
 # what settings in words may be
-CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle"), "gaps": ("mean", "p99")}
+CHOICES = {"load_prediction": ("template", "oracle"), "gaps": ("mean", "p99")}
 # what settings in numbers may be, from and to
 _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {
@@ -149,7 +142,6 @@ LIMITS: dict[str, tuple[float, float]] = {
     "chunk_tokens": (2, 1_000_000),
     "misprediction": (0, 1),
     "promise_percent": (0, 100),
-    "reserve_step": (0, 1),
     "queue_share": (0, 1),
     "seed": (0, 2**53),
 }

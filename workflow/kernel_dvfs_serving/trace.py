@@ -1,7 +1,8 @@
-"""Requests over time: traces read strictly from CSV, and made-up ones, which are always called synthetic.
+"""Requests over time: traces read as they are published, and made-up ones, which are always called synthetic.
 
 A file has the form of the Azure LLM inference traces: columns TIMESTAMP, ContextTokens, GeneratedTokens. TIMESTAMP is a
-date and time, or seconds. Times of a Trace count from its first request.
+date and time, or seconds. Those of BurstGPT, splitwise-sim, vidur and Mooncake are read by their own headings, too.
+Times of a Trace count from its first request.
 
 Made-up traces are Poisson loads, an hour of conversation, and a week of published shape; their lengths are drawn by
 requests.draw_mix. The week's shape is ours: per day one smooth hill with its top at 14 h, lower on Saturday and Sunday,
@@ -11,16 +12,19 @@ data set (AzurePublicDataset). Arrivals are Poisson within each minute.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import whole
+from kernel_dvfs.profile.raw import Raw, quote, read_csv, read_text, some
+from kernel_dvfs.profile.units import UNITS, plain, unit_of_epoch
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import digest, parse_json, whole
+from kernel_dvfs_serving.models import MODELS
 from kernel_dvfs_serving.requests import CLASSES, CONVERSATION_MIX, classify, draw_lengths, draw_mix, mean_tokens
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -29,9 +33,6 @@ COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 KNOWN = {
     "2f1e5b666d4e3055fdbba98598ce2ec307767b9064e03e2fa46676dbcc7d0bf8": "Azure LLM inference trace 2023, conversation",
 }
-
-# shipped: made by kernel-dvfs serving trace --hours 1 --rate 3 --seed 1
-SYNTHETIC_HOUR = Path(__file__).parent / "traces" / "synthetic_hour.csv"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,42 +44,78 @@ class Trace:
     output_tokens: np.ndarray  # (n,) whole numbers >= 1
     span_s: float  # how long the trace lasts
     subject: str  # what captions call it; a made-up one is called synthetic
+    notices: tuple[str, ...] = ()  # what of its file was left out or guessed, a line each
 
 
-def sha256(path: str | Path) -> str:
-    """Digest of a file, hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+# how a column is called in small letters: by Azure (2023 and 2024), BurstGPT, splitwise-sim, vidur, Mooncake
+_HEADINGS = {
+    **dict(zip(COLUMNS, COLUMNS)),
+    **dict.fromkeys(("timestamp", "arrival_timestamp", "arrived_at", "arrival_time"), "TIMESTAMP"),
+    **dict.fromkeys(("timestamp_ms", "arrival_time_ms", "arrival_ms"), "TIMESTAMP"),
+    **dict.fromkeys(("contexttokens", "context_tokens", "request_tokens", "prompt_size"), "ContextTokens"),
+    **dict.fromkeys(("num_prefill_tokens", "input_length", "input_tokens", "prompt_tokens"), "ContextTokens"),
+    **dict.fromkeys(("generatedtokens", "generated_tokens", "response_tokens", "token_size"), "GeneratedTokens"),
+    **dict.fromkeys(("num_decode_tokens", "output_length", "output_tokens"), "GeneratedTokens"),
+}
 
 
-def read_trace(path: str | Path, expected_sha256: str | None = None) -> Trace:
-    """The trace in a CSV. Raises InputError: file and line, what is wrong, the remedy.
+def read_trace(path: str | Path, expected_sha256: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
+    """The trace in a file: CSV, or JSON lines. Raises InputError: file and line, what is wrong, the remedy.
 
-    expected_sha256: refuse a file of another content. Its subject: a known trace's name, else the file's.
+    expected_sha256: refuse a file of another content. columns: {one of COLUMNS: its heading} where no heading says it.
+    Its subject: a known trace's name, else the file's. Requests without a prompt or an answer, which failed where the
+    trace was taken, are left out and counted in its notices.
     """
     try:
-        digest = sha256(path)
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
+        sha256 = digest(path)
     except FileNotFoundError:
         raise InputError(
             f"{path}: no such file; the Azure 2023 traces are at github.com/Azure/AzurePublicDataset"
         ) from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no CSV: {error}") from None
-    if expected_sha256 and digest != expected_sha256:
-        raise InputError(f"{path}: its SHA-256 is {digest}, expected {expected_sha256}; fetch the file again")
-    missing = [name for name in COLUMNS if name not in frame]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if expected_sha256 and sha256 != expected_sha256:
+        raise InputError(f"{path}: its SHA-256 is {sha256}, expected {expected_sha256}; fetch the file again")
+    text = read_text(path)
+    raw = _json_lines(path, text) if text[:1] == "{" else read_csv(path, _HEADINGS.get, columns, text=text)
+    missing = [name for name in COLUMNS if name not in raw.columns]
     if missing:
-        raise InputError(f"{path}: no column {', '.join(missing)}; a trace has {', '.join(COLUMNS)}")
-    if not len(frame):
-        raise InputError(f"{path}: no request in it")
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise InputError(f"{path}: line 2: more fields than the heading has columns")
-    arrival_s = _times(path, frame["TIMESTAMP"])
-    inputs, outputs = (_tokens(path, name, frame[name]) for name in COLUMNS[1:])
+        raise raw.fault(
+            f"no column {', '.join(missing)}; a trace has {', '.join(COLUMNS)}; it has {some(raw.columns)}: name them, "
+            f"--columns {missing[0]}=HEADING"
+        )
+    counts = [_tokens(raw, name) for name in COLUMNS[1:]]
+    kept = (counts[0] > 0) & (counts[1] > 0)
+    if not kept.any():
+        raise raw.fault("no request has both a prompt and an answer", None, 0)
+    raw = raw.without(np.flatnonzero(~kept).tolist(), "a request without a prompt or an answer")
+    arrival_s, notices = _times(raw)
     name = str(path).replace("\\", "/").rpartition("/")[2]
-    subject = KNOWN.get(digest) or (name if "synthetic" not in name else f"synthetic trace ({name})")
-    return make_trace(arrival_s - arrival_s[0], inputs, outputs, subject)
+    subject = KNOWN.get(sha256) or (name if "synthetic" not in name else f"synthetic trace ({name})")
+    trace = make_trace(arrival_s - arrival_s[0], counts[0][kept], counts[1][kept], subject)
+    return replace(trace, notices=(*raw.notices, *notices))
+
+
+def _json_lines(path: str | Path, text: str) -> Raw:
+    """A trace of one JSON object a line, as Mooncake's."""
+    names: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    lines: list[int] = []
+    shown: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            request = parse_json(line)
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}: not JSON ({error}); a request is one object a line") from None
+        found = {} if not isinstance(request, dict) else {_HEADINGS.get(plain(key)): key for key in request}
+        if missing := [name for name in COLUMNS if name not in found]:
+            raise InputError(f"{path}, line {number}: no {', '.join(missing)}; a request is one object a line")
+        for name in COLUMNS:
+            names[name].append(request[found[name]])
+            shown[name] = found[name]
+        lines.append(number)
+    return Raw(path, names, lambda row: f"line {lines[row]}", None, shown, (), len(lines))
 
 
 def make_trace(
@@ -115,46 +152,104 @@ def summary(trace: Trace) -> dict[str, float]:
     }
 
 
-def _times(path: str | Path, column: pd.Series) -> np.ndarray:
-    """Seconds, ascending; of dates and times, since the first."""
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
-    if np.isnan(values).all():
+def _times(raw: Raw) -> tuple[np.ndarray, list[str]]:
+    """(seconds, ascending; of dates and times, since the first; notices)"""
+    cells = raw.columns["TIMESTAMP"]
+    values = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(dtype=float)
+    notices: list[str] = []
+    are_numbers = not np.isnan(values).all()
+    if not are_numbers:
         # two forms of digits may be mixed: with and without a fraction
-        parsed = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
+        parsed = pd.to_datetime(pd.Series(cells, dtype=str), errors="coerce", format="ISO8601", utc=True)
         if not parsed.isna().all():
             # from the first on: seconds since 1970 leave too few digits of a float for 100 ns
             values = np.where(parsed.isna(), np.nan, (parsed - parsed.dropna().iloc[0]).dt.total_seconds())
     elif (values < 0).any():
         row = int(np.flatnonzero(values < 0)[0])
-        raise InputError(f"{path}: line {row + 2}: TIMESTAMP {column[row]} is negative; times count from 0 s")
+        raise raw.fault(f"{quote(cells[row])} is negative; times count from 0 s", "TIMESTAMP", row)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
-        raise InputError(
-            f"{path}: line {bad[0] + 2}: TIMESTAMP '{column[bad[0]]}' is neither a date and time nor seconds"
-        )
+        row = int(bad[0])
+        raise raw.fault(f"{quote(cells[row])} is neither a date and time nor seconds", "TIMESTAMP", row)
+    unit, why = _unit_of_times(raw, values) if are_numbers else (None, "")
+    if unit:
+        values = (values - values[0]) / UNITS["time"][unit]
+        notices.append(f"{raw.path}: {raw.name('TIMESTAMP')} is taken to be in {unit}, {why}")
     back = np.flatnonzero(np.diff(values) < 0)
     if back.size:
-        raise InputError(f"{path}: line {back[0] + 3}: TIMESTAMP is earlier than on the line before; sort the trace")
+        raise raw.fault("earlier than on the line before; sort the trace", "TIMESTAMP", int(back[0]) + 1)
     late = np.flatnonzero(values - values[0] > _LONGEST_S)
     if late.size:
         # each slot of time takes memory, with or without requests
-        days = (values[late[0]] - values[0]) / DAY_S
-        raise InputError(
-            f"{path}: line {late[0] + 2}: TIMESTAMP '{column[late[0]]}' is {days:.0f} days after the first; a trace "
-            f"lasts at most {_LONGEST_S // DAY_S}: leave such rows out"
+        row = int(late[0])
+        days = (values[row] - values[0]) / DAY_S
+        raise raw.fault(
+            f"{quote(cells[row])} is {days:.0f} days after the first; a trace lasts at most {_LONGEST_S // DAY_S}: "
+            "leave such rows out, or write seconds",
+            "TIMESTAMP",
+            row,
         )
-    return values
+    return values, notices
 
 
-def _tokens(path: str | Path, name: str, column: pd.Series) -> np.ndarray:
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
-    bad = np.flatnonzero(~(values >= 1) | (values != np.floor(values)) | (values > 1e7))
+def _unit_of_times(raw: Raw, values: np.ndarray) -> tuple[str | None, str]:
+    """(The unit of the times where it is not s, how that is known)."""
+    heading = plain(raw.name("TIMESTAMP"))
+    if heading.endswith("_ms"):
+        return "ms", "as its heading says"
+    if unit := unit_of_epoch(float(values.min()), float(values.max())):
+        return unit, "as Unix time"
+    if raw.name("ContextTokens") == "input_length":
+        return "ms", "as in traces of Mooncake"
+    return None, ""
+
+
+def _tokens(raw: Raw, name: str) -> np.ndarray:
+    values = pd.to_numeric(pd.Series(raw.columns[name], dtype=object), errors="coerce").to_numpy(dtype=float)
+    bad = np.flatnonzero(~(values >= 0) | (values != np.floor(values)) | (values > 1e7))
     if bad.size:
-        raise InputError(
-            f"{path}: line {bad[0] + 2}: {name} is '{column[bad[0]]}'; a request has a whole number of tokens >= 1: "
-            "leave such rows out"
-        )
+        row = int(bad[0])
+        what = f"{quote(raw.columns[name][row])}; a request has a whole number of tokens: leave such rows out"
+        raise raw.fault(what, name, row)
     return values.astype(np.int32)
+
+
+def held(trace: Trace, most_tokens: int, of: str, too_long: str = "keep") -> Trace:
+    """The trace with what is said, left out or refused of requests that are longer than `of`, most_tokens of prompt and
+    answer together, can hold. Raises InputError for `refuse`, and where none is left."""
+    tokens = trace.input_tokens.astype(np.int64) + trace.output_tokens
+    longer = tokens > most_tokens
+    if not longer.any():
+        return trace
+    many = f"{longer.sum()} of {len(tokens)} requests ({100 * longer.mean():.2g} %)"
+    said = f"{trace.subject}: {many} have more tokens than {of} ({most_tokens}), the longest {tokens.max()}"
+    if too_long == "refuse" or (too_long == "leave-out" and longer.all()):
+        raise InputError(f"{said}; leave them out: --too-long leave-out, or plan with them: --too-long keep")
+    if too_long == "keep":
+        choices = "planned with all the same: --too-long leave-out or refuse"
+        return replace(trace, notices=(*trace.notices, f"{said}; {choices}"))
+    own = ~longer
+    left = make_trace(
+        trace.arrival_s[own],
+        trace.input_tokens[own],
+        trace.output_tokens[own],
+        f"{trace.subject} without {longer.sum()} long requests",
+        trace.span_s,
+    )
+    return replace(left, notices=(*trace.notices, f"{said}; left out"))
+
+
+def held_by_model(trace: Trace, model: str, too_long: str = "keep") -> Trace:
+    """`held` for the context of a served model; any other is not known to have one."""
+    if model not in MODELS:
+        return trace
+    return held(trace, MODELS[model].context, f"the context of {model}", too_long)
+
+
+def model_len(trace: Trace, model: str) -> int:
+    """The context that an engine must be told to have: the model's, or more where a request of the trace is longer."""
+    longest = int((trace.input_tokens.astype(np.int64) + trace.output_tokens).max())
+    return max(longest, MODELS[model].context if model in MODELS else 0)
 
 
 # -- made-up traces ----------------------------------------------------------------------------------------------------
@@ -246,7 +341,8 @@ def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> T
     order = np.argsort(arrival_s, kind="stable")
     inputs, outputs = (np.tile(each, times)[order] for each in (trace.input_tokens, trace.output_tokens))
     span_s = max(trace.span_s, float(arrival_s.max()))
-    return make_trace(arrival_s[order], inputs, outputs, f"{trace.subject}, {times} copies of each request", span_s)
+    subject = f"{trace.subject}, {times} copies of each request"
+    return replace(make_trace(arrival_s[order], inputs, outputs, subject, span_s), notices=trace.notices)
 
 
 def dealt(trace: Trace, cells: int) -> Trace:
@@ -254,6 +350,18 @@ def dealt(trace: Trace, cells: int) -> Trace:
     own = slice(None, None, cells)
     arrays = trace.arrival_s[own], trace.input_tokens[own], trace.output_tokens[own]
     return make_trace(*arrays, f"{trace.subject}, one of {cells} cells", trace.span_s) if cells > 1 else trace
+
+
+def halves(trace: Trace) -> tuple[Trace, Trace]:
+    """Both halves of a trace's time, each a trace of its own; twice the same where one half has all requests."""
+    middle_s, found = trace.span_s / 2, []
+    first = trace.arrival_s < middle_s
+    if first.all() or not first.any():
+        return trace, trace
+    for start_s, own in ((0.0, first), (middle_s, ~first)):
+        arrays = trace.arrival_s[own] - start_s, trace.input_tokens[own], trace.output_tokens[own]
+        found.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
+    return found[0], found[1]
 
 
 def of_loads(loads_tps: Mapping[str, float], span_s: float, seed: int) -> Trace:

@@ -2,17 +2,22 @@
 # are. Which schedules a study asks for: kernel_dvfs/plan/study.py.
 
 
+# input functions; rules of an extension add theirs
 CHOSEN = [
     asked(lambda study: study.schedule_files()),
     asked(lambda study: study.published_files()),
-    asked(lambda study: study.iteration_files()),
 ]
+
+
+def chosen(wildcards):
+    """All schedules that the study asks for."""
+    return [path for of_study in CHOSEN for path in of_study(wildcards)]
 
 
 rule choose:
     input:
         rules.measurements.input,
-        CHOSEN,
+        chosen,
 
 
 # procedure: as published, from one sweep, or what is relied on; level: of single passes or kernels; scope: one pair for
@@ -39,17 +44,15 @@ rule choose_schedule:
     localrule: True
     threads: 0
     params:
-        slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack="),
-        weights=lambda wildcards: wildcards.weights.replace("-", "--weights=", 1),
-        walk=lambda wildcards, input: f"--walk={input.walk}" if input.walk else "",
+        # a tolerated slowdown, percent
+        slack=lambda wildcards: float(wildcards.slack.removeprefix("-slack") or 0) or 0,
+        weights=lambda wildcards: wildcards.weights.removeprefix("-") or None,
         # not from `input`, since Snakemake does not look at what follows from inputs for a change
         walked=lambda wildcards: STUDY.walked(**dict(wildcards.items())),
         ties=lambda wildcards: STUDY.ties(wildcards.procedure),
     run:
-        asked_for = (wildcards.level, wildcards.scope, wildcards.objective)
-        options = [f"--{name}={each}" for name, each in zip(("granularity", "scope", "objective"), asked_for)]
-        options += filter(None, (params.slack, params.weights, params.walk))
-        choose_within(input.profile, output, log, params.ties, *options)
+        asked_for = (wildcards.level, wildcards.scope, wildcards.objective, params.slack, params.weights)
+        in_turn(log, jobs.choose, str(input.profile), output[0], *asked_for, params.ties, str(input.walk))
 
 
 # the least energy at every tolerated slowdown, as published: Figure 6
@@ -63,51 +66,7 @@ rule choose_frontier:
     localrule: True
     threads: 0
     params:
-        weights=[f"--weights={config['weights']}"] if config["weights"] else [],
+        weights=config["weights"],
         ties=STUDY.ties(layout.PUBLISHED),
     run:
-        choose_within(input, output, log, params.ties, "--frontier", *params.weights)
-
-
-if STUDY.is_deployable:
-
-    # launch by launch, where a change of clocks takes time; schedules that can be played
-    rule choose_deployable:
-        input:
-            profile=profile,
-            strict=after_profile(STUDY.schedule(layout.STRICT)),
-            measured=STUDY.latency_files(),
-        output:
-            STUDY.iteration_files(),
-            STUDY.deployable_file,
-        log:
-            "logs/" + FOLDER + "/choose-deployable.log",
-        params:
-            stalls=config["clock_changes"]["swept_stall_s"],
-            options=STUDY.deployable_options(),
-            folder=subpath(output[0], parent=True),
-        shell:
-            "{RUN} study deployable {input.profile:q} {params.options:q} --stalls {params.stalls} "
-            "--reserve-of {input.strict:q} --log {log:q} -o {params.folder:q}"
-
-
-if STUDY.is_mapped:
-
-    # the strict saving over what nobody has measured: the band of the headline
-    rule map_headline:
-        input:
-            gpu=SETUP,
-        output:
-            STUDY.headline_map,
-        log:
-            "logs/" + FOLDER + "/headline-map.log",
-        localrule: True
-        # within this process beside all else: the study by clock has the core
-        threads: 0
-        params:
-            pairs=clocks_argument(STUDY.pairs),
-            axes=json.dumps(STUDY.headline_axes),
-            ties=STUDY.ties(),
-        run:
-            options = {**dict(params.items()), "gpu": input.gpu, "output": output}
-            within(log, "study", "headline-map", *(f"--{name}={value}" for name, value in options.items()))
+        in_turn(log, jobs.frontier, input[0], output[0], params.ties, params.weights)

@@ -68,7 +68,8 @@ rule write_setup:
     threads: 0
     params:
         text=lambda wildcards: planning.text_of(
-            f"{wildcards.folder}/setup/{wildcards.digest}.json", [*as_known().setups(), *PIPELINE.setups()]
+            f"{wildcards.folder}/setup/{wildcards.digest}.json",
+            [*as_known().setups(), *(own for plan in BESIDE.values() for own in plan.setups())],
         ),
     run:
         files.write_text(output[0], params.text)
@@ -122,16 +123,8 @@ else:
                 (wildcards.core, wildcards.mem), int(wildcards.repeat), STUDY.options["auto_repeats"]
             ),
         run:
-            within(
-                log,
-                "measure",
-                f"--gpu={input.gpu}",
-                f"--target={wildcards.kind}/{wildcards.target}",
-                f"--clocks={wildcards.core},{wildcards.mem}",
-                f"--campaign={params.campaign}",
-                f"--repeat={wildcards.repeat}",
-                f"--output={output}",
-            )
+            what, pair = f"{wildcards.kind}/{wildcards.target}", pair_of(f"{wildcards.core},{wildcards.mem}")
+            within(log, jobs.measure, input.gpu, what, pair, params.campaign, int(wildcards.repeat), output[0])
 
 
 if STUDY.is_by_clock:
@@ -151,6 +144,7 @@ if STUDY.is_by_clock:
         # the answer comes before the paper's sweep
         priority: 1_000_000
         localrule: STUDY.is_real
+        threads: 0
         resources:
             gpu=GPUS,
         params:
@@ -160,7 +154,7 @@ if STUDY.is_by_clock:
             token=lambda wildcards: STUDY.by_clock_token(),
             kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
-            "{RUN} measure by-clock --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
+            "{RUN_ALONE} measure by-clock --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
             "--token={params.token} {params.kernels} --log {log:q} -o {output.found:q}"
 
 
@@ -179,12 +173,7 @@ if STUDY.is_by_clock:
         localrule: True
         threads: 0
         run:
-            options = (
-                f"--gpu={input.gpu}",
-                f"--records={FOLDER}/measurements",
-                f"--by-clock={STUDY.by_clock_file}",
-            )
-            in_turn(log, "measure", "aggregate", *options, f"--output={output}")
+            in_turn(log, jobs.pool_visits, input.gpu, f"{FOLDER}/measurements", STUDY.by_clock_file, output[0])
 
 
 if STUDY.is_measured:
@@ -202,12 +191,13 @@ if STUDY.is_measured:
             [] if STUDY.is_by_clock else STUDY.profile,
         log:
             "logs/" + FOLDER + "/published.log",
+        threads: 0
         params:
             pairs=clocks_argument(STUDY.pairs),
             auto_repeats=STUDY.options["auto_repeats"],
             pooled="" if STUDY.is_by_clock else f"-o {STUDY.profile}",
         shell:
-            "{RUN} measure aggregate --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
+            "{RUN_ALONE} measure aggregate --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
             "--auto-repeats {params.auto_repeats} --log {log:q} --published {output[0]:q} {params.pooled}"
 
 else:
@@ -244,6 +234,8 @@ if STUDY.is_step and STUDY.is_real:
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
+        # asked for from the start, too, so that a plan shows it
+        ended(STUDY.step_record) if STUDY.is_captured_here else [],
         kernels,
         sweep,
         rules.by_clock.output if STUDY.is_by_clock else [],

@@ -1,7 +1,6 @@
 # The native layer, a transformer's kernels behind pybind11: their C reference (cpu), the CUDA kernels (cuda), what reads
 # captured CUDA graphs (graph), and the search of the pipeline study (pipeline). Where a tool is missing, the record says
 # so and the rest goes on.
-import os
 import sysconfig
 
 from kernel_dvfs.native.build import source_files, watched
@@ -43,6 +42,8 @@ rule build:
         "logs/native/{backend}.log",
     wildcard_constraints:
         backend="|".join(BACKENDS),
+    # beside all else: nothing is to wait for a core (common.smk)
+    threads: 0
     params:
         # a compiler installed later, or another Python, builds again
         tools=lambda wildcards: watched(wildcards.backend),
@@ -51,8 +52,27 @@ rule build:
         mode=native_mode,
     shell:
         # its one line is for the user as well as for the log
-        "{RUN} build --native-dir {params.native_dir:q} --out results/native --{wildcards.backend} {params.mode} "
+        "{RUN_ALONE} build --native-dir {params.native_dir:q} --out results/native --{wildcards.backend} {params.mode} "
         "> {log:q} 2>&1 && cat {log:q} >&2"
+
+
+if STUDY.is_of_rows:
+
+    # what the study counts of its kernels is what the layer counts, which runs each of them once at small shapes
+    rule native_rows:
+        input:
+            built("results/native/cpu/build.json"),
+            # not asked, but built with the study
+            built("results/native/cuda/build.json"),
+            gpu=SETUP,
+        output:
+            STUDY.native_rows,
+        log:
+            "logs/" + FOLDER + "/native-rows.log",
+        localrule: True
+        threads: 0
+        shell:
+            "{RUN_ALONE} study native-rows --gpu {input.gpu:q} -o {output:q} > {log:q} 2>&1 && cat {log:q} >&2"
 
 
 if STUDY.is_real:

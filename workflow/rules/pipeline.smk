@@ -1,11 +1,14 @@
 # The time-energy frontier of a training pipeline: its stages, and what is solved of them for a number of microbatches.
 
+PIPELINE = BESIDE["pipeline"]
+
 SOLVED = PIPELINE.folder + "/mb{microbatches}"
 
 
 rule pipeline:
     input:
-        expand(SOLVED + "/frontier.csv", microbatches=PIPELINE.options["microbatches"]),
+        # one that is lost is made again although the tables are there
+        PIPELINE.records(),
         files_of(PIPELINE),
         PIPELINE.folder + "/report.html",
 
@@ -22,11 +25,10 @@ if PIPELINE.setup:
         localrule: True
         threads: 0
         params:
-            pairs=clocks_argument(PIPELINE.pairs),
-            studies="kernel",
+            pairs=PIPELINE.pairs,
             auto_repeats=STUDY.options["auto_repeats"],
         run:
-            measure_sweep(input, output, log, params)
+            in_turn(log, jobs.sweep, input.gpu, params.pairs, params.auto_repeats, ["kernel"], output[0])
 
 
 rule pipeline_stages:
@@ -115,4 +117,4 @@ rule pipeline_page:
     params:
         caption="The pipeline study as one page: what its plans save, beside the published algorithm, and the proof.",
     run:
-        in_turn(log, "report", PIPELINE.folder, f"--output={output}")
+        in_turn(log, jobs.page, PIPELINE.folder, output[0])

@@ -6,7 +6,7 @@
 # {path without its ending: what a study asks for}
 ASKED = {
     path: each
-    for kind, plan in (("gpu", STUDY), ("pipeline", PIPELINE), ("serving", SERVING))
+    for kind, plan in {"gpu": STUDY, **BESIDE}.items()
     for path, each in outputs.asked_by(registry.outputs(kind), plan).items()
 }
 
@@ -50,18 +50,13 @@ def made_from(kind):
     return inputs
 
 
-def write_output(name, folder, input, log, options):
-    """Make a table or figure within this process, from its inputs and no other file that lies there."""
-    in_turn(log, "output", folder, name, f"--options={options}", f"--inputs={json.dumps([*input])}")
-
-
 rule table:
     input:
         own_profile("table"),
         made_from("table"),
     output:
         report(
-            multiext("{folder}/tables/{name}", ".csv", ".md", ".tex"),
+            multiext("{folder}/tables/{name}", ".json", ".csv", ".md", ".tex"),
             caption="../report/output.rst",
             category="Tables",
             subcategory="{folder}",
@@ -79,7 +74,9 @@ rule table:
         # one whose function or declaration is edited is made again, and no other
         digest=lambda wildcards: made("table", wildcards).output.digest,
     run:
-        write_output(f"tables/{wildcards.name}", wildcards.folder, input, log, params.options)
+        # from its inputs, and no other file that lies there
+        about, given = made("table", wildcards).output, json.loads(params.options)
+        in_turn(log, jobs.output, about, wildcards.folder, given, [*input])
 
 
 rule figure:
@@ -105,7 +102,8 @@ rule figure:
         caption=lambda wildcards: made("figure", wildcards).output.in_words,
         digest=lambda wildcards: made("figure", wildcards).output.digest,
     run:
-        write_output(f"figures/{wildcards.name}", wildcards.folder, input, log, params.options)
+        about, given = made("figure", wildcards).output, json.loads(params.options)
+        in_turn(log, jobs.output, about, wildcards.folder, given, [*input])
         # what drawing leaves is all in cycles: a tenth of this process's memory at the end of a run
         gc.collect()
 
@@ -114,23 +112,27 @@ rule figure:
 rule compare_gpus:
     input:
         after_profile(asked(lambda study: study.schedule_files())),
-        FOLDER + "/tables/headline.csv" if FOLDER + "/tables/headline" in ASKED else [],
+        FOLDER + "/tables/headline.json" if FOLDER + "/tables/headline" in ASKED else [],
         STUDY.elsewhere("*", layout.STRICT, "headline"),
     output:
-        expand("results/comparison/{table}.{form}", table=["gpus", "specimens"], form=["csv", "md"]),
+        expand("results/comparison/{table}.{form}", table=["gpus", "specimens"], form=["json", "csv", "md"]),
+        multiext("results/comparison/figures/strict", ".pdf", ".png"),
     log:
         "logs/comparison.log",
     localrule: True
     threads: 0
     run:
-        in_turn(log, "study", "compare-gpus", "results")
+        in_turn(log, comparison.write, "results")
 
 
 rule report_page:
     input:
-        profile,
+        profiles,
         asked(lambda study: study.schedule_files()),
         files_of(STUDY),
+        STUDY.native_rows if STUDY.is_of_rows else [],
+        # what was inferred of a simulated board
+        os.path.relpath(shipped.POSTERIOR_BAND) if STUDY.is_simulated else [],
     output:
         report(FOLDER + "/report.html", caption="../report/output.rst", category="Page"),
     log:
@@ -138,18 +140,17 @@ rule report_page:
     localrule: True
     threads: 0
     params:
-        without=",".join(sorted({output.name for output in registry.outputs("gpu").left_out_by(STUDY)})),
-        grid=[f"--{name.replace('_', '-')}={config['serving'][name]}" for name in ("usd_per_kwh", "co2_g_per_kwh")],
+        without=sorted({output.name for output in registry.outputs("gpu").left_out_by(STUDY)}),
+        grid=[config["serving"][name] for name in ("usd_per_kwh", "co2_g_per_kwh")],
         caption="The whole study as one page that can be mailed: the answer, warnings, clocks, tables, figures, "
         "claims, provenance.",
     run:
-        in_turn(log, "report", FOLDER, f"--without={params.without}", *params.grid, f"--output={output}")
+        in_turn(log, jobs.page, FOLDER, output[0], params.without, *params.grid)
 
 
 rule comparison_page:
     input:
-        after_profile(rules.compare_gpus.output),
-        rules.report_page.output,
+        after_profile([*rules.compare_gpus.output, *rules.report_page.output], profiles),
     output:
         report("results/comparison/report.html", caption="../report/output.rst", category="Page"),
     log:
@@ -158,10 +159,10 @@ rule comparison_page:
     threads: 0
     params:
         # no inputs: a page must not start what other targets make
-        beside=planning.seen("results/pipeline", "results/serving"),
+        beside=planning.seen(*(f"results/{kind}" for kind in BESIDE)),
         caption="Every GPU, specimen and workload in the results folder side by side, as one page.",
     run:
-        in_turn(log, "report", "results/comparison", f"--output={output}")
+        in_turn(log, jobs.page, "results/comparison", output[0])
 
 
 REPORTED = [
@@ -177,7 +178,7 @@ rule answer:
         # one that failed has left what the last one found
         rules.by_clock.output if STUDY.is_by_clock else [],
         asked(lambda study: study.schedule_files()),
-        FOLDER + "/tables/headline.csv" if FOLDER + "/tables/headline" in ASKED else [],
+        FOLDER + "/tables/headline.json" if FOLDER + "/tables/headline" in ASKED else [],
 
 
 rule report:

@@ -1,15 +1,24 @@
 # Energy management of LLM inference serving: profile of an instance, anchors, DynamoLLM's Table I; a trace replayed
-# through DynamoLLM and its baselines, the tuned static plan and packing. The answer first; the paper's tables when asked.
+# through DynamoLLM and its baselines, and tuned static plans. The answer first; the paper's tables when asked.
+from kernel_dvfs_serving.study_plan import REPLAYED
+
+SERVING = BESIDE["serving"]
+
+# CPU seconds, about: a profile's and a table's of its settings and requests, an experiment's of the trace's requests
+for name, cost in SERVING.costs.items():
+    weigh(name, cost)
 
 
 rule serving:
     input:
+        SERVING.path("systems"),
         SERVING.page,
 
 
 rule serving_paper:
     input:
         files_of(SERVING),
+        SERVING.experiments.values(),
         rules.serving.input,
 
 
@@ -66,8 +75,8 @@ rule serving_experiment:
     input:
         rules.serving_study.output,
         SERVING.profile,
-        # two of its plans are those of the systems
-        lambda wildcards: SERVING.path("systems") if wildcards.experiment == "ladder" else [],
+        # it varies their plan
+        lambda wildcards: SERVING.path("systems") if wildcards.experiment == "sensitivity" else [],
     output:
         SERVING.replay + "/experiments/{experiment}.json",
     log:
@@ -90,7 +99,12 @@ rule serving_page:
             if "serving_paper" in sys.argv
             else [
                 f"{SERVING.replay}/{name}"
-                for name in ("tables/savings.csv", "tables/classes.csv", "figures/savings.png")
+                for name in (
+                    "tables/savings.json",
+                    "tables/margins.json",
+                    "tables/classes.json",
+                    "figures/savings.png",
+                )
             ]
         ),
     output:
@@ -102,4 +116,4 @@ rule serving_page:
     params:
         caption="The serving study as one page: who serves the trace for the least energy, what to start, and why.",
     run:
-        in_turn(log, "report", SERVING.replay, f"--output={output}")
+        in_turn(log, jobs.page, SERVING.replay, output[0])

@@ -8,12 +8,6 @@ def validated(wildcards):
     return STUDY.schedule(layout.published(wildcards.schedule))
 
 
-def compare(input, output, log, **options):
-    """Measure auto and a schedule's clocks in turn on a simulated GPU, within this process."""
-    own = [f"--gpu={input.gpu}", f"--schedule={input.schedule}", f"--output={output}"]
-    within(log, "measure", "compare", *own, *(f"--{name}={value}" for name, value in options.items()))
-
-
 VALIDATION = FOLDER + "/measurements/validation-published-{schedule}/repeat-{repeat}.json"
 VALIDATED = r"(kernel|pass)-global-.+"
 RELIED_ON = after_profile([STUDY.schedule(name) for name in STUDY.headline])
@@ -48,7 +42,7 @@ if STUDY.is_real:
         input:
             kernels,
             gpu=SETUP,
-            schedule=after_profile(validated),
+            schedule=after_profile(validated, published_profile),
         output:
             VALIDATION,
         log:
@@ -71,7 +65,7 @@ if STUDY.is_real:
             input:
                 kernels,
                 gpu=setup_of,
-                schedule=after_profile(CARRIED_OVER),
+                schedule=after_profile(CARRIED_OVER, published_profile),
             output:
                 FOLDER + "/measurements/{variant}/" + part + "{target}.json",
             log:
@@ -132,13 +126,12 @@ else:
             localrule: True
             threads: 0
             run:
-                options = [f"--gpu={input.gpu}", f"--repeat={wildcards.repeat}"]
-                within(log, "measure", "again", *options, "--schedules", *input.schedules, "--output", *output)
+                within(log, jobs.again, input.gpu, [*input.schedules], int(wildcards.repeat), [*output])
 
     rule validate:
         input:
             gpu=SETUP,
-            schedule=after_profile(validated),
+            schedule=after_profile(validated, published_profile),
         output:
             VALIDATION,
         log:
@@ -148,24 +141,34 @@ else:
         localrule: True
         threads: 0
         run:
-            compare(input, output, log, first=wildcards.repeat, last=wildcards.repeat)
+            repeat = int(wildcards.repeat)
+            within(log, jobs.compare, input.gpu, input.schedule, output[0], range(repeat, repeat + 1))
 
-    rule carry_over:
-        input:
-            gpu=setup_of,
-            schedule=after_profile(CARRIED_OVER),
-        output:
-            FOLDER + "/measurements/{variant}/{target}.json",
-        log:
-            "logs/" + FOLDER + "/carry-over/{variant}/{target}.log",
-        wildcard_constraints:
-            variant=CARRIED,
-        localrule: True
-        threads: 0
-        params:
-            last=STUDY.repeats - 1,
-        run:
-            compare(input, output, log, target=wildcards.target, last=params.last)
+    # a job a batch or degree: each kernel takes milliseconds, and keeps a record of its own
+    for variant in (*STUDY.variants_of("batch"), *STUDY.variants_of("tp")):
+
+        rule:
+            name:
+                f"carry_over_{variant.replace('-', '_')}"
+            input:
+                gpu=STUDY.variants[variant].setup.path,
+                schedule=after_profile(CARRIED_OVER, published_profile),
+            output:
+                expand(
+                    FOLDER + "/measurements/{variant}/{target}.json",
+                    variant=variant,
+                    target=STUDY.variants[variant].kernels,
+                ),
+            log:
+                f"logs/{FOLDER}/carry-over/{variant}.log",
+            localrule: True
+            threads: 0
+            params:
+                targets=STUDY.variants[variant].kernels,
+                repeats=range(STUDY.repeats),
+            run:
+                for target, record in zip(params.targets, output, strict=True):
+                    within(log, jobs.compare, input.gpu, input.schedule, record, params.repeats, target)
 
 
 VARIANT = FOLDER + "/variants/{variant}"
@@ -181,14 +184,13 @@ rule sweep_variant:
     localrule: True
     threads: 0
     params:
-        pairs=clocks_argument(STUDY.pairs),
+        pairs=STUDY.pairs,
         # passes are chosen again only where the headline is repeated
         studies=lambda wildcards: (
-            "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
+            ("kernel", "pass") if wildcards.variant in STUDY.variants_of("tensor-energy") else ("kernel",)
         ),
-        auto_repeats=1,
     run:
-        measure_sweep(input, output, log, params)
+        in_turn(log, jobs.sweep, input.gpu, params.pairs, 1, params.studies, output[0])
 
 
 rule choose_variant:
@@ -206,8 +208,7 @@ rule choose_variant:
         level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
         ties=STUDY.ties(layout.PUBLISHED),
     run:
-        options = (f"--granularity={params.level}", "--scope=global", "--objective=waste", "--slack=0")
-        choose_within(input, output, log, params.ties, *options)
+        in_turn(log, jobs.choose, input[0], output[0], params.level, ties=params.ties)
 
 
 rule validate_variant:
@@ -221,6 +222,6 @@ rule validate_variant:
     localrule: True
     threads: 0
     params:
-        last=STUDY.repeats - 1,
+        repeats=range(STUDY.repeats),
     run:
-        compare(input, output, log, last=params.last)
+        within(log, jobs.compare, input.gpu, input.schedule, output[0], params.repeats)

@@ -2,7 +2,8 @@
 
 A logger plugin of Snakemake, `logger: kernel-dvfs` in a profile. It takes the place of Snakemake's own output and uses
 what `snakemake_interface_logger_plugins` documents. On a terminal the line is rewritten in place, in a log there is one
-a minute. A dry run, and a run with --verbose, --printshellcmds or --debug-dag, is left to Snakemake's own output.
+a minute. A run with --verbose, --printshellcmds or --debug-dag is left to Snakemake's own output. So is a dry run, but
+for a last line: how many of its jobs are only looked at.
 """
 
 import logging
@@ -11,11 +12,12 @@ import shutil
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGINT, set_wakeup_fd
+from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -24,9 +26,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 _SAME_KIND_S = 60.0
 # of more jobs than these the first is left out: it may have opened what the others find open
 _FEW_JOBS = 3
+# how Snakemake begins the reason of a job that rests on others
+_UPDATED = "Input files updated by another job: "
 _answers: list[Callable[[], str | None]] = []
 _expected: dict[str, int] = {}
 _planned_s: dict[str, float] = {}
+_costs: dict[str, float] = {}
 _handlers: list["LogHandler"] = []
 
 
@@ -41,6 +46,12 @@ def expect(kind: str, jobs: int, seconds: float | None = None) -> None:
     _expected[kind] = jobs
     if seconds is not None:
         _planned_s[kind] = seconds
+
+
+def weigh(rule: str, cost: float) -> None:
+    """For a Snakefile: what a job of a rule costs, in any unit that all jobs of its kind share: what is left of a kind
+    whose jobs are not alike is told by cost, once enough of it is done."""
+    _costs[rule] = cost
 
 
 def is_interrupted() -> bool:
@@ -62,7 +73,8 @@ class LogHandler(LogHandlerBase):
         asked = self.common_settings
         quiet = {each.name for each in asked.quiet or ()}
         self._is_left_to_snakemake = asked.dryrun or asked.verbose or asked.printshellcmds or asked.debug_dag
-        self._is_silent = asked.dryrun or "ALL" in quiet
+        self._is_dry_run = asked.dryrun
+        self._is_silent = "ALL" in quiet
         self._has_line = not (self._is_left_to_snakemake or self._is_silent or "PROGRESS" in quiet)
         self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._early: list[str] = []  # said before it is known whether anything is run
@@ -74,7 +86,13 @@ class LogHandler(LogHandlerBase):
         self._drawn = self._kind = ""  # the line on a terminal; of the last job that began, its rule's first word
         self._kind_began_s: list[float] = []  # each job since those of another kind
         self._waiting: Counter[str] = Counter()  # jobs of each kind that have not begun
+        self._unpaid: defaultdict[str, float] = defaultdict(float)  # what those of each kind cost that are weighed
+        self._paid: list[float] = []  # what each job since those of another kind costs
         self._is_broken = False
+        # of a dry run: jobs that are sure to run and what they make, others, and the checkpoints that tell of those
+        self._sure = self._looked_at = 0
+        self._sure_files: set[str] = set()
+        self._checkpoints: list[str] = []
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, daemon=True)
         # Ctrl-C is remembered, and takes its way: no event tells it from a failure. With a handler of our own some runs
@@ -135,16 +153,21 @@ class LogHandler(LogHandlerBase):
             self._write()
             for rule, count in fields["stats"].items():
                 self._waiting[rule.partition("_")[0]] += count
+                self._unpaid[rule.partition("_")[0]] += count * _costs.get(rule, 0.0)
             self._total = self._waiting.pop("total")
         elif event == LogEvent.PROGRESS:
             self._done, self._total = fields["done"], fields["total"]
+        elif event == LogEvent.JOB_INFO and self._is_dry_run:
+            self._foresee(fields)
         elif event == LogEvent.JOB_INFO:
             self._failed.discard(fields["jobid"])  # it is tried again
             kind = fields["rule_name"].partition("_")[0]
             self._waiting[kind] = _expected.pop(kind, self._waiting[kind]) - 1
             if kind != self._kind:
-                self._kind, self._kind_began_s = kind, []
+                self._kind, self._kind_began_s, self._paid = kind, [], []
             self._kind_began_s.append(now_s)
+            self._paid.append(_costs.get(fields["rule_name"], 0.0))
+            self._unpaid[kind] -= self._paid[-1]
         elif event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR):
             self._failed.update([fields["jobid"]] if event == LogEvent.JOB_ERROR and not self.is_interrupted else [])
             if not fields.get("indent"):  # else one of a group, which has been told
@@ -161,6 +184,32 @@ class LogHandler(LogHandlerBase):
         elif event is None and self._began_s is None and not self._is_left_to_snakemake:
             self._early.append(self.format(record))
 
+    def _foresee(self, job: dict[str, Any]) -> None:
+        """Count a job of a dry run, which tells of each one after those that it rests on. Snakemake plans all that
+        rests on a checkpoint; once that has run, what rests on it alone runs only if it gave other bytes."""
+        reasons = job["reason"].split("; ")
+        rests_on = [path for each in reasons for path in each.removeprefix(_UPDATED).split(", ")]
+        is_sure = not all(each.startswith(_UPDATED) for each in reasons) or self._sure_files.intersection(rests_on)
+        if not job["output"]:
+            return  # a target: it runs nothing
+        if not is_sure:
+            self._looked_at += 1
+            return
+        self._sure += 1
+        if job["is_checkpoint"]:
+            self._checkpoints.append(job["rule_name"])
+        else:
+            self._sure_files.update(job["output"])
+
+    def _foreseen(self) -> str:
+        """How many jobs of a dry run are only looked at; "" where there are none."""
+        if not self._looked_at:
+            return ""
+        return (
+            f"Of these {self._sure + self._looked_at:,} jobs {self._sure:,} are sure to run. The others are looked "
+            f"at again after {' and '.join(self._checkpoints)}, and run only if that gives other bytes."
+        )
+
     def _tell(self, text: str) -> None:
         """Print an error or a warning, once; after Ctrl-C nothing, for then jobs fail because they were stopped."""
         if not (self._is_left_to_snakemake or self.is_interrupted or text in self._said):
@@ -170,7 +219,9 @@ class LogHandler(LogHandlerBase):
     def _end(self) -> None:
         for text in self._exceptions.values():
             self._tell(text)
-        if self._began_s is None:
+        if self._is_dry_run:
+            self._write(self._foreseen())
+        elif self._began_s is None:
             self._write(*self._early)  # what snakemake --lint, --unlock, --report have to say
         elif self.is_interrupted or (self._is_broken and self._total):
             self._write(f"Stopped: {self._counted()}. What was made stays; the same command goes on.")
@@ -191,7 +242,12 @@ class LogHandler(LogHandlerBase):
         """`, now measure (about 4 min left)`: the kind of job that runs, and what is left of that kind."""
         times_s, waiting, now_s = self._kind_began_s, self._waiting[self._kind], self.clock()
         left_s = _planned_s.get(self._kind, 0.0) - (now_s - times_s[0])
-        if len(times_s) > 1 and waiting > 0 and now_s - times_s[0] >= _SAME_KIND_S:
+        if any(self._paid) or self._unpaid[self._kind] > 0:
+            # jobs that are not alike: by what those cost that are done, and nothing before
+            done, passed_s = sum(self._paid[:-1]), times_s[-1] - times_s[0]
+            each_s = passed_s / done if done and now_s - times_s[0] >= _SAME_KIND_S else 0.0
+            left_s = each_s * self._unpaid[self._kind] + max(0.0, each_s * self._paid[-1] - (now_s - times_s[-1]))
+        elif len(times_s) > 1 and waiting > 0 and now_s - times_s[0] >= _SAME_KIND_S:
             alike_s = times_s[1:] if len(times_s) > _FEW_JOBS else times_s
             left_s = (waiting + 1) * (alike_s[-1] - alike_s[0]) / (len(alike_s) - 1) - (now_s - times_s[-1])
         said = "measure again" if self._kind == "validate" else self._kind

@@ -49,6 +49,14 @@ inline std::string text(const Shape &shape) {
   return "(" + out + ")";
 }
 
+inline std::int64_t elements(const Shape &shape) {
+  std::int64_t all = 1;
+  for (const std::int64_t length : shape) {
+    all *= length;
+  }
+  return all;
+}
+
 [[noreturn]] inline void refuse(const char *op, const std::string &name, const std::string &is,
                                 const std::string &expected) {
   throw ShapeError(std::string(op) + ": " + name + " is " + is + ", expected " + expected);

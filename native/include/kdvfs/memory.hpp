@@ -40,7 +40,7 @@ struct Request {
   bool output;
   int set;  // of buffers, from 0: what is used in turn
 
-  std::int64_t size() const;
+  std::int64_t size() const { return elements(shape); }
   std::size_t bytes() const { return static_cast<std::size_t>(size()) * size_of(element); }
 };
 

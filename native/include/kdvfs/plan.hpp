@@ -41,7 +41,8 @@ class Plan : public Runnable {
  public:
   // Of the outputs of all buffer sets; waits for the stream.
   virtual std::uint64_t checksum() const = 0;
-  // How it runs: grid, block, registers, shared memory, or the GEMM algorithm; bytes of its tensors.
+  // How it runs: grid, block, registers, shared memory, or the GEMM algorithm; bytes of its tensors; what one launch
+  // on the first buffer set does (work.hpp).
   virtual Facts facts() const = 0;
   // Serialised GEMM algorithm, for Options::pinned; empty for other operations.
   virtual std::string pinned() const = 0;

@@ -11,16 +11,49 @@ import os
 import select
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 
+import pytest
+
 _SECONDS = 60
+_AXE = "axe-core@4.10.3"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def find() -> str | None:
     """The executable on this machine, if there is one."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+def axe(folder) -> str | None:
+    """The script of axe-core, which tells what of a page somebody cannot perceive or operate: through npm, whose cache
+    keeps it. None where neither has it."""
+    npm = shutil.which("npm")
+    words = ["pack", _AXE, "--prefer-offline", "--fetch-retries=0", "--fetch-timeout=20000", "--silent"]
+    try:
+        packed = subprocess.run([npm or "npm", *words], cwd=folder, capture_output=True, text=True, timeout=_SECONDS)
+        with tarfile.open(os.path.join(folder, packed.stdout.strip())) as tar:
+            return tar.extractfile("package/axe.min.js").read().decode()
+    except (OSError, subprocess.TimeoutExpired, tarfile.TarError):
+        return None
+
+
+def check_usable(path, folder) -> None:
+    """Fail where somebody cannot use a page: on a desktop or a phone, with all of it unfolded. Skips where there is no
+    Chromium; axe-core has its say where it can be had. folder: for what is fetched."""
+    if not (executable := find()):
+        pytest.skip("no Chromium on this machine (chromium or google-chrome on PATH)")
+    script = axe(folder)
+    with Chromium(executable) as browser:
+        for width in (1440, 390):
+            page = browser.open(f"file://{path}", width)
+            page.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            assert page.ask("document.documentElement.scrollWidth") <= width and page.errors() == []
+            assert script is None or page.violations(script) == []
+    if script is None:
+        pytest.skip("no axe-core: neither npm's cache nor its registry has it; all else was looked at")
 
 
 class Chromium:
@@ -144,6 +177,14 @@ class Page:
     def requests(self) -> list:
         """Addresses that were asked for."""
         return [each["request"]["url"] for each in self.said("Network.requestWillBeSent")]
+
+    def violations(self, script: str) -> list:
+        """What axe-core finds wrong: [(rule, elements)]."""
+        self.ask(f"{script};0")
+        found = self.ask(
+            "axe.run().then(found => found.violations.map(each => [each.id, each.nodes.map(n => n.html)]))"
+        )
+        return [(rule, nodes[:3]) for rule, nodes in found]
 
     def screenshot(self, path, whole: bool = False) -> None:
         """A PNG of the window, or of the whole page."""

@@ -12,6 +12,8 @@ import pytest
 from made_up_study import made_up
 from page_reader import Page
 
+from kernel_dvfs_serving.study import write_experiment
+
 pytestmark = pytest.mark.slow
 
 # the worked example of CONTRIBUTING.md
@@ -106,7 +108,7 @@ def test_registry_and_plan_list_it_with_its_files(run, root):
     folder = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
     assert found == {
         "caption": "Kernels by their time in an iteration at auto clocks",
-        "files": [[f"{folder}/tables/longest_kernels.{form}" for form in ("csv", "md", "tex")]],
+        "files": [[f"{folder}/tables/longest_kernels.{form}" for form in ("json", "csv", "md", "tex")]],
         "inputs": [[]],
         "options": ['{"rows": 10}'],
     }
@@ -116,7 +118,7 @@ def test_the_command_makes_it(command, study):
     code, _, err = command("output", study, "longest_kernels", "--options", '{"rows": 2}')
     assert code == 0, err
     rows = rows_of(study, "longest_kernels")
-    assert [row["time_s"] for row in rows] == ["0.02", "0.02"]
+    assert [row["time_s"] for row in rows] == ["2.371338", "2.2"]
     assert list(rows[0]) == ["id", "time_s", "gpu"]
     title = "Kernels by their time in an iteration"
     assert (study / "tables/longest_kernels.md").read_text().startswith(f"**{title}")
@@ -144,13 +146,13 @@ def test_another_study_s_table_is_found_the_same_way(run, command, root, tmp_pat
     found = asked(run, root, "serving", "worst_anchor")
     (files,), (inputs,) = found["files"], found["inputs"]
     folder = "results/serving/sim-h100-sxm-llama2-70b"
-    assert files == [f"{folder}/tables/worst_anchor.{form}" for form in ("csv", "md", "tex")]
+    assert files == [f"{folder}/tables/worst_anchor.{form}" for form in ("json", "csv", "md", "tex")]
     assert inputs == [f"{folder}/experiments/anchors.json"]
 
     (tmp_path / "experiments").mkdir()
     anchors = [{"setting": name, "published": 100.0, "ours": ours} for name, ours in (("a", 90.0), ("b", 130.0))]
     content = {"subject": "simulated toy", "anchors": anchors}
-    (tmp_path / "experiments/anchors.json").write_text(json.dumps(content))
+    write_experiment(tmp_path / "experiments/anchors.json", content)
     code, _, err = command("output", tmp_path, "worst_anchor")
     assert code == 0, err
     (row,) = rows_of(tmp_path, "worst_anchor")

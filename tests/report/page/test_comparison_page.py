@@ -10,6 +10,10 @@ from PIL import Image
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.report import comparison
+from kernel_dvfs.table_file import read_rows as rows
+from kernel_dvfs.table_file import write_rows
+
+BOARDS = ("1a2b3c4d", "5e6f7a8b")
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +21,7 @@ def results(tmp_path_factory):
     """A simulated study, and one workload on two boards of one type. Not to be changed: use `own`."""
     root = tmp_path_factory.mktemp("results")
     made_up(root / "sim-toy-1/toy-b40-tp1")
-    for uuid in ("1a2b3c4d", "5e6f7a8b"):
+    for uuid in BOARDS:
         study = made_up(root / f"toy-1-{uuid}/toy-b40-tp1", kind="nvml")
     assert main(["report", str(study)]) == 0
     comparison.write(root)
@@ -29,8 +33,8 @@ def own(results, tmp_path):
     return shutil.copytree(results, tmp_path / "results")
 
 
-def page_of(results) -> Page:
-    assert main(["report", str(results / "comparison")]) == 0
+def page_of(results, code=0) -> Page:
+    assert main(["report", str(results / "comparison")]) == code
     return Page((results / "comparison/report.html").read_text("utf-8"))
 
 
@@ -55,9 +59,13 @@ def test_every_gpu_and_workload_is_a_row_with_the_csvs_numbers(page, results):
             assert abs(seen - float(each)) <= tolerance
 
 
-def test_two_boards_of_one_type_are_told_apart_and_compared(page):
+def test_two_boards_of_one_type_are_told_apart_and_compared(page, results):
     assert {row["slug"][1] for row in page.rows("gpus")} == {"sim-toy-1", "toy-1-1a2b3c4d", "toy-1-5e6f7a8b"}
-    assert "board 1a2b3c4d, toy-b40-tp1" in page.text and "simulated Toy <1>, toy-b40-tp1" in page.text
+    found = rows(results / "comparison/gpus.json")
+    labels = [comparison.label(row, found) for row in found]
+    assert labels == ["simulated Toy <1>, toy-b40-tp1", *(f"Toy <1>, board {each}, toy-b40-tp1" for each in BOARDS)]
+    twins = [row | {"gpu": "Toy"} for row in found[1:]]
+    assert comparison.label(twins[0], twins) == "toy-1-1a2b3c4d, toy-b40-tp1"
     (pair,) = page.rows("specimens")
     assert (pair["first"][1], pair["second"][1]) == ("toy-1-1a2b3c4d", "toy-1-5e6f7a8b")
     assert pair["auto_energy_difference_percent"][1] == "0.00"
@@ -77,10 +85,8 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
     pipeline = own / "pipeline/sim-a100/gpt3-175b/pp8"
     for name in ("tables", "figures"):
         (pipeline / name).mkdir(parents=True)
-    (pipeline / "tables/levels.csv").write_text("level,energy_change_percent\nkernel,-12.5\n")
-    (pipeline / "frontier.csv").write_text("time_s\n" + "1\n" * 100)
-    (pipeline / "mb12").mkdir()
-    (pipeline / "mb12/levels.csv").write_text("level,energy_j\nkernel,3\n")
+    write_rows(pipeline / "tables/levels.json", [{"level": "kernel", "energy_change_percent": -12.5}])
+    write_rows(pipeline / "tables/methods.json", [{"time_s": number} for number in range(100)])
     Image.new("RGB", (300, 200), "white").save(pipeline / "figures/timeline.png")
     page = page_of(own)
     assert page.faults == [] and page.outside() == []
@@ -89,10 +95,10 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
     from kernel_dvfs_pipeline.report.tables import OUTPUTS
 
     assert OUTPUTS["table", "levels"].caption in page.text
-    (image,) = page.images
+    _, image = page.images
     assert image["alt"].startswith("Timeline. Timeline of one iteration"), "title and caption"
-    assert "mb12/levels.csv (1 row)" in page.text, "what tables are made from is named and not shown"
-    assert "frontier.csv (100 rows)" in page.text and "Inference serving" not in page.text
+    assert "tables/methods.json" in page.text, "what is no table of such a study is named and not shown"
+    assert "Inference serving" not in page.text
 
 
 def test_figures_beyond_what_can_be_mailed_stay_outside(own, monkeypatch):
@@ -106,15 +112,15 @@ def test_figures_beyond_what_can_be_mailed_stay_outside(own, monkeypatch):
 
 
 def test_a_broken_table_beside_it_is_named(own, capsys):
-    (own / "comparison/specimens.csv").write_text("a,b\n1\n")
-    page = page_of(own)
+    (own / "comparison/specimens.json").write_text("a,b\n1\n")
+    page = page_of(own, code=2)
     said = capsys.readouterr().err
-    assert "specimens.csv" in said and said.count("\n") == 1 and "specimens.csv" in page.text
+    assert "specimens.json" in said and said.count("\n") == 1 and "specimens.json" in page.text
 
 
 def test_a_table_of_gpus_without_a_column_that_a_page_needs_is_refused_in_one_line(own, capsys):
-    (own / "comparison/gpus.csv").write_text("gpu,workload\nToy,toy\n")
+    write_rows(own / "comparison/gpus.json", [{"gpu": "Toy", "workload": "toy"}])
     assert main(["report", str(own / "comparison")]) == 2
     assert capsys.readouterr().err == (
-        f"error: table {own}/comparison/gpus.csv: no column kind; delete it and run snakemake report\n"
+        f"error: table {own}/comparison/gpus.json: no column kind; delete it and run snakemake report\n"
     )

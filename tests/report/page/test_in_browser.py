@@ -5,10 +5,12 @@ import os
 from itertools import pairwise
 
 import pytest
-from chromium import Chromium, find
+from chromium import Chromium, axe, find
 from made_up_study import made_up
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.report import comparison
+from kernel_dvfs.table_file import read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -32,19 +34,28 @@ def pages(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     study = made_up(results / "sim-toy-1/toy-b40-tp1")
     assert main(["report", str(study)]) == 0
-    (results / "comparison").mkdir()
-    (results / "comparison/gpus.csv").write_text(
-        "gpu,workload,kind,kernel_claimed_energy_change_percent\nA rather long name of a GPU,w,simulated,-7.5\n"
-    )
+    comparison.write(results)
     assert main(["report", str(results / "comparison")]) == 0
-    return {"study": study / "report.html", "comparison": results / "comparison/report.html"}
+    assert main(["demo", "-o", str(results / "demo")]) == 0
+    schedule = results / "demo/report.html"
+    assert main(["demo", "--step", "-o", str(results / "step")]) == 0
+    found = {"study": study / "report.html", "comparison": results / "comparison/report.html", "schedule": schedule}
+    return found | {"step": results / "step/report.html"}
+
+
+@pytest.fixture(scope="module")
+def axe_script(tmp_path_factory):
+    script = axe(tmp_path_factory.mktemp("axe"))
+    if script is None:
+        pytest.skip("no axe-core: neither npm's cache nor its registry has it")
+    return script
 
 
 def address(path) -> str:
     return f"file://{path}"
 
 
-@pytest.mark.parametrize("name", ["study", "comparison"])
+@pytest.mark.parametrize("name", ["study", "comparison", "schedule", "step"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 def test_a_page_asks_for_nothing_fails_at_nothing_and_fits(browser, pages, name, width):
     page = browser.open(address(pages[name]), width)
@@ -52,6 +63,69 @@ def test_a_page_asks_for_nothing_fails_at_nothing_and_fits(browser, pages, name,
     assert [each for each in page.requests() if not each.startswith("data:")] == [address(pages[name])]
     assert page.ask("document.documentElement.scrollWidth") <= width
     assert page.ask("document.body.getBoundingClientRect().right") <= width
+
+
+@pytest.mark.parametrize("name", ["study", "comparison", "schedule", "step"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_axe_finds_nothing_that_anybody_cannot_use(browser, pages, axe_script, name, width):
+    page = browser.open(address(pages[name]), width)
+    page.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    assert page.violations(axe_script) == []
+
+
+def test_axe_would_tell(browser, axe_script, tmp_path):
+    path = tmp_path / "bad.html"
+    path.write_text('<html><main><img src="data:,"><p style="color: #ccc">pale</p></main></html>')
+    rules = {rule for rule, _ in browser.open(address(path), WIDTHS["desktop"]).violations(axe_script)}
+    assert {"image-alt", "color-contrast", "html-has-lang"} <= rules
+
+
+STOPS = "[...document.querySelectorAll('table[data-table=stops] tbody tr')]"
+STOPS += ".map(r => [...r.cells].map(c => c.dataset.value))"
+RINGS = "[...document.querySelectorAll('.now')].map(c => [c.dataset.places, c.getAttribute('cx')])"
+CARDS = "[...document.querySelectorAll('.way')].map(w => [w.dataset.way, ...[...w.querySelectorAll('[data-cell]')]"
+CARDS += ".map(c => [c.dataset.cell, c.textContent])])"
+
+
+def slide(page, number):
+    bar = "document.querySelector('.slider input')"
+    page.ask(f"{bar}.value = {number}; {bar}.dispatchEvent(new Event('input'))")
+
+
+@pytest.mark.parametrize("name", ["study", "schedule", "step"])
+def test_the_slider_changes_clocks_joules_and_commands_together(browser, pages, name):
+    page = browser.open(address(pages[name]), WIDTHS["desktop"])
+    assert page.ask("getComputedStyle(document.querySelector('.slider')).display") != "none"
+    limits = page.ask("document.getElementById('frontier').dataset.limits").split("|")
+    columns = page.ask("[...document.querySelectorAll('table[data-table=stops] th')].map(each => each.dataset.column)")
+    stops = [dict(zip(columns, row)) for row in page.ask(STOPS)]
+    energies = set()
+    for number, limit in enumerate(limits):
+        slide(page, number)
+        assert page.ask("document.querySelector('.slider output').value") == limit
+        assert page.ask("document.querySelector('.slider input').getAttribute('aria-valuetext')") == limit
+        for way, *cells in page.ask(CARDS):
+            (row,) = (each for each in stops if (each["way"], each["limit"]) == (way, limit))
+            assert dict(cells) == {cell: row[cell] for cell, _ in cells}
+            energies.add(row["energy"])
+        for ring in page.ask(
+            "[...document.querySelectorAll('.now')].map(c => [c.dataset.places, c.getAttribute('cx')])"
+        ):
+            assert ring[0].split("|")[number].split(",")[0] == ring[1]
+    assert len(energies) > 2 and page.errors() == []
+
+
+def test_a_limit_that_a_way_cannot_keep_is_said(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["desktop"])
+    page.ask("document.querySelector('.way.one').dataset.way = 'gone'; 0")
+    page.ask("document.querySelector('.now.one').dataset.places = '|'.repeat(10); 0")
+    page.ask(
+        "(bar => { bar.value = 3; bar.dispatchEvent(new Event('input')); })(document.querySelector('.slider input'))"
+    )
+    card = dict(next(card for card in page.ask(CARDS) if card[0] == "gone")[1:])
+    assert card["note"] == "none here" and card["energy"] == "" and page.errors() == []
+    assert page.ask("document.querySelector('.way.one pre').hidden")
+    assert page.ask("document.querySelector('.now.one').getAttribute('visibility')") == "hidden"
 
 
 def test_wide_tables_scroll_by_themselves_on_a_phone(browser, pages):
@@ -86,6 +160,7 @@ def test_a_click_on_a_heading_sorts_numbers_as_numbers_and_again_turns_them(brow
 def test_without_scripts_everything_is_there_as_it_stands(browser, pages):
     page = browser.open(address(pages["study"]), WIDTHS["desktop"], scripts=False)
     assert page.ask("document.querySelectorAll('th button').length") == 0
+    assert page.ask("getComputedStyle(document.querySelector('.slider')).display") == "none"
     assert page.ask(ORDER) == ["1", "2", "10"]
 
 
@@ -139,14 +214,13 @@ def test_a_fleet_is_counted_by_the_reader_s_own_numbers(browser, pages, tmp_path
     assert bare.ask(f"!{FLEET}.elements.money && !{FLEET}.elements.kg && !!{FLEET}.elements.kwh")
 
 
-def test_a_table_becomes_the_csv_that_it_was_made_from(browser, pages):
+def test_a_table_becomes_a_csv_of_its_rows(browser, pages):
     page = browser.open(address(pages["study"]), WIDTHS["desktop"])
     made = page.ask(f"csvOf(document.querySelector('{KERNELS}'))").splitlines()
-    with open(pages["study"].parent / "tables/chosen_clocks.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(pages["study"].parent / "tables/chosen_clocks.json")
     shown = list(csv.DictReader(made))
     assert [row["id"] for row in shown] == [row["id"] for row in rows]
-    assert [row["energy_change_percent"] for row in shown] == [row["energy_change_percent"] for row in rows]
+    assert [float(row["energy_change_percent"]) for row in shown] == [row["energy_change_percent"] for row in rows]
     assert shown[0]["name"] == rows[0]["name"], "quotes and commas in names come back"
     assert page.ask("document.querySelectorAll('.tools button[aria-label]').length") >= page.ask(
         "document.querySelectorAll('.scroll').length"
@@ -170,26 +244,3 @@ def test_headings_go_down_one_step_at_a_time(browser, pages):
         assert levels[0] == 1 and levels.count(1) == 1
         assert all(after - before <= 1 for before, after in pairwise(levels))
         assert page.ask("document.querySelectorAll('main').length") == 1
-
-
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-def test_studies_compared_have_a_dot_each_and_labels_apart_and_inside(browser, tmp_path, width):
-    (tmp_path / "comparison").mkdir()
-    (tmp_path / "comparison/gpus.csv").write_text(
-        "gpu,workload,kind,kernel_claimed_energy_change_percent,kernel_claimed_time_change_percent\n"
-        "A rather long name of a GPU,w,simulated,-7.5,-0.1\nB,w,nvml,-7.4,-0.12\nC,w,nvml,-2.5,0.4\n"
-    )
-    assert main(["report", str(tmp_path / "comparison")]) == 0
-    page = browser.open(address(tmp_path / "comparison/report.html"), width)
-    assert page.ask("document.querySelectorAll('.plane circle').length") == 3
-    boxes = page.ask(
-        "[document.querySelector('.plane svg'), ...document.querySelectorAll('.plane text.claimed')]"
-        ".map(each => { const box = each.getBoundingClientRect(); return [box.left, box.right, box.top, box.bottom]; })"
-    )
-    (left, right, top, bottom), *labels = boxes
-    assert len(labels) == 3
-    for number, (first, last, high, low) in enumerate(labels):
-        assert left <= first and last <= right and top <= high and low <= bottom
-        for other in labels[:number]:
-            # a line's own leading may touch the next one's
-            assert last <= other[0] or first >= other[1] or low <= other[2] + 4 or high >= other[3] - 4

@@ -1,6 +1,6 @@
-"""The cards of a captured step's page, from its tables as text."""
+"""The cards of a captured step's page, from its tables."""
 
-from kernel_dvfs.report.page.step_view import step_view
+from kernel_dvfs_step.report.view import step_view
 
 WORKLOAD = {
     "step": {"checksum": "0badb24fa668"},
@@ -10,10 +10,10 @@ WORKLOAD = {
     "overlapped": ["gemm"],
 }
 TOTALS = [
-    {"step": "as a whole", "time_ms": "20.48", "energy_j": "14.1", "power_w": "688.4", "power_cap_share": "0.93"}
-    | {"kernels": "31", "launches": "161", "kernels_of_80_percent": "4"}
+    {"step": "as a whole", "time_ms": 20.48, "energy_j": 14.1, "power_w": 688.4, "power_cap_share": 0.93}
+    | {"kernels": 31, "launches": 161, "kernels_of_80_percent": 4}
 ]
-SAVING = [{"saving_so_far_percent": share} for share in ("45.0", "79.9", "80.5", "100.0")]
+SAVING = [{"saving_so_far_percent": share} for share in (45.0, 79.9, 80.5, 100.0)]
 
 
 def cards(**tables):
@@ -31,7 +31,7 @@ def test_joules_watts_and_time_of_a_step_come_first():
 
 def test_how_many_kernels_make_most_of_the_saving():
     assert cards(step_saving=SAVING)["80 % of the saving"] == ("3 of 31", "kernels make it")
-    nothing = [{"saving_so_far_percent": "-0.0"}] * 3
+    nothing = [{"saving_so_far_percent": -0.0}] * 3
     assert "80 % of the saving" not in cards(step_saving=nothing)
 
 
@@ -54,7 +54,7 @@ def test_a_section_that_was_not_measured_is_named_with_the_reason():
 
 def test_a_forecast_says_so_on_its_first_card_and_a_model_has_none():
     assert "forecast" in step_view(WORKLOAD, {"step_totals": TOTALS}, True).cards[0].text
-    bounds = {"energy_least_j": "2.5", "energy_most_j": "14.2"}
+    bounds = {"energy_least_j": 2.5, "energy_most_j": 14.2}
     text = step_view(WORKLOAD, {"step_totals": [TOTALS[0] | bounds]}, True).cards[0].text
     assert "its power is the model's, and anything from 2.500 to 14.20 J is possible" in text
     assert step_view({"name": "gpt3-xl"}, {"step_totals": TOTALS}, False) is None
@@ -64,7 +64,7 @@ def test_a_forecast_says_so_on_its_first_card_and_a_model_has_none():
 def test_loop_graph_and_schedule_stand_side_by_side_each_against_the_loop():
     ways = {"loop_us": 66970.0, "loop_j": 25.0, "graph_us": 34650.0, "graph_j": 21.4}
     workload = WORKLOAD | {"whole": ways, "items": {"token": 4096}}
-    headline = [{"fresh_energy_change_percent": "-10.0", "fresh_time_change_percent": "1.0"}]
+    headline = [{"fresh_energy_change_percent": -10.0, "fresh_time_change_percent": 1.0}]
     tables = {"step_totals": TOTALS, "headline": headline}
     loop, graph, chosen = step_view(workload, tables, False).cards[:3]
     assert (loop.title, loop.value) == ("As a loop", "25.00 J")
@@ -98,18 +98,29 @@ def limit(what, energy, time, least, most):
     return row | {"energy_change_least_percent": least, "energy_change_most_percent": most}
 
 
-def test_the_power_limit_that_saves_most_at_little_time_is_named_with_its_band():
+def test_the_lock_and_the_limit_that_save_most_within_each_time_are_offered_with_their_commands():
     rows = [
-        limit("core locked at 1380 MHz", "-10.5", "4.0", "-18.3", "-9.8"),
-        limit("power limit of 660 W", "-2.1", "1.4", "-2.4", "-1.8"),
-        limit("power limit of 630 W", "-5.92", "4.53", "-6.04", "-5.13"),
-        limit("power limit of 560 W", "-11.4", "10.7", "-11.8", "-9.5"),
+        limit("nothing: how well the forecast is held to auto", -2.2, -2.1, -2.3, -0.4),
+        limit("core locked at 1380 MHz", -10.5, 4.0, -18.3, -9.8),
+        limit("power limit of 660 W", -2.1, 1.4, -2.4, -1.8),
+        limit("power limit of 630 W", -5.92, 4.53, -6.04, -5.13),
+        limit("power limit of 560 W", 0.4, 0.7, 0.1, 0.6),
     ]
-    found = cards(step_limits=rows)
-    assert found["A power limit of 630 W"] == ("-5.9 %", "energy (-6.0 to -5.1 %), at +4.5 % time: forecast")
-    assert not [title for title in found if title.startswith("A power") and "630" not in title]
-    dearer = [limit("power limit of 630 W", "0.4", "4.5", "0.1", "0.6")]
-    assert not [title for title in cards(step_limits=dearer) if title.startswith("A power")]
+    settings = step_view(WORKLOAD, {"step_totals": TOTALS, "step_limits": rows}, False).settings
+    names = [column.name for column in settings.stops.columns]
+    found = {
+        (row[0].value, row[1].value): dict(zip(names, (cell.value for cell in row))) for row in settings.stops.rows
+    }
+    assert settings.cards[0][1]["clocks"] == "auto" and settings.cards[0][1]["command"] == ""
+    lock, cap = (found[way, "5 % longer"] for way in ("Core clock locked", "Power limit set"))
+    assert (lock["energy"], lock["time"], lock["how"]) == ("−10.5 %", "+4.0 %", "forecast")
+    # 14.1 J and 20.48 ms
+    assert lock["takes"] == "12.62 J, 21.30 ms" and lock["note"] == "energy −18.3 to −9.8 %"
+    assert lock["command"] == "kernel-dvfs apply --pair 1380,auto --baseline -- python train.py"
+    assert cap["command"] == "kernel-dvfs apply --pair auto,auto --power-limit 630 --baseline -- python train.py"
+    assert found["Power limit set", "4 % longer"]["clocks"] == "power limit of 660 W"
+    assert found["Power limit set", "1 % longer"]["energy"] == "0.0 %", "what costs is not offered"
+    assert step_view(WORKLOAD, {"step_totals": TOTALS, "step_limits": rows[:1]}, False).settings is None
 
 
 def test_a_graph_that_costs_more_than_its_loop_is_no_advice():
@@ -122,8 +133,8 @@ def test_a_graph_that_costs_more_than_its_loop_is_no_advice():
 
 
 def test_kernels_that_were_scaled_to_their_sections_are_said():
-    row = {"step": "sum of its kernels", "energy_j": "9.0", "kernels": "31"}
-    row |= {"residual_time_percent": "6.52", "residual_energy_percent": "-6.36"}
+    row = {"step": "sum of its kernels", "energy_j": 9.0, "kernels": 31}
+    row |= {"residual_time_percent": 6.52, "residual_energy_percent": -6.36}
     notes = step_view(WORKLOAD, {"step_totals": [*TOTALS, row]}, False).notes
     assert any("+6.5 % time, -6.4 % energy" in note for note in notes)
 
@@ -131,8 +142,8 @@ def test_kernels_that_were_scaled_to_their_sections_are_said():
 def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
     rows = [
         *TOTALS,
-        {"step": "sum of its kernels", "energy_j": "9.0", "kernels": "31"},
-        {"step": "the others, not measured", "energy_j": "1.0", "kernels": "369"},
+        {"step": "sum of its kernels", "energy_j": 9.0, "kernels": 31},
+        {"step": "the others, not measured", "energy_j": 1.0, "kernels": 369},
     ]
     notes = step_view(WORKLOAD | {"said": ["lr changes"]}, {"step_totals": rows}, False).notes
     assert "Lr changes." in notes
@@ -142,15 +153,15 @@ def test_what_was_not_measured_for_want_of_time_is_told_with_its_share():
 
 
 def test_kernels_that_do_not_add_up_are_said_first():
-    check = {"section": "step", "time_difference_percent": "4.6", "energy_difference_percent": "-5.7"}
-    tables = {"step_totals": TOTALS, "step_check": [check | {"adds_up": "False"}]}
+    check = {"section": "step", "time_difference_percent": 4.6, "energy_difference_percent": -5.7}
+    tables = {"step_totals": TOTALS, "step_check": [check | {"adds_up": False}]}
     view = step_view(WORKLOAD, tables, False)
     assert "takes +4.6 % time and -5.7 %" in view.notes[0]
     assert view.sentence[-1][0].endswith("Its kernels do not add up to it."), "in the answer"
-    paced = {"paced_time_difference_percent": "-3.9", "paced_energy_difference_percent": "1.3"}
-    tables["step_check"] = [check | paced | {"adds_up": "False"}]
+    paced = {"paced_time_difference_percent": -3.9, "paced_energy_difference_percent": 1.3}
+    tables["step_check"] = [check | paced | {"adds_up": False}]
     assert "takes -3.9 % time and +1.3 %" in step_view(WORKLOAD, tables, False).notes[0]
-    tables["step_check"] = [check | {"adds_up": "True"}]
+    tables["step_check"] = [check | {"adds_up": True}]
     view = step_view(WORKLOAD, tables, False)
     assert view.notes[0] == "Its kernels add up to it within 4.6 % of time, 5.7 % of energy."
     tables["step_check"] = [check | {"adds_up": "not told: 30 kernels were not measured"}]

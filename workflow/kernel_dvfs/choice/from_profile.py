@@ -13,8 +13,8 @@ import numpy as np
 
 from kernel_dvfs.choice.agreement import Apart, apart
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs_clocks.errors import InputError
 
 WEIGHTS = ("counts", "raw", "equal-time")
 TIES = ("tied", "untied")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.choice.agreement import Apart

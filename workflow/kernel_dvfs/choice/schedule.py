@@ -22,18 +22,21 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound
 from kernel_dvfs.choice.schedule_file import Clocks, Schedule, Totals, Walk, Walked
 from kernel_dvfs.choice.scopes import Answer, solve
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import key_of, label
 from kernel_dvfs.layout import SCHEDULE
 from kernel_dvfs.student import t_quantile
+from kernel_dvfs_clocks.clocks import key_of, label
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     import pyarrow as pa
 
-    # a path to Parquet, a pyarrow Table, or a mapping of columns that may carry its metadata under the key "metadata"
-    Profile: TypeAlias = str | os.PathLike[str] | pa.Table | Mapping[str, Any]
+    from kernel_dvfs.profile import store
+
+    # a path to Parquet, what was read of it, a pyarrow Table, or a mapping of columns that may carry its metadata under
+    # the key "metadata"
+    Profile: TypeAlias = str | os.PathLike[str] | store.Profile | pa.Table | Mapping[str, Any]
 
 GRANULARITIES = ("kernel", "pass")
 
@@ -47,8 +50,9 @@ def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], s
     if isinstance(profile, (str, os.PathLike)):
         from kernel_dvfs.profile.store import read_profile
 
-        where = os.fspath(profile)
-        table, metadata = read_profile(profile)
+        profile = read_profile(profile)
+    if isinstance(profile, tuple):
+        table, metadata, where = profile
     else:
         table = profile
         try:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair
 from kernel_dvfs.layout import SCHEDULE
-from kernel_dvfs.shape import Count, Is, NotNegative, Positive, read
+from kernel_dvfs_clocks.clocks import AUTO, Clock, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import Count, Is, NotNegative, Positive, read
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -131,9 +131,13 @@ class _Schema(TypedDict):
     schema: Literal["kernel-dvfs/schedule/1", "kernel-dvfs/iteration-schedule/1"]
 
 
-def read_schedule(path: str | PathLike[str], remedy: str = REMEDY) -> Schedule:
-    """The schedule in a file. Raises InputError naming file and field."""
-    return read(path, Schedule, SCHEDULE, remedy, "schedule")
+def read_schedule(
+    path: str | PathLike[str], remedy: str = REMEDY, profile: str | PathLike[str] | None = None
+) -> Schedule:
+    """The schedule in a file. profile: what it must have been chosen from, where that is read with it. Raises
+    InputError naming file and field."""
+    inputs = {"profile": profile} if profile else None
+    return read(path, Schedule, SCHEDULE, remedy, "schedule", is_sealed=True, inputs=inputs)
 
 
 def schema_of(path: str | PathLike[str]) -> str:

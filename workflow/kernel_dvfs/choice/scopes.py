@@ -29,7 +29,7 @@ from kernel_dvfs.choice.dominance import Edges, pareto_per_target
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import TOLERANCE, Problem, best_per_target
 from kernel_dvfs.choice.relaxation import lower_bound
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 SCOPES = ("single", "local", "global")
 OBJECTIVES = ("waste", "edp", "energy")

@@ -4,42 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from contextvars import ContextVar
-from importlib import import_module
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
-from kernel_dvfs.errors import InputError, one_line
-from kernel_dvfs.files import parse_json
+from kernel_dvfs_clocks.errors import InputError, one_line
+from kernel_dvfs_clocks.files import parse_json
 
 # help of an option that every command has, and of one that several have
-LOG = "what is said goes to this file (of `measure` and `measure compare`, errors alone)"
+LOG = "what is said goes to this file (of `study`, `measure` and `measure compare`, errors alone)"
 THROUGH = "nvml, broker, zeusd, sudo, dcgm, or auto: the broker, else the first that works (auto)"
-
-
-class Command(NamedTuple):
-    """A command of `kernel-dvfs`."""
-
-    help: str  # what it does, in a line
-    add_arguments: Callable[[ArgumentParser], None]
-    run: Callable[[Namespace], int | None]  # the exit code; None: 0. Raises InputError
-    listed: bool = True  # False: only rules of the workflow call it
-    talks: bool = False  # True: what it says while it runs is for the user, so only its errors go to a log
-
-
-def command_of(module: str, name: str, what: str, listed: bool = True, talks: bool = False) -> Command:
-    """The command that `add_NAME` and `run_NAME` of a module of this package make. It is imported when the command is
-    called, and not before."""
-
-    def add_arguments(parser: ArgumentParser) -> None:
-        getattr(import_module(f"kernel_dvfs.cli.{module}"), f"add_{name}")(parser)
-
-    def run(options: Namespace) -> int | None:
-        code: int | None = getattr(import_module(f"kernel_dvfs.cli.{module}"), f"run_{name}")(options)
-        return code
-
-    return Command(what, add_arguments, run, listed, talks)
 
 
 # the log of a command that is not alone in its process, where another thread may run another

@@ -5,12 +5,16 @@ Numbers have the bounds within which they mean anything. These are those of the 
 """
 
 import math
+import re
 from argparse import Action, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from kernel_dvfs.cli import Command
-from kernel_dvfs.errors import meant
+from kernel_dvfs.command import Command
+from kernel_dvfs_clocks.errors import InputError, meant
+
+# the option of every command that measures
+SESSION = "of a real GPU: one measuring process for all of a name, another one for the next name"
 
 
 def one_of(words: Iterable[str], metavar: str = "") -> dict[str, Any]:
@@ -53,6 +57,26 @@ def arguments_of(command: Command) -> Arguments:
     found = Arguments()
     command.add_arguments(cast(ArgumentParser, found))
     return found
+
+
+def named_words(option: str, words: Iterable[str], expected: str) -> dict[str, str]:
+    """{name: value} of words such as `core_mhz=khz`. Raises InputError."""
+    found = {}
+    for word in words:
+        name, _, value = (each.strip() for each in word.partition("="))
+        if not name or not value:
+            raise InputError(f"{option} {word}: expected {expected}")
+        found[name] = value
+    return found
+
+
+def columns_of(words: Iterable[str]) -> dict[str, str]:
+    """{column: its heading in a file} of `--columns`, separated by commas or blanks. Raises InputError."""
+    parts = (part for word in words for part in _NEXT_COLUMN.split(word))
+    return named_words("--columns", parts, "COLUMN=HEADING, such as core_mhz=coreF")
+
+
+_NEXT_COLUMN = re.compile(r",(?=\s*\w+=)")  # a heading may hold a comma
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

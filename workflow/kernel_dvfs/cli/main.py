@@ -6,97 +6,99 @@ import argparse
 import os
 import sys
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs.cli import LOG, LOG_OF_THIS, Command, command_of
+from kernel_dvfs.cli import LOG, LOG_OF_THIS
 from kernel_dvfs.cli.arguments import arguments_of
-from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
-from kernel_dvfs.files import write_text
-from kernel_dvfs.package import VERSION, remedy
+from kernel_dvfs.cli.completion import add_completion
+from kernel_dvfs.command import Command, command_of
+from kernel_dvfs.extensions import at, merged
+from kernel_dvfs.memory import SHORT, why_short, why_too_little
+from kernel_dvfs_clocks.errors import InputError, leaves, lines, meant, one_line
+from kernel_dvfs_clocks.files import write_text
+from kernel_dvfs_clocks.package import VERSION, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 # as a shell has it of a program that SIGINT or SIGPIPE ended
 _INTERRUPTED, _READER_GONE = 130, 141
-# what a user calls most
+# what a user calls most; extensions add theirs
 COMMANDS = {
-    "demo": command_of("data", "demo", "a small simulated study: a sweep, a choice measured again, a page"),
-    "devices": command_of("hardware", "devices", "list GPUs: clocks, rights, what a study would take"),
-    "import": command_of("data", "import_table", "read a table of measurements into a profile"),
-    "capture": command_of("hardware", "capture", "capture a training step: what kernels it launches"),
-    "choose": command_of("data", "choose", "choose clocks from a profile: a schedule"),
-    "apply": command_of("deploying", "apply", "run a command at chosen clocks, then restore them"),
-    "tune": command_of("deploying", "tune", "find a training's clocks while it runs, keep them, then restore"),
-    "reset": command_of("hardware", "reset", "give a real GPU's clocks back"),
-    "latency": command_of(
-        "deploying",
-        "latency",
-        "measure how long a GPU takes to change clocks, and stands still",
+    "study": command_of(
+        "study",
+        "study a table, a GPU or your training step: what it needs, how long it takes, then all of it",
+        talks=True,
     ),
-    "counter": command_of("hardware", "counter", "does a GPU's energy counter agree with its power reading?"),
-    "calibrate": command_of(
-        "hardware", "calibrate", "fit a simulated GPU to a board here: two probes of its memory, a minute"
-    ),
-    "broker": command_of("hardware", "broker", "a daemon of root: sets clocks for named users, and restores them"),
-    "report": command_of("output", "report", "write a study, or the comparison of all, as one page"),
-    "output": command_of("output", "output", "write tables and figures of any study"),
-    "build": command_of("hardware", "build", "compile the native layer"),
-    "identify": command_of(
-        "hardware", "identify", "find out which GPU a cluster gives, and keep what a study must know"
-    ),
-    "measure": command_of("measuring", "measure", "measure one target at one clock pair: one record", talks=True),
+    "demo": command_of("demo", "a small simulated study: a sweep, a choice measured again, a page"),
+    "devices": command_of("devices", "list GPUs: clocks, rights, what a study would take"),
+    "import": command_of("import_table", "read a table of measurements into a profile"),
+    "choose": command_of("choose", "choose clocks from a profile: a schedule"),
+    "reset": command_of("reset", "give a real GPU's clocks back"),
+    "counter": command_of("counter", "does a GPU's energy counter agree with its power reading?"),
+    "calibrate": command_of("calibrate", "fit a simulated GPU to a board here: two probes of its memory, a minute"),
+    "broker": command_of("broker", "a daemon of root: sets clocks for named users, and restores them"),
+    "report": command_of("report", "write a study, or the comparison of all, as one page"),
+    "output": command_of("output", "write tables and figures of any study"),
+    "build": command_of("build", "compile the native layer"),
+    "identify": command_of("identify", "find out which GPU a cluster gives, and keep what a study must know"),
+    "measure": command_of("measure", "measure one target at one clock pair: one record", talks=True),
 }
 _MEASURE = {
     "again": command_of(
-        "measuring", "again", "measure the whole iteration at auto and at schedules' clocks: choices, measured again"
+        "again", "measure the whole iteration at auto and at schedules' clocks: choices, measured again"
     ),
-    "compare": command_of(
-        "measuring", "compare", "measure kernels alone, at auto and other clocks in turn", talks=True
-    ),
-    "sweep": command_of(
-        "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
-    ),
+    "compare": command_of("compare", "measure kernels alone, at auto and other clocks in turn", talks=True),
+    "sweep": command_of("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
     "by-clock": command_of(
-        "measuring", "by_clock", "visit pairs of clocks until it is known which to choose, and shown what they keep"
+        "by_clock", "visit pairs of clocks until it is known which to choose, and shown what they keep"
     ),
-    "aggregate": command_of("measuring", "aggregate", "aggregate records into a profile"),
-    "step": command_of("measuring", "add_step", "add what a study measured of a captured step to the step's record"),
-    "records": command_of("measuring", "records", "find truncated and foreign records, and delete them on request"),
-    "serve": command_of("measuring", "serve", "the measuring process of a real GPU", listed=False),
-    "kernels": command_of("measuring", "kernels", "write down which kernels a real GPU runs", listed=False),
+    "aggregate": command_of("aggregate", "aggregate records into a profile"),
+    "step": command_of("add_step", "add what a study measured of a captured step to the step's record"),
+    "records": command_of("records", "find truncated and foreign records, and delete them on request"),
+    "serve": command_of("serve", "the measuring process of a real GPU", listed=False),
+    "kernels": command_of("kernels", "write down which kernels a real GPU runs", listed=False),
 }
 _STUDY = {
-    "deployable": command_of(
-        "data", "deployable", "what can be deployed at known latencies: a list, and schedules to play"
-    ),
-    "headline-map": command_of(
-        "data", "headline_map", "a map of the strict saving over figures that nobody has measured"
+    "native-rows": command_of(
+        "native_rows",
+        "hold the kernels of a study to what the native layer counts and runs",
+        listed=False,
     ),
     "compare-gpus": command_of(
-        "output", "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
+        "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
 }
-# group -> what its commands are about; `measure` by itself is a command as well
-GROUPS = {
-    "measure": "more ways to measure",
-    "pipeline": "clocks of pipeline-parallel training",
-    "serving": "energy of inference serving",
-    "study": "what a study asks for beyond its schedules",
+# group -> (what its commands are about, its own ones); `measure` and `study` by themselves are commands as well
+_GROUPS = {
+    "measure": ("more ways to measure", _MEASURE),
+    "study": ("what a study asks for beyond its schedules", _STUDY),
 }
+
+
+def commands() -> dict[str, Command]:
+    """Return {word: Command} of those of one word, the road's first."""
+    return COMMANDS | {name: each for name, each in merged("commands").items() if " " not in name}
+
+
+def groups() -> dict[str, str]:
+    """Return {group: what its commands are about}."""
+    of_extensions = {name: about for name, (about, _) in merged("groups").items()}
+    return {name: about for name, (about, _) in _GROUPS.items()} | of_extensions
 
 
 def group(name: str) -> dict[str, Command]:
-    """{command: Command} of a group."""
-    own = {"measure": _MEASURE, "study": _STUDY}
-    return own[name] if name in own else import_module(f"kernel_dvfs_{name}.commands").COMMANDS
+    """Return {word: Command} of a group."""
+    if name not in _GROUPS:
+        found: dict[str, Command] = at(merged("groups")[name][1])
+        return found
+    more = {words: each for words, each in merged("commands").items() if words.startswith(f"{name} ")}
+    return _GROUPS[name][1] | {words.partition(" ")[2]: each for words, each in more.items()}
 
 
 def every_command() -> dict[str, Command]:
-    """{`choose`, `pipeline plan`, ...: Command} of all, in the order of the help."""
-    within = {f"{name} {word}": command for name in GROUPS for word, command in group(name).items()}
-    return COMMANDS | within
+    """Return {`choose`, `pipeline plan`, ...: Command} of all, in the order of the help."""
+    return commands() | {f"{name} {word}": command for name in groups() for word, command in group(name).items()}
 
 
 def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
@@ -107,6 +109,9 @@ def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
+    if told := why_too_little():
+        _tell([told], log)
+        return 2
     try:
         run, options = parsed(words)
         is_quiet = log and alone and not options.talks
@@ -117,18 +122,39 @@ def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
     except OSError as error:  # the log cannot be written
         _tell([_reason(error)])
         return 2
+    except ModuleNotFoundError as error:  # of a command's own module, which imports at its top
+        if not (told := remedy(error)):
+            raise
+        _tell([told], log)
+        return 2
+    except SHORT as error:
+        if not (told := why_short(error)):
+            raise
+        _tell([told])
+        return 2
     with log_of:
         mark = LOG_OF_THIS.set("" if alone else log)
         try:
-            return _code(run, options, "" if is_quiet else log)
+            return _code(lambda: run(options), "" if is_quiet else log)
         finally:
             LOG_OF_THIS.reset(mark)
 
 
-def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace, log: str = "") -> int:
+def called(log: str, work: Callable[..., object], *arguments: Any, **options: Any) -> int:
+    """Run a function in a process that is not there for it alone; return an exit code, as of a command. Its errors
+    go to its log."""
+    with _ErrorsIn(log):
+
+        def run() -> None:
+            work(*arguments, **options)
+
+        return _code(run, log)
+
+
+def _code(run: Callable[[], Any], log: str = "") -> int:
     """The exit code of a command, which says of itself why it is not 0. log: where errors go; "": to stderr."""
     try:
-        code = run(options) or 0
+        code = run() or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
         if sys.stdout:
             sys.stdout.flush()
@@ -139,6 +165,10 @@ def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace,
         _tell(lines(error), log)
     except ModuleNotFoundError as error:
         if not (told := remedy(error)):
+            raise
+        _tell([told], log)
+    except SHORT as error:
+        if not (told := why_short(error)):
             raise
         _tell([told], log)
     except BrokenPipeError:
@@ -240,18 +270,24 @@ def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], a
     """(the command's function, its options); ends the program where help is asked for. Raises InputError."""
     first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
-    if first in GROUPS and second in group(first):
-        return _of_command(f"{first} {second}", group(first)[second], arguments[2:])
-    if first in COMMANDS:
+    if first in _GROUPS and second in _GROUPS[first][1]:
+        return _of_command(f"{first} {second}", _GROUPS[first][1][second], arguments[2:])
+    if first in COMMANDS and first not in _GROUPS:
         return _of_command(first, COMMANDS[first], arguments[1:])
-    if first in GROUPS:
-        about = f"{GROUPS[first][0].upper()}{GROUPS[first][1:]}."
+    known, grouped = commands(), groups()
+    if first in grouped and second in group(first):
+        return _of_command(f"{first} {second}", group(first)[second], arguments[2:])
+    if first in known:
+        return _of_command(first, known[first], arguments[1:])
+    if first in grouped:
+        about = f"{grouped[first][0].upper()}{grouped[first][1:]}."
         parser = _overview(f"kernel-dvfs {first}", about, _listed(group(first)))
         _refuse(parser, arguments[1:], group(first))
-    groups = {f"{name} ...": f"{what}: kernel-dvfs {name} --help" for name, what in GROUPS.items()}
-    parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(COMMANDS) | groups)
+    shown = {f"{name} ...": f"{what}: kernel-dvfs {name} --help" for name, what in grouped.items()}
+    parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(known) | shown)
     parser.add_argument("--version", action="version", version=f"kernel-dvfs {VERSION}")
-    _refuse(parser, arguments, [*COMMANDS, *GROUPS])
+    add_completion(parser, every_command())
+    _refuse(parser, arguments, [*known, *grouped])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -288,10 +324,9 @@ def _parser_of(name: str, command: Command) -> _Parser:
     command.add_arguments(parser)
     parser.add_argument("--log", default="", metavar="FILE", help=LOG)
     parser.set_defaults(talks=command.talks)
-    if name in GROUPS:
-        parser.epilog = (
-            f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
-        )
+    if name in _GROUPS:
+        further = ", ".join(f"{name} {each}" for each in _listed(group(name)))
+        parser.epilog = f"{parser.epilog}; further commands: {further}"
     return parser
 
 

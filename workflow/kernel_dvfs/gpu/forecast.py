@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Clock, asked_core_mhz, reached_core_mhz
-from kernel_dvfs.gpu.governor import Running, State, settle
+from kernel_dvfs.gpu.governor import Running, State, held_factor, settle
 from kernel_dvfs.gpu.kernel import BACKWARD, Work, family_of, parameters
 from kernel_dvfs.workload.step_workload import with_works, work_of
+from kernel_dvfs_clocks.clocks import BASELINE, Clock, asked_core_mhz, reached_core_mhz
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,12 +127,16 @@ def held(
     top_mhz = reached_core_mhz(clocks, BASELINE, power_w or 0.0)
     ran_mhz = core_mhz or top_mhz
     # the voltage is that of the clock that the governor asks for: below the top, the one that the cap leaves
-    asked_mhz = ran_mhz if ran_mhz < top_mhz - _STEP_MHZ else asked_core_mhz(clocks, BASELINE)
+    is_held = ran_mhz < top_mhz - _STEP_MHZ
+    asked_mhz = ran_mhz if is_held else asked_core_mhz(clocks, BASELINE)
+    factor_of_cap = held_factor(spec["governor"]) if is_held else 1.0
     thermal = spec["thermal"]
     temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * (power_w or 0.0)
 
     def at(own: Work) -> tuple[float, float]:
-        return Running(spec, [(parameters(spec, own), 1)], BASELINE).at(asked_mhz, ran_mhz, temperature_c)
+        running = Running(spec, [(parameters(spec, own), 1)], BASELINE)
+        found_s, found_w = running.at(asked_mhz, ran_mhz, temperature_c)
+        return found_s, factor_of_cap * found_w
 
     work = work._replace(time_factor=time_s / at(work)[0])
     standing_w, full_w = (at(work._replace(energy_factor=factor))[1] for factor in (0.0, 1.0))

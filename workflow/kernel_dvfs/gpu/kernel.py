@@ -1,6 +1,7 @@
 """From the work of a kernel to the parameters of the time and power model (gpu.model), by physics alone.
 
 C = max over units of work / (rate per GHz x efficiency), M = bytes / (bandwidth x efficiency), t0 = launch + latency,
+g, p of the family,
 A = sum of unit energies, B = DRAM energy. Nothing here is particular to one kernel: a kernel is its work, the
 efficiency of its family, and its launch latency.
 """
@@ -37,6 +38,7 @@ class Kernel(NamedTuple):
     overlap: float  # the exponent p
     core_j: float  # A: switching energy in the core at V0
     dram_j: float  # B: energy in DRAM
+    memory_exponent: float = 0.0  # g: memory work takes longer by this power of the core clock, in GHz
 
 
 def clock_share(spec: dict[str, Any], work: Work) -> float:
@@ -45,7 +47,7 @@ def clock_share(spec: dict[str, Any], work: Work) -> float:
     return spec["core"].get("tensor_clock_share", 1.0) if work.tensor_flop else 1.0
 
 
-def family_of(spec: dict[str, Any], work: Work) -> dict[str, float]:
+def family_of(spec: dict[str, Any], work: Work) -> dict[str, Any]:
     """The figures of a kernel's family; of a backward one that the GPU's spec does not have, the forward one's."""
     return spec["families"].get(work.family) or spec["families"][work.family.removesuffix(BACKWARD)]
 
@@ -58,6 +60,11 @@ def parameters(spec: dict[str, Any], work: Work) -> Kernel:
     sm_cycles = work.byte / family["sm_byte_per_clock"]
     efficiency = family["tensor_efficiency"] * work.tensor_share
     tensor_flop_per_s = rates["tensor_bf16_tflop_per_s_per_ghz"] * 1e12 * efficiency
+    tensor_pj = energy["tensor_bf16_flop"] * family.get("tensor_energy", 1.0)
+    if family.get("precision", "bf16") != "bf16":
+        precision = spec["precisions"][family["precision"]]
+        tensor_flop_per_s *= precision["rate"]
+        tensor_pj *= precision["energy"]
     core_s_ghz = max(
         work.tensor_flop / (tensor_flop_per_s * clock_share(spec, work)),
         work.fp32_flop / (rates["fp32_tflop_per_s_per_ghz"] * 1e12),
@@ -66,7 +73,7 @@ def parameters(spec: dict[str, Any], work: Work) -> Kernel:
     )
     bandwidth_byte_per_s = spec["memory"]["gb_per_s"] * 1e9 * family["dram_efficiency"]
     core_pj = (
-        energy["tensor_bf16_flop"] * family.get("tensor_energy", 1.0) * work.tensor_flop
+        tensor_pj * work.tensor_flop
         + energy["fp32_flop"] * work.fp32_flop
         + energy["sfu_op"] * work.sfu_op
         + energy["stream_byte"] * work.byte
@@ -74,11 +81,15 @@ def parameters(spec: dict[str, Any], work: Work) -> Kernel:
         + energy.get("instruction", 0.0) * family.get("instruction_per_byte", 0.0) * work.byte
     )
     dram_pj = energy["dram_byte"] * family.get("dram_energy", 1.0) * work.byte
+    memory_s, memory_exponent = work.byte / bandwidth_byte_per_s, family.get("memory_exponent", 0.0)
+    if memory_exponent:  # the bandwidth is that at the highest clock
+        memory_s *= (spec["clocks"]["auto_core_mhz"] / 1000) ** -memory_exponent
     return Kernel(
         core_s_ghz=work.time_factor * core_s_ghz,
-        memory_s=work.time_factor * work.byte / bandwidth_byte_per_s,
+        memory_s=work.time_factor * memory_s,
         latency_s=work.time_factor * family["latency_us"] * 1e-6,
         overlap=family["overlap"],
         core_j=work.energy_factor * core_pj * 1e-12,
         dram_j=work.energy_factor * dram_pj * 1e-12,
+        memory_exponent=memory_exponent,
     )

@@ -2,9 +2,10 @@
 
 Time: core work and memory work overlap, a latency comes on top:
 
-    t = ((C/f)^p + (M/b)^p)^(1/p) + t0
+    t = ((C/f)^p + (M f^g/b)^p)^(1/p) + t0
 
-the form that fits the published RTX 3080 Ti measurements best, with p = 3. Power:
+the form that fits the published RTX 3080 Ti measurements best, with p = 3 and g = 0. On an A100 streaming kernels are a
+little faster at lower core clocks (g > 0), which is what lets others slow down at no loss of time. Power:
 
     P = Ps(fm) (1 + l (T - T0)) + k V(f)^2 f + (A V(f)^2 + s(fm) B) / t
 
@@ -40,6 +41,8 @@ def launch_time_s(kernel: Kernel, core_ghz: float, bandwidth: float) -> float:
     """Seconds of one launch of `kernel` at a core clock (GHz) and a relative bandwidth."""
     core = kernel.core_s_ghz / core_ghz
     memory = kernel.memory_s / bandwidth
+    if kernel.memory_exponent:
+        memory *= core_ghz**kernel.memory_exponent
     longer = max(core, memory)
     if longer == 0:
         return kernel.latency_s

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel_dvfs.gpu.clocks import Clock
+    from kernel_dvfs_clocks.clocks import Clock
 
 _HALF = 1 << 53
 _SHORT_S = 0.5  # the window that `short` of a spec's noise says

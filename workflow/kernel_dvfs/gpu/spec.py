@@ -14,21 +14,15 @@ from typing import Any
 
 import yaml
 
-from kernel_dvfs.errors import InputError, meant
-from kernel_dvfs.files import parse_shipped_yaml
 from kernel_dvfs.gpu.kernel import BACKWARD
+from kernel_dvfs_clocks.errors import InputError, meant
+from kernel_dvfs_clocks.files import parse_shipped_yaml
 
 SOURCES = ("measured", "published", "inferred", "assumed")
 _FOLDER = files("kernel_dvfs.gpu") / "specs"
 _FAMILIES = "families"
-# of use to the headline's map: what each figure may be on a board of the type
-_RANGES = {
-    "tensor_energy_pj": "tensor_energy_range_pj",
-    "auto_core_mhz": "auto_core_range_mhz",
-    "overlap": "overlap_range",
-    "auto_extra_power": "auto_extra_power_range",
-}
-_SERVING = "serving"
+_RANGE, _SERVING, _SAVINGS = "tensor_energy_range_pj", "serving", "savings"
+NOT_JUDGED = "not judged by measurements"  # whole, or in what a spec says of its savings
 
 # no figure of a board lies outside of these, in the unit that its name has
 _CELSIUS = {"type": "number", "minimum": -50, "maximum": 200}
@@ -67,7 +61,14 @@ _FAMILY = _group(
         "latency_us": _NOT_NEGATIVE,
     },
     # energy of a tensor FLOP and of a DRAM byte relative to the GPU's own; instructions other than FP32 and SFU ones
-    {"tensor_energy": _POSITIVE, "dram_energy": _POSITIVE, "instruction_per_byte": _NOT_NEGATIVE},
+    # memory_exponent: memory work takes longer by this power of the core clock
+    {
+        "tensor_energy": _POSITIVE,
+        "dram_energy": _POSITIVE,
+        "instruction_per_byte": _NOT_NEGATIVE,
+        "memory_exponent": {"type": "number", "minimum": 0, "maximum": 0.3},
+        "precision": {"type": "string"},  # of the operands of its products: bf16, or one of the GPU's `precisions`
+    },
 )
 # what inference serving's kernels of a family have of their own
 _SERVED = _group(
@@ -109,7 +110,12 @@ SCHEMA = _group(
             },
             # rows and columns of the result that an SM computes at a time: a dense product takes whole waves of them.
             # None: its family's efficiency holds for products of any size
-            {"gemm_tile": {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}},
+            {
+                "gemm_tile": {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2},
+                # what a tile's start and end take, and what adding up takes where several SMs share k: elements of k
+                # that a tile computes in as long. None: nothing, and k is never shared
+                **dict.fromkeys(("gemm_start_k", "gemm_split_k"), _POSITIVE),
+            },
         ),
         "memory": _group(
             {
@@ -141,7 +147,7 @@ SCHEMA = _group(
             ),
             {"instruction": _NOT_NEGATIVE},
         ),
-        "tensor_energy_range_pj": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
+        _RANGE: {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
         "governor": _group(
             {
                 "cap_w": _POSITIVE,
@@ -150,8 +156,9 @@ SCHEMA = _group(
                 "auto_light_load_below_us": _NOT_NEGATIVE,
                 "auto_extra_power": _NOT_NEGATIVE,
             },
-            # how far from the clock that keeps the cap a board alternates at it; 0 where it is not known
-            {"hunting_mhz": _NOT_NEGATIVE},
+            # hunting_mhz: how far from the clock that keeps the cap a board alternates at it; capped_extra_power: what
+            # a board that the cap holds draws beyond the same clocks locked. 0 where they are not known
+            {"hunting_mhz": _NOT_NEGATIVE, "capped_extra_power": _NOT_NEGATIVE},
         ),
         "thermal": _group(
             {
@@ -188,9 +195,13 @@ SCHEMA = _group(
         "families": {"type": "object", "additionalProperties": _FAMILY, "minProperties": 1},
     },
     {
-        "auto_core_range_mhz": {"type": "array", "items": _MHZ, "minItems": 2, "maxItems": 2},
-        "overlap_range": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
-        "auto_extra_power_range": {"type": "array", "items": _NOT_NEGATIVE, "minItems": 2, "maxItems": 2},
+        # of products in other precisions than bf16, relative to it: FLOP per second, energy of a FLOP; bytes an operand
+        "precisions": {
+            "type": "object",
+            "additionalProperties": _group(dict.fromkeys(("rate", "energy", "byte"), _POSITIVE)),
+        },
+        # in words, which measurements judge what the simulated GPU saves; silent where none do
+        _SAVINGS: {"type": "string"},
         # what several GPUs that serve one model need besides
         "interconnect": _group(
             {"gb_per_s": _POSITIVE, "latency_us": _by_number(_NOT_NEGATIVE), "byte_pj": _NOT_NEGATIVE}
@@ -255,7 +266,8 @@ def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
         raise InputError(
             f"GPU spec {road[0]}.yaml: {' -> '.join((*road, base))}: base leads in a circle; leave one out"
         )
-    return merge(_read(base, road), tree)
+    # what was measured on one board judges no other
+    return merge({key: value for key, value in _read(base, road).items() if key != _SAVINGS}, tree)
 
 
 def _meant(name: str) -> str:
@@ -310,6 +322,8 @@ def _merged(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
     default = families.pop("default")
     own = spec.get("families", {})
     if not isinstance(own, dict) or not all(isinstance(figures, dict) for figures in own.values()):
+        if isinstance(own, dict) and isinstance(own.get("default"), dict):  # no family of its own
+            return spec | {"families": {name: each for name, each in own.items() if name != "default"}}
         return spec  # the schema tells what is wrong
     # a GPU's own figures, also those for all families, before the shared ones
     shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
@@ -331,8 +345,14 @@ def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
         where = ".".join(map(str, error.absolute_path)) or "top level"
         raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
+    known = ["bf16", *spec.get("precisions", {})]
+    for family, figures in spec["families"].items():
+        if (precision := figures.get("precision", "bf16")) not in known:
+            raise InputError(
+                f"GPU spec {name}: families.{family}.precision: no {precision} here; allowed: {', '.join(known)}"
+            )
     # of use to one study, not to the model: no reason to measure again
-    return {key: value for key, value in spec.items() if key not in (*_RANGES.values(), _SERVING)}
+    return {key: value for key, value in spec.items() if key not in (_RANGE, _SERVING, _SAVINGS)}
 
 
 def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -348,13 +368,16 @@ def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]
     return spec | {"families": families}
 
 
-def range_of(name: str, figure: str) -> list[float]:
-    """[least, most] that a figure may be on another board of the type, by the spec; [] where it is silent. figure:
-    tensor_energy_pj (of a FLOP at V0, which every spec has), auto_core_mhz, overlap (the model's exponent) or
-    auto_extra_power."""
-    key = _RANGES[figure]
-    found: list[float] = _strip(_read(name)[key], name) if key in _read(name) else []
+def tensor_energy_range_pj(name: str) -> list[float]:
+    """[least, most] that the energy of a tensor-core FLOP at V0 may be on a board of the type, by its spec."""
+    found: list[float] = _strip(_read(name)[_RANGE], name)
     return found
+
+
+def savings_of(board: str) -> str:
+    """By what the savings of a simulated GPU are judged, in words. board: its name, "H200 SXM"."""
+    specs = map(_read, names())
+    return next((spec.get(_SAVINGS) for spec in specs if spec["name"] == board), None) or NOT_JUDGED
 
 
 def _check_clocks(name: str, spec: dict[str, Any]) -> None:

@@ -11,12 +11,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.target import kernels_of
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.measurement.visit import (
     AUTO_PASS_S,
-    AUTO_WINDOW_S,
     HEAVY_SHARE,
     PASS_S,
     WINDOW_S,
@@ -25,6 +23,7 @@ from kernel_dvfs.measurement.visit import (
     Visitor,
     power_in_passes_mw,
 )
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.consistency import Compared, Comparison
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 # sessions of a choice measured again are numbered from here on, so that they are none of those that chose it
 FRESH = 10_000
+REST, REST_WINDOW_S = 6, 1.0  # windows of what no choice has at a pair, where the cap asks for them
+TRIES = 2  # of a visit that cannot be used; the last one is kept
 
 
 def compare_iteration(
@@ -44,8 +45,13 @@ def compare_iteration(
     visited once. A target that stays at auto is not measured twice: its two points are one.
     """
     session = FRESH + repeat
-    first = visitor.visit(Visit(session, 0, BASELINE, AUTO_PASS_S, 0.0, ()))
-    light = _light(setup, first["passes"]["time_us"])
+    first = _visited(visitor, Visit(session, 0, BASELINE, AUTO_PASS_S, 0.0, ()))
+    time_us = {
+        name: about["launches_per_iteration"] * first["passes"]["time_us"][name]
+        for name, about in setup.targets["kernel"].items()
+    }
+    by_time = sorted(time_us, key=lambda name: (time_us[name], name))
+    light = _light(time_us, by_time)
     chosen: dict[Pair, dict[str, None]] = {}  # {pair: kernels that some choice has there}
     for pairs in choices:
         for target, pair in pairs.items():
@@ -60,26 +66,37 @@ def compare_iteration(
     place = 0
     for pair in locked:
         place += 1
-        at[pair] = [visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))]
-        rest = _apart([*metered[pair], *everything])[len(metered[pair]) :]
-        if rest and any(each["is_capped"] for each in at[pair][0]["powers"]):
-            # then what all kernels take together tells what these take
+        at[pair] = [_visited(visitor, Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))]
+        others = [name for name in by_time if name not in chosen[pair]]
+        if others and any(each["is_capped"] for each in at[pair][0]["powers"]):
+            # Then what all kernels take together tells what these take. Of the others only the sum counts: hot and cool
+            # ones are mixed, which the cap leaves alone.
             place += 1
-            at[pair].append(visitor.visit(Visit(session, place, pair, PASS_S, WINDOW_S, rest)))
-    last = visitor.visit(Visit(session, place + 1, BASELINE, AUTO_PASS_S, AUTO_WINDOW_S, at_auto))
+            rest = tuple(filter(None, (tuple(others[begin::REST]) for begin in range(REST))))
+            at[pair].append(_visited(visitor, Visit(session, place, pair, PASS_S, REST_WINDOW_S, rest)))
+    # how much all take at auto is what the passes take: windows tell how they share it, so that short ones do
+    last = _visited(visitor, Visit(session, place + 1, BASELINE, AUTO_PASS_S, WINDOW_S, at_auto))
+    at[BASELINE] = [last, first]
     powers = {pair: power_in_passes_mw(setup, each[0], each[1:]) for pair, each in at.items()}
-    powers[BASELINE] = power_in_passes_mw(setup, last)
     name = visitor.run.get("run_id", f"fresh-{repeat}")
     found: list[list[Comparison]] = []
     for pairs in choices:
         own: list[Comparison] = []
         for target, pair in pairs.items():
             kernels = kernels_of(setup, target)
-            auto = _point(last, powers[BASELINE], kernels, [first, last])
-            point = auto if pair == BASELINE else _point(at[pair][0], powers[pair], kernels, at[pair])
+            auto, point = (_point(at[each], powers[each], kernels) for each in (BASELINE, pair))
             own.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
         found.append(own)
     return found
+
+
+def _visited(visitor: Visitor, visit: Visit) -> Visited:
+    """Return a visit, made again where it cannot be used."""
+    for _ in range(TRIES):
+        visited = visitor.visit(visit)
+        if visited["verdict"] not in UNUSABLE:
+            break
+    return visited
 
 
 def _apart(groups: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
@@ -93,14 +110,13 @@ def _apart(groups: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     return tuple(kept)
 
 
-def _light(setup: Setup, time_us: Mapping[str, float]) -> set[str]:
-    """Return the kernels whose launches make up the last few percent of an iteration, the shortest."""
-    kernels = setup.targets["kernel"]
-    whole = {name: kernels[name]["launches_per_iteration"] * each for name, each in time_us.items()}
-    left_us = (1 - HEAVY_SHARE) * math.fsum(whole.values())
+def _light(time_us: Mapping[str, float], by_time: Sequence[str]) -> set[str]:
+    """Return the kernels whose launches make up the last few percent of an iteration, the shortest, which come first in
+    `by_time`."""
+    left_us = (1 - HEAVY_SHARE) * math.fsum(time_us.values())
     light = set()
-    for name in sorted(whole, key=lambda each: (whole[each], each)):
-        left_us -= whole[name]
+    for name in by_time:
+        left_us -= time_us[name]
         if left_us < 0:
             break
         light.add(name)
@@ -117,10 +133,9 @@ def _windows(setup: Setup, names: Iterable[str], light: set[str]) -> tuple[tuple
     return tuple(map(tuple, [*windows.values(), *([together] if together else [])]))
 
 
-def _point(
-    metered: Visited, power_mw: Mapping[str, float], kernels: Mapping[str, int], timed: Sequence[Visited]
-) -> Compared:
-    """Return a target's point: times of all these visits, powers in the passes."""
+def _point(timed: Sequence[Visited], power_mw: Mapping[str, float], kernels: Mapping[str, int]) -> Compared:
+    """Return a target's point: times of all these visits, the first of which is named, powers in the passes."""
+    metered = timed[0]
     times_us = [math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed]
     time_us = math.fsum(times_us) / len(times_us)
     by_kernel_us = {name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels}

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
 from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import Point, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, supported_core_mhz
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.consistency import Comparison

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
-from kernel_dvfs.gpu.clocks import AUTO, DOMAINS
 from kernel_dvfs.measurement.point import Judged, Point, reached_of, summary
 from kernel_dvfs.measurement.window import Device, Window
-from kernel_dvfs.shape import Count, Is
+from kernel_dvfs_clocks.clocks import AUTO, DOMAINS
+from kernel_dvfs_clocks.shape import Count, Is
 
 
 class Measured(Point):

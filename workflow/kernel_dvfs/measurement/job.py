@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import AnyBench, open_bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs_clocks.clocks import Pair
 
 
 def measure(

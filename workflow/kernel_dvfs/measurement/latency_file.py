@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
-from kernel_dvfs import shape
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.shape import Count, Is
+from kernel_dvfs_clocks import shape
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import Count, Is
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -22,6 +23,10 @@ QUANTITIES = ("call_s", "first_effect_s", "settled_s", "nvml_s", "stall_s")
 STATISTICS = ("n", "mean", "median", "p5", "p95", "max")
 _DOMAINS: tuple[Literal["core", "mem"], ...] = ("core", "mem")
 _REMEDY = "kernel-dvfs latency makes it"
+_NORMAL = NormalDist()
+_P99_BY_P95 = _NORMAL.inv_cdf(0.99) / _NORMAL.inv_cdf(0.95)
+# where a number is from that nobody has measured
+ASSUMED = "assumed"
 
 _Line: TypeAlias = Annotated[str, Is("a text of one line", str.isprintable)]
 _Seconds: TypeAlias = Annotated[float, Is("a number of seconds >= 0", lambda value: 0 <= value < 1e6)]
@@ -67,6 +72,23 @@ class LatencyFile(TypedDict):
     domains: NotRequired[_Domains]  # of a dry run none
 
 
+class Spread(NamedTuple):
+    """How long a change of one clock takes from its request to its effect: log-normal, by two quantiles."""
+
+    median_s: float
+    p99_s: float
+
+    def at(self, share: float) -> float:
+        """The time that so many of all changes take at most, s."""
+        return self.median_s * math.exp(
+            math.log(self.p99_s / self.median_s) * _NORMAL.inv_cdf(share) / _NORMAL.inv_cdf(0.99)
+        )
+
+
+# How long a change takes where neither a file nor a simulated board's spec says: assumed, with a tail of late ones.
+ASSUMED_LATENCIES = Spread(0.015, 0.1), Spread(0.03, 0.3)
+
+
 @dataclass(frozen=True, slots=True)
 class DomainLatency:
     """What a change of one clock takes, s, over all its starts and targets."""
@@ -94,8 +116,17 @@ class Latency:
     def latencies_s(self) -> list[float]:
         """Median and 95th percentile of the time until the clock has settled, of the slower domain; ascending."""
         slower = self._slower.settled_s
-        # to a microsecond: files are named by it
         return sorted({max(round(each, 6), 1e-6) for each in (slower["median"], slower["p95"])})
+
+    def spread(self, domain: str) -> Spread | None:
+        """The time until the clock has settled: log-normal through its median and its 95th percentile, since the last
+        percent of few changes says little; None: not measured."""
+        if domain not in self.domains:
+            return None
+        settled_s = self.domains[domain].settled_s
+        # to a microsecond: files are named by it
+        median_s = max(round(settled_s["median"], 6), 1e-6)
+        return Spread(median_s, median_s * max(1.0, settled_s["p95"] / median_s) ** _P99_BY_P95)
 
     @property
     def latency_s(self) -> float:
@@ -113,6 +144,31 @@ class Latency:
         """What a change of `domain` costs on average, since over many of them the mean adds up; None: not measured."""
         found = self.domains.get(domain)
         return found.stall_s["mean"] if found else None
+
+
+def latencies(
+    measured: Latency | None, switching: dict[str, Any] | None, median_s: float | None = None
+) -> tuple[tuple[Spread, Spread], str]:
+    """(how long a change of the core and of the memory clock takes, where that is from).
+
+    measured: comes first. switching: of a simulated GPU's spec, whose own comes next. median_s: of the core clock; both
+    are scaled to it, which is a question, not a measurement.
+    """
+    found, source = ASSUMED_LATENCIES, ASSUMED
+    if measured:
+        core = measured.spread("core") or measured.spread("mem")
+        mem = measured.spread("mem") or core
+        assert core is not None and mem is not None, "a file has at least one of them"
+        found, source = (core, mem), measured.about
+    elif switching:
+        own = [switching[domain] for domain in ("core", "mem")]
+        core, mem = (Spread(each["median_s"], each["p99_s"]) for each in own)
+        found = core, mem
+    if median_s is None or median_s == found[0].median_s:
+        return found, source
+    scale = median_s / found[0].median_s
+    core, mem = (Spread(scale * own.median_s, scale * own.p99_s) for own in found)
+    return (core, mem), ASSUMED
 
 
 def statistics(values: Sequence[float]) -> Statistics | None:

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, cast
 
-from kernel_dvfs.errors import CounterFault
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import stopping
 from kernel_dvfs.measurement.verdict import Verdict, judge
 from kernel_dvfs.measurement.window import Ends, Window
-from kernel_dvfs.shape import FILLED, AtLeastOne, Is, NotNegative, Positive
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs_clocks.errors import CounterFault
+from kernel_dvfs_clocks.shape import FILLED, AtLeastOne, Is, NotNegative, Positive
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.seam import Gpu, Load

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast, final
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import CHECKSUM, checksum, sealed_json, write_text
-from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import Point
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.window import Device, Probe
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, fault, read
+from kernel_dvfs_clocks.clocks import Pair, label
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import change_of, sealed_json, write_text
+from kernel_dvfs_clocks.shape import FILLED, AtLeastOne, Count, NotNegative, fault, read
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -186,14 +186,14 @@ def read_point(
     _is_of(path, content, setup, target, pair, repeat)
     if setup.gpu["kind"] == "nvml":
         _same(path, "device", content["device"]["uuid"], setup.gpu["uuid"])
-    _unchanged(path, content)
+    _refuse(path, change_of(content))
     return content
 
 
 def read_any(path: str | PathLike[str]) -> dict[str, Any]:
     """A point's record, of whatever setup, target and pair."""
     content: Any = read(path, PointRecord, POINT, _REMEDY, "record", "run snakemake again")
-    _unchanged(path, content)
+    _refuse(path, change_of(content))
     return content
 
 
@@ -203,7 +203,7 @@ def read_comparison(path: str) -> tuple[str, list[Comparison]]:
     if content["device"]["kind"] == "nvml":
         _refuse(path, fault(content["device"], _RealDevice, "device"))
     _refuse(path, _disagreement(content))
-    _unchanged(path, content)
+    _refuse(path, change_of(content))
     return content["run"]["setup"], content["comparisons"]
 
 
@@ -229,12 +229,6 @@ def _disagreement(content: ComparisonRecord) -> str:
         for place, point in enumerate(points)
     )
     return next(filter(None, found), "")
-
-
-def _unchanged(path: str | PathLike[str], content: Mapping[str, Any]) -> None:
-    """Raise InputError where a record has another content than when it was written."""
-    if CHECKSUM in content and content[CHECKSUM] != checksum(content):
-        _refuse(path, f"was changed since it was written: its {CHECKSUM} is another's")
 
 
 def _repeat_of(path: str) -> int | None:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
-from kernel_dvfs.files import inside
-from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.shape import Count, Text
+from kernel_dvfs_clocks.clocks import Pair, label
+from kernel_dvfs_clocks.files import inside
+from kernel_dvfs_clocks.shape import Count, Text
 
 # a request as a file holds it: kind, target, core_mhz, mem_mhz, repeats
 Row: TypeAlias = tuple[str, Text, int | Literal["auto"], int | Literal["auto"], list[Count]]

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
     from kernel_dvfs.measurement.window import Device, Window
+    from kernel_dvfs_clocks.clocks import Pair
 
 # what `prepare` returns: opaque to the protocol, understood by the GPU that made it
 Load = TypeVar("Load")
@@ -25,7 +25,7 @@ class Gpu(Protocol[Load]):
 
     Seconds are the GPU's own: virtual on a simulated GPU, `time.monotonic` on a real one. A `key` is a tuple of words
     and numbers that says what a step belongs to (gpu.noise.Key for a point): a simulated GPU draws its random numbers
-    by it, a real one ignores it. Every method of a real GPU may raise gpu.nvml.library.NvmlError.
+    by it, a real one ignores it. Every method of a real GPU may raise kernel_dvfs_clocks.nvml.library.NvmlError.
     """
 
     def device(self) -> Device:
@@ -48,7 +48,7 @@ class Gpu(Protocol[Load]):
         """A context in which the clocks of `pair` are requested; entering it yields the latency of the change, s.
 
         After an error nothing is locked. After a good end a real GPU may keep the clocks for the next point; the
-        guard around it (gpu.guard) restores them in any case. Raises errors.InputError, before anything is
+        guard around it restores them in any case. Raises errors.InputError, before anything is
         requested, for a clock that the GPU does not list.
         """
         ...

@@ -12,9 +12,9 @@ import os
 from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
-from kernel_dvfs import shape
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
+from kernel_dvfs_clocks import shape
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 
 SCHEMA = "kernel-dvfs/setup/1"
 _REMEDY = "snakemake rewrites it, run it again"

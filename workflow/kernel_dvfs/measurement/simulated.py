@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.gpu import clocks
-from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP
 from kernel_dvfs.gpu.governor import Running, State, is_governed
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import advance_c, static_w
@@ -24,13 +22,15 @@ from kernel_dvfs.gpu.noise import (
     scatter,
     window_sds,
 )
+from kernel_dvfs_clocks import clocks
+from kernel_dvfs_clocks.clocks import BASELINE, POWER_CAP
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.seam import Gpu
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
     from kernel_dvfs.measurement.window import Device, Window
+    from kernel_dvfs_clocks.clocks import Pair
 
 # [(kernel, launches)] of one run, in order
 Load = list[tuple[Kernel, int]]
@@ -97,14 +97,6 @@ class SimulatedGpu:
         other.__dict__.update(self.__dict__)
         return other
 
-    def warmed(self, load: Load, pair: Pair, seconds: float) -> State:
-        """What `load` settles at once it has run at a pair for a while: the truth, with nothing drawn. This GPU stays
-        as it is."""
-        other = self.copy()
-        other.pair = pair
-        other.warm_up(load, seconds)
-        return other.state(load)
-
     def state(self, load: Load) -> State:
         """What `load` settles at now, at the clocks in force: the truth, with nothing drawn."""
         return self._of(load).settled(self.temperature_c)
@@ -112,6 +104,10 @@ class SimulatedGpu:
     def launch_s(self, load: Load, state: State) -> list[float]:
         """Seconds of one launch of each kernel of `load` in a state, at the clocks in force."""
         return self._of(load).launch_s(state)
+
+    def launch_j(self, load: Load, state: State) -> list[float]:
+        """Joules of one launch of each, likewise."""
+        return self._of(load).launch_j(state, self.temperature_c)
 
     def _of(self, load: Load) -> Running:
         running = self._running

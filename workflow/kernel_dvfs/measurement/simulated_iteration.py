@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, cast
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, POWER_CAP
 from kernel_dvfs.gpu.governor import State, is_governed
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.noise import Key, Reading, mean_offsets, offsets, read_window, scatter, short_sds
@@ -30,6 +28,8 @@ from kernel_dvfs.measurement.visit import (
     asked,
     round_of,
 )
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, POWER_CAP
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
@@ -115,17 +115,8 @@ class SimulatedVisitor:
         state = gpu.state(self._iteration)
         time_s = dict(zip(self._kernels, gpu.launch_s(self._iteration, state), strict=True))
         if not gpu.exact:
-            noise = gpu.spec["noise"]
-            governed = is_governed(visit.pair, state.core_mhz)
-            # under the cap the clock of all is one: what it does to one kernel, it does to all
-            common_sd = noise["capped_pass_sd"] if state.capped else 0.0
-            common, _ = scatter((common_sd, 0.0), gpu.seed, self._key(visit, "iteration"), visit.pair, "passes")
-            for name, launch_s in time_s.items():
-                key = self._key(visit, f"kernel/{name}")
-                sds = short_sds(noise, launch_s, visit.pass_s, state.capped)
-                own, _ = scatter(sds, gpu.seed, key, visit.pair, "passes")
-                shared, _ = offsets(noise, gpu.seed, key, visit.pair, governed)
-                time_s[name] = launch_s * own * shared * common
+            for name, (own, _) in self._drawn(gpu, visit, state, time_s).items():
+                time_s[name] *= own
         iteration_s = math.fsum(count * time_s[name] for name, (_, count) in self._kernels.items())
         count = max(1, math.ceil(visit.pass_s / iteration_s))
         power_w = self._mean_w(gpu, visit, state, time_s, count * iteration_s)
@@ -139,6 +130,47 @@ class SimulatedVisitor:
             "time_us": times_us,
         }
         return passes, state
+
+    def launches(self, visit: Visit) -> dict[str, tuple[float, float]]:
+        """(s, J) of one launch of each kernel in passes of the whole iteration, as this visit's session has them: what
+        an iteration whose clocks change is played with."""
+        gpu = self._hot.copy()
+        with gpu.locked(visit.pair, self._key(visit, "iteration")):
+            gpu.warm_up(self._iteration, SETTLE_S)
+            state = gpu.state(self._iteration)
+            time_s = dict(zip(self._kernels, gpu.launch_s(self._iteration, state), strict=True))
+            energy_j = dict(zip(self._kernels, gpu.launch_j(self._iteration, state), strict=True))
+            drawn = {} if gpu.exact else self._drawn(gpu, visit, state, time_s)
+        found = {}
+        for name in self._kernels:
+            longer, stronger = drawn.get(name, (1.0, 1.0))
+            found[name] = time_s[name] * longer, energy_j[name] * longer * stronger
+        return found
+
+    def read(self, visit: Visit, power_w: float, seconds: float) -> float:
+        """What the energy counter says of a mean power, W."""
+        if self._hot.exact:
+            return power_w
+        draw = (self._hot.seed, *self._key(visit, "iteration"), *visit.pair, "passes")
+        reading = read_window(self._hot.spec["sensor"], power_w, seconds, draw)
+        return reading.energy_mj / reading.duration_s / 1000
+
+    def _drawn(
+        self, gpu: SimulatedGpu, visit: Visit, state: State, time_s: dict[str, float]
+    ) -> dict[str, tuple[float, float]]:
+        """(time factor, power factor) of each kernel in passes."""
+        noise = gpu.spec["noise"]
+        governed = is_governed(visit.pair, state.core_mhz)
+        # under the cap the clock of all is one: what it does to one kernel, it does to all
+        common_sd = noise["capped_pass_sd"] if state.capped else 0.0
+        common, _ = scatter((common_sd, 0.0), gpu.seed, self._key(visit, "iteration"), visit.pair, "passes")
+        found = {}
+        for name, launch_s in time_s.items():
+            key = self._key(visit, f"kernel/{name}")
+            own = scatter(short_sds(noise, launch_s, visit.pass_s, state.capped), gpu.seed, key, visit.pair, "passes")
+            shared = offsets(noise, gpu.seed, key, visit.pair, governed)
+            found[name] = own[0] * shared[0] * common, own[1] * shared[1]
+        return found
 
     def _mean_w(
         self, gpu: SimulatedGpu, visit: Visit, state: State, time_s: dict[str, float], passes_s: float
@@ -156,9 +188,7 @@ class SimulatedVisitor:
             for name, each in seconds.items()
         ) / math.fsum(seconds.values())
         _, shared = mean_offsets(noise, gpu.seed, self._key(visit, "kernel"), visit.pair, seconds, governed)
-        draw = (gpu.seed, *key, *visit.pair, "passes")
-        reading = read_window(gpu.spec["sensor"], state.power_w * own * shared, passes_s, draw)
-        return reading.energy_mj / reading.duration_s / 1000
+        return self.read(visit, state.power_w * own * shared, passes_s)
 
     def _power(
         self, gpu: SimulatedGpu, visit: Visit, number: int, group: Named, load: list[tuple[Kernel, int]]

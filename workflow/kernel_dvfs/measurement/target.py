@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs_clocks.errors import InputError
 
 # places in a setup's work: [family, tensor_flop, fp32_flop, sfu_op, byte]
 _TENSOR, _BYTE = 1, 4

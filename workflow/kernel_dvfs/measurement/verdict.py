@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
+from kernel_dvfs_clocks.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.window import Watched
@@ -68,9 +68,11 @@ def _clocks(
     reasons = [reason for _, reason in missed]
     if held:
         reasons += held
-        # with the core at auto, running at the cap is what the governor normally does
-        core_missed = any(domain == "core" for domain, _ in missed)
-        return ("throttled" if core_missed else "not_reached" if missed else "ok"), reasons, alias
+        # with the core at auto, running at the cap is what the governor normally does; above what was asked for no cap
+        # holds it: the lock never took
+        core, core_mhz = pair[0], reached["core_mhz"]
+        is_held = not isinstance(core, str) and core_mhz < core and not is_reached(core, core_mhz)
+        return ("throttled" if is_held else "not_reached" if missed else "ok"), reasons, alias
     return "not_reached", reasons, alias
 
 

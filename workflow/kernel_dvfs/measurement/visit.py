@@ -10,16 +10,16 @@ One visit, one record: visit/s<session>/<place>-<core>-<mem>.json below the fold
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import CHECKSUM, checksum, inside, sealed_json, write_text
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.measurement.point import Mhz
 from kernel_dvfs.measurement.verdict import Verdict
 from kernel_dvfs.measurement.window import Device, Ends
-from kernel_dvfs.shape import AtLeastOne, Count, Is, NotNegative, Positive, Text, read
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, label
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import change_of, inside, sealed_json, write_text
+from kernel_dvfs_clocks.shape import AtLeastOne, Count, Is, NotNegative, Positive, Text, read
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
@@ -163,13 +163,17 @@ def round_of(names: Sequence[str], launches: Mapping[str, int]) -> dict[str, int
 def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] = ()) -> dict[str, float]:
     """Return {kernel: mW} so that power x time in the passes is its energy, of all kernels that were metered.
 
-    more: further visits of the same pair, with windows of other kernels. A kernel by itself may be held below the clock
-    that it has among others, by the power cap or, at auto, by the governor. Its window says too little then. Where all
-    kernels were metered, such kernels share what the iteration takes beyond the others; else they are left out.
+    more: further visits of the same pair, perhaps with windows of other kernels; passes count as their mean. A kernel
+    by itself may be held below the clock that it has among others, by the power cap or, at auto, by the governor. Its
+    window says too little then. Where all kernels were metered, such kernels share what the iteration takes beyond the
+    others; else they are left out.
     """
     launches = {name: about["launches_per_iteration"] for name, about in setup.targets["kernel"].items()}
-    passes, powers = visited["passes"], [each for own in (visited, *more) for each in own["powers"]]
-    time_us, is_auto = passes["time_us"], visited["request"]["policy"] == AUTO
+    all_passes = [own["passes"] for own in (visited, *more)]
+    powers = [each for own in (visited, *more) for each in own["powers"]]
+    time_us = {name: _mean(own["time_us"][name] for own in all_passes) for name in visited["passes"]["time_us"]}
+    energy_nj = _mean(own["power_mw"] * own["iteration_us"] for own in all_passes)
+    is_auto = visited["request"]["policy"] == AUTO
     found: dict[str, float] = {}
     held: dict[str, float] = {}  # {kernel: its clock among others over its clock alone}
     for each in powers:
@@ -181,15 +185,18 @@ def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] =
         return {name: own for name, own in found.items() if name not in held}
     if held:
         taken = {name: launches[name] * time_us[name] * own for name, own in found.items()}
-        rest = passes["power_mw"] * passes["iteration_us"] - math.fsum(
-            taken[name] for name in taken.keys() - held.keys()
-        )
+        rest = energy_nj - math.fsum(taken[name] for name in taken.keys() - held.keys())
         if rest <= 0:
             # light ones among heavy ones, whose windows say more than the iteration takes: then all share what it takes
-            held, rest = dict.fromkeys(found, 1.0), passes["power_mw"] * passes["iteration_us"]
+            held, rest = dict.fromkeys(found, 1.0), energy_nj
         factors = _shares({name: taken[name] for name in held}, held, rest)
         found |= {name: factors[name] * found[name] for name in held}
     return found
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return math.fsum(found) / len(found)
 
 
 def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float) -> dict[str, float]:
@@ -210,7 +217,17 @@ def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float)
 
 def path(visit: Visit) -> str:
     """The path of a visit's record below the folder `measurements`."""
-    return inside(f"visit/s{visit.session}/{visit.place}-{label(visit.pair)}.json")
+    return _path(visit.session, visit.place, label(visit.pair))
+
+
+def path_of(record: VisitRecord) -> str:
+    """The path that a record belongs at."""
+    request = record["request"]
+    return _path(request["session"], request["place"], label((request["core_mhz"], request["mem_mhz"])))
+
+
+def _path(session: int, place: int, clocks: str) -> str:
+    return inside(f"visit/s{session}/{place}-{clocks}.json")
 
 
 def write(file: str, setup: Setup, visitor: Visitor, visited: Visited) -> None:
@@ -221,14 +238,20 @@ def write(file: str, setup: Setup, visitor: Visitor, visited: Visited) -> None:
     write_text(file, content + "\n", durable=device["kind"] == "nvml")
 
 
+def read_record(file: str) -> VisitRecord:
+    """The record of some visit. Raises InputError naming one that is missing or damaged."""
+    found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
+    if what := change_of(found):
+        raise InputError(f"record {file}: {what}; {_REMEDY}")
+    return found
+
+
 def read_visit(file: str, setup: Setup, visit: Visit) -> VisitRecord | None:
     """The record of a visit; None where it is of another setup or was asked for otherwise, so it is measured again.
 
-    Raises InputError naming a record that is missing or damaged.
+    Raises InputError as `read_record` does.
     """
-    found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
-    if found["sha256"] != checksum(found):
-        raise InputError(f"record {file}: was changed since it was written: its {CHECKSUM} is another's; {_REMEDY}")
+    found = read_record(file)
     request, same = found["request"], asked(visit)
     if found["run"]["setup"] != setup.digest or {name: request.get(name) for name in same} != same:
         return None

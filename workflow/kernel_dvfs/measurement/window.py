@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
-from kernel_dvfs.shape import AtLeastOne, Count, Is, NotNegative, Positive
+from kernel_dvfs_clocks.shape import AtLeastOne, Count, Is, NotNegative, Positive
 
 # [lowest, typical, highest]
 Spread: TypeAlias = Annotated[

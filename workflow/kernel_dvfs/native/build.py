@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_json
-from kernel_dvfs.native.load import BACKENDS, SCHEMA, read_build
+from kernel_dvfs.native.load import BACKENDS, CUBLAS_REMEDY, SCHEMA, read_build
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import digest, write_json
 
 MODES = ("auto", "on", "off")
 SHOWN_LINES = 20
@@ -128,6 +128,31 @@ def watched(backend: str) -> list[str | None]:
     return [cxx, nvcc, *sorted(libraries)]
 
 
+def check_tools(backend: str) -> str:
+    """Return what would build a backend, in words. It looks where `watched` does and runs nothing: a build finds out
+    more. Raises MissingTool for what a user has to install."""
+    cxx, *more = watched(backend)
+    if not cxx:
+        raise MissingTool("no C++ compiler: apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora)")
+    if backend != "cuda":
+        return cxx
+    nvcc, *libraries = more
+    if not nvcc:
+        raise MissingTool("there is no nvcc: install a CUDA toolkit (12 or 13), put its nvcc on PATH, then make cuda")
+    if not any(os.path.basename(each or "").startswith("libcublasLt") for each in libraries):
+        raise MissingTool(f"cuBLAS is not installed: {CUBLAS_REMEDY}")
+    return f"{cxx}, {nvcc}"
+
+
+def lacks_cuda() -> str:
+    """Return what the CUDA kernels lack here to be built, with the remedy, in a line; "" where nothing is missed."""
+    try:
+        check_tools("cuda")
+    except MissingTool as missing:
+        return str(missing)
+    return ""
+
+
 def _built(backend: str, source_dir: Path, work: Path, target: Path, say: Say) -> Record:
     """The record of the library in `target`, made now or before. Raises MissingTool, InputError."""
     made_of = {
@@ -161,7 +186,7 @@ def _built(backend: str, source_dir: Path, work: Path, target: Path, say: Say) -
         **made_of,
         **tools,
         "flags": _flags(work / "build"),
-        "library": {"file": library, "sha256": _sha256(work / "install" / library)},
+        "library": {"file": library, "sha256": digest(work / "install" / library)},
     }
     _install(work / "install", record, target)
     say(f"native layer: {target / library} built by {_summary(tools)} in {time.monotonic() - start:.1f} s")
@@ -215,7 +240,7 @@ def _reusable(folder: Path, made_of: Record) -> Record | None:
     try:
         record: Record = {**read_build(str(folder / "build.json"))}
         same = all(record.get(key) == value for key, value in made_of.items())
-        whole = same and record["library"]["sha256"] == _sha256(folder / record["library"]["file"])
+        whole = same and record["library"]["sha256"] == digest(folder / record["library"]["file"])
     except (OSError, InputError):
         return None
     return record if whole else None
@@ -292,10 +317,6 @@ def _digest(source_dir: Path, backend: str) -> str:
         content = path.read_bytes()
         total.update(f"{path.relative_to(source_dir).as_posix()}\0{len(content)}\0".encode() + content)
     return total.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _to_stderr(line: str) -> None:

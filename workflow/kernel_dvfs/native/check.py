@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.dataflow import bindings
 from kernel_dvfs.workload.models import FUSED, Model
 from kernel_dvfs.workload.operations import Settings
 from kernel_dvfs.workload.rows import Row, kernel_rows
+from kernel_dvfs_clocks.errors import InputError
 
 # A bf16 result may fall to either side of a rounding boundary, and once more where the reference rounded in between:
 # one unit in the last place. What cancels to almost nothing has the rounding errors of its neighbours.

@@ -10,15 +10,15 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Annotated, Any, Literal, TypedDict
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.shape import Is, checked, read
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import Is, checked, read
 
 # "cpu": the C reference on NumPy arrays, "cuda": the kernels, "graph": captured graphs,
 # "pipeline": clocks of a training pipeline; each native/bindings/<it>.cpp
 BACKENDS = ("cpu", "cuda", "graph", "pipeline")
 SCHEMA = "kernel-dvfs/build/1"
 REMEDY = "run `kernel-dvfs build`"
-CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
+CUBLAS_REMEDY = "make cuda, or pip install 'kernel-dvfs[cuda]' and run `kernel-dvfs build --cuda on`"
 
 
 class BuiltLibrary(TypedDict):

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.steady import BATCH_S
+from kernel_dvfs_clocks.errors import InputError
 
 _QUEUED = 2
 _ROOM = 1 << 20

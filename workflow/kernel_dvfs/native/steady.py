@@ -7,7 +7,7 @@ the device, so the GPU never idles and every batch has its time and its SM clock
 import time
 from typing import Any
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 # batches do not divide the 100 ms in which some boards sample their power a quarter of the time
 BATCH_S = 0.037

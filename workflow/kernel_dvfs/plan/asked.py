@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_dvfs import layout
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Clock, Pair, clocks_argument
 from kernel_dvfs.measurement import campaign, setup
 from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.profile import records
 from kernel_dvfs.search import study_file
+from kernel_dvfs_clocks.clocks import Clock, Pair, clocks_argument
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.latency_file import Latency
@@ -78,8 +78,8 @@ class Study(layout.Folder):
     batches: tuple[int, ...] = ()  # where the strict schedule, as published, is carried to
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
+    switching: dict | None = None  # what a change of clocks takes, by the spec of a simulated GPU
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
-    headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
     contracts: dict[str, str] = field(default_factory=dict)  # {what is locked: the highest clocks, CORE,MEM}
     step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
@@ -143,6 +143,12 @@ class Study(layout.Folder):
         return self.is_measured and self.is_chosen
 
     @property
+    def is_played(self) -> bool:
+        """What can be deployed is walked and measured again, on a GPU that plays iterations: a simulated one, whose
+        clocks were chosen by clock."""
+        return self.is_simulated and self.is_by_clock
+
+    @property
     def repeats(self) -> int:
         """Repeats of each validation."""
         return self.options["validation_repeats"]
@@ -153,9 +159,9 @@ class Study(layout.Folder):
         return self.is_simulated and self.options["reoptimise"]
 
     @property
-    def is_mapped(self) -> bool:
-        """The headline has a map and a band over what nobody has measured."""
-        return bool(self.headline_axes) and self.is_chosen
+    def is_of_rows(self) -> bool:
+        """Its kernels are rows of a model, which the native layer has."""
+        return self.is_measured and not self.is_step
 
     @property
     def has_passes(self) -> bool:
@@ -203,8 +209,8 @@ class Study(layout.Folder):
     # --- paths -------------------------------------------------------------------------------------------------------
 
     def iteration_files(self) -> list[str]:
-        """The iteration schedules, one for each known latency of a change."""
-        names = map(layout.iteration_name, self.latencies_s())
+        """The iteration schedules, one for each median of what a change of the core clock takes."""
+        names = map(layout.iteration_name, self.medians_s())
         return [self.schedule(name) for name in names] if self.is_deployable else []
 
     def latency_files(self) -> list[str]:
@@ -220,19 +226,25 @@ class Study(layout.Folder):
             return read(path)
         return None
 
-    def latencies_s(self) -> list[float]:
-        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+    def medians_s(self) -> list[float]:
+        """What a change of the core clock takes, medians: those asked for, or the board's own. Raises InputError for a
+        file that is none."""
+        from kernel_dvfs.measurement.latency_file import latencies
+
         found = self._latency()
-        return found.latencies_s if found else self.options["clock_changes"]["latency_s"]
+        asked: list[float] | None = None if found else self.options["clock_changes"]["latency_s"]
+        return asked or [latencies(found, self.switching)[0][0].median_s]
 
     def deployable_options(self) -> list[str]:
         """The options of `kernel-dvfs study deployable` that say what changes take and cost.
 
         Stalls that the file does not tell (no change of the memory clock was measured) are the configured ones.
         """
-        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
         own, found = self.options["clock_changes"], self._latency()
-        words = [*latencies, *(f"--measured={path}" for path in self.latency_files())]
+        words = ["--latencies", *map(str, own["latency_s"])] if own["latency_s"] and found is None else []
+        words += [f"--measured={path}" for path in self.latency_files()]
+        if self.is_played:
+            words += [f"--over={self.options['by_clock']['over_percent']}", f"--repeats={self.repeats}"]
         for domain in ("core", "mem"):
             if found is None or found.stall_s(domain) is None:
                 words.append(f"--{domain}-stall={own[f'{domain}_stall_s']}")
@@ -302,7 +314,7 @@ class Study(layout.Folder):
         found = []
         for folder in sorted(Path(self.folder).parents[1].glob(f"*/{workload}")):
             other = layout.Folder(str(folder))
-            beside = (other.profile, other.published_profile, other.schedule(schedule), f"{folder}/tables/{again}.csv")
+            beside = (other.profile, other.published_profile, other.schedule(schedule), f"{folder}/tables/{again}.json")
             if folder != Path(self.folder) and Path(other.schedule(schedule)).is_file():
                 found += [path for path in beside if Path(path).is_file()]
         return found

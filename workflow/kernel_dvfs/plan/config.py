@@ -14,9 +14,9 @@ from typing import Any
 
 from jsonschema import ValidationError
 
-from kernel_dvfs.errors import InputError, meant
-from kernel_dvfs.files import check_size, parse_json, parse_shipped_yaml, parse_yaml
 from kernel_dvfs.strict_schema import StrictValidator
+from kernel_dvfs_clocks.errors import InputError, meant
+from kernel_dvfs_clocks.files import check_size, parse_json, parse_shipped_yaml, parse_yaml
 
 # values inside these are names and paths, never numbers
 _TEXT = ("gpu", "workload")

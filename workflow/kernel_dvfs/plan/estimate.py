@@ -5,38 +5,39 @@ Passes and windows are the measurement; the rest is overhead.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_json
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.layout import LOCKING_REPEATS
 from kernel_dvfs.measurement import visit
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.real import loads
-from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
+from kernel_dvfs.measurement.real.inventory import AGAIN, BY_CLOCK, CAPTURE, OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
+from kernel_dvfs.native.build import lacks_cuda
 from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
-from kernel_dvfs.plan.study import plan, planned_s
+from kernel_dvfs.plan.study import CAPTURE_S, plan, planned_s
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import parse_json
 
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
-# of all limits' choices: pairs of clocks, windows of a kernel at them (all kernels where the power cap holds some), and
-# the share of kernels with a window each
-_PAIRS, _CELLS, _METERED_SHARE = 8, 4, 0.6
+# of all limits' choices: pairs of clocks, windows of a kernel at them (some more where the power cap holds it), and the
+# share of kernels with a window each
+_PAIRS, _CELLS, _METERED_SHARE = 8, 3, 0.6
 
 
-def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[list[Estimate], list[str]]:
+def estimates(uuid: str, config: str, can_lock: bool, own: Mapping[str, Any]) -> tuple[list[Estimate], list[str]]:
     """(what would be measured of a GPU and for how long, what is missing for it), the shortest first. config: file; one
-    that is not there is told of, not refused. can_lock: whether the clocks of this GPU can be locked. step: the record
-    of a captured step instead of the configuration's workload."""
+    that is not there is told of, not refused. can_lock: whether its clocks can be locked. own: keys in place of the
+    configuration's."""
     if not Path(config).is_file():
         return [], [f"no {config} here: give another --config to see what a study would take"]
-    own: dict[str, str | None] = {"workload": f"step:{step}"} if step else {}
     # minutes before days: what needs no permission is where to begin; a look of some minutes leaves clocks alone
-    ways = [own | {"clocks": "auto-only"}, *([own | {"minutes": None}] if can_lock else [])]
+    ways = [{**own, "clocks": "auto-only"}, *([{**own, "minutes": None}] if can_lock else [])]
     found: list[Estimate] = []
     for changed in ways:
         estimate = _estimate(uuid, config, changed)
@@ -44,7 +45,8 @@ def estimates(uuid: str, config: str, can_lock: bool, step: str = "") -> tuple[l
             found.append(estimate)
     if Path(loads.record()).is_file():
         return found, []
-    return found, ["missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"]
+    lacking = lacks_cuda() or "snakemake builds them, or: kernel-dvfs build --cuda on"
+    return found, [f"missing: the CUDA kernels; {lacking}"]
 
 
 def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int) -> dict[str, float]:
@@ -55,13 +57,15 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int) 
     choice at other sizes.
     """
     targets = len(study.kernels) + len(study.passes)
-    if study.clocks == "auto-only":
+    if study.setup and study.clocks == "auto-only":
         return {"sweep": targets * len(study.points) * least_s(measurement)}
     parts: dict[str, float] = {}
     if study.is_by_clock:
-        parts["by clock"] = 60 * study.options["by_clock"]["minutes"]
+        parts[BY_CLOCK] = 60 * study.options["by_clock"]["minutes"]
     if study.headline:
-        parts["measuring again"] = validation_repeats * block_s(len(study.kernels))
+        parts[AGAIN] = validation_repeats * block_s(len(study.kernels))
+    if study.setup is None:  # a step that has yet to be captured: so much is known
+        return {CAPTURE: CAPTURE_S} | parts
     parts["sweep"] = sum(
         visit.least_s(Pair(*pair), visit.PASS_S, targets, visit.AUTO_WINDOW_S if pair == BASELINE else visit.WINDOW_S)
         for pair, _ in study.points
@@ -79,9 +83,9 @@ def block_s(kernels: int) -> float:
     """Return what measuring choices again takes for each repeat, s. kernels: of the workload."""
     auto_s = visit.least_s(BASELINE, visit.AUTO_PASS_S, 0, 0.0)
     locked_s = visit.least_s(Pair(1, 1), visit.PASS_S, 0, 0.0)
-    at_auto_s, window_s = visit.KERNEL_S + visit.AUTO_WINDOW_S, visit.KERNEL_S + visit.WINDOW_S
+    window_s = visit.KERNEL_S + visit.WINDOW_S
     metered = _METERED_SHARE * kernels
-    return visit.OPENING_S + 2 * auto_s + _PAIRS * locked_s + metered * (at_auto_s + _CELLS * window_s)
+    return visit.OPENING_S + 2 * auto_s + _PAIRS * locked_s + metered * (1 + _CELLS) * window_s
 
 
 def comparison_s(measurement: dict[str, Any]) -> float:
@@ -89,14 +93,13 @@ def comparison_s(measurement: dict[str, Any]) -> float:
     return _POINTS_COMPARED * least_s(measurement | COMPARED)
 
 
-def _estimate(uuid: str, config: str, changed: dict[str, str | None]) -> Estimate:
+def _estimate(uuid: str, config: str, changed: Mapping[str, Any]) -> Estimate:
     """What would be measured and for how long. changed: keys of the configuration."""
     with TemporaryDirectory() as folder:
         try:
-            content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
+            content = load(config) | {"gpu": f"nvml:{uuid}", **changed}
             study = plan(content, folder, runs=False)
-            assert study.setup, "only tables have no setup"
-            measurement = parse_json(study.setup.text)["measurement"]
+            measurement = parse_json(study.setup.text)["measurement"] if study.setup else {}
         except (InputError, KeyError) as error:
             return Estimate(config, changed.get("clocks"), str(error))
     targets = len(study.kernels) + len(study.passes)

@@ -14,13 +14,10 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_dvfs import layout
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import inside
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.measurement.point import least_s
@@ -31,26 +28,33 @@ from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.search.board_pairs import pairs_of
 from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
-from kernel_dvfs.workload.step import Step
+from kernel_dvfs.workload.step import Step, paced_kernel
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs.workload.traffic import dense_products
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
+from kernel_dvfs_clocks.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import inside
 
 # of a configuration: kernels swept alone, at no other batch, degree or tensor-core energy
 ALONE: dict[str, list | None] = {
     "data_parallel_batches": [],
     "tensor_parallel_degrees": [],
     "tensor_energy_pj": [],
-    "headline_map": None,
     "minutes": None,
 }
 # of a captured step, beside the windows: starting the job, preparing the kernel, and clocks that settle later than at
 # the earliest (an H200 took 1.0 s over that where 0.6 were the least); opening the step to measure it; its capture
 RECORD_S, OPENING_S, CAPTURE_S = 0.7, 40.0, 75.0
+# reading the clocks within the step, once, and finding the rest that gives a kernel its own there
+CLOCKS_S, PACED_S = 10.0, 2.5
 # in so many minutes windows are the longest of these that leave time for kernels of this share of the step's time; of a
 # counter that moves every 100 ms the shortest holds five periods, and may hold four where it is slower
 MINUTES_WINDOWS_S, MINUTES_PERIODS, MINUTES_SHARE = (2.0, 1.4, 1.0, 0.7, 0.5), 4, 0.96
+# ... and of what is left beside the sections, at most so much goes to kernels at their clock of the step, until the hot
+# ones that are measured alone only take less than so much of its time
+MINUTES_PACED, MINUTES_HOT = 1 / 5, 0.05
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
 _PROTOCOL = ("window_s", "windows", "seed")
@@ -66,7 +70,7 @@ def plan(config: dict, results: str = "results", runs: bool = True) -> Study:
     lacks, a degree that does not divide the heads.
     """
     gpu, config = config["gpu"], resolved(config)
-    latencies_s = config["clock_changes"]["latency_s"]
+    latencies_s = config["clock_changes"]["latency_s"] or []
     if len(set(map(layout.iteration_name, latencies_s))) < len(latencies_s):
         raise InputError(
             f"config: clock_changes.latency_s = {latencies_s}: two of them differ only after the twelfth digit, which "
@@ -119,11 +123,11 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
             found, alone = read_step(record), config["clocks"] == "auto-only"
-            most = None
+            most, paced = None, None if alone else 0
             if config["minutes"] is not None:
-                most, window_s = in_minutes(found, config["minutes"], protocol)
+                most, paced, window_s = in_minutes(found, config["minutes"], protocol)
                 own = protocol | {"window_s": window_s, "least_periods": MINUTES_PERIODS}
-            workload = of_step(found, step.name, record, step.code, with_paced=alone and most is None, most=most)
+            workload = of_step(found, step.name, record, step.code, paced=paced, most=most)
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
@@ -167,7 +171,6 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
         batches=tuple(batches),
         degrees=tuple(degrees),
         tensor_energies_pj=tuple(energies_pj),
-        headline_axes={} if is_real or step else _headline_axes(config, board.spec),
         step=step,
         step_record=record,
         **board.more,
@@ -203,14 +206,14 @@ def _simulated(config: dict) -> _Board:
         pairs=pairs,
         omitted=omitted,
         spec=spec,
-        more={"tensor_energy_pj": spec["energy_pj"]["tensor_bf16_flop"]},
+        more={"tensor_energy_pj": spec["energy_pj"]["tensor_bf16_flop"], "switching": spec["switching"]},
     )
 
 
 def _real(config: dict, results: str) -> _Board:
     """What needs clocks to be set is left out where they are not ours to set."""
-    from kernel_dvfs.gpu.nvml.facts import kept_as, known_facts
-    from kernel_dvfs.gpu.setters import choice
+    from kernel_dvfs_clocks.nvml.facts import kept_as, known_facts
+    from kernel_dvfs_clocks.setters import choice
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)
     mode = config["clocks"]
@@ -299,26 +302,39 @@ def _check_step(step: StepSource | None, config: dict, kind: str, runs: bool) ->
         )
 
 
-def in_minutes(step: Step, minutes: float, protocol: dict) -> tuple[int, float]:
-    """(how many kernels, the costliest first, can be measured in so many minutes beside the sections of the step, 1 at
-    least; in windows of how many seconds).
+class Look(NamedTuple):
+    """What so many minutes are enough for, beside the sections of a step."""
+
+    kernels: int  # so many, the costliest first, 1 at least
+    paced: int  # so many of Step.paced also at their clock of the step
+    window_s: float  # in windows of so many seconds
+
+
+def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
+    """What is measured of a step in so many minutes.
 
     What is left out is told by its time in the step, so measuring more kernels is worth more than longer windows, until
-    what is measured is nearly all of the step.
+    what is measured is nearly all of the step. But kernels that the power cap holds lower alone come first, up to a
+    share of the minutes: alone, they are most of what a sum is wrong by.
     """
     costs_us = [target.launches * (target.time_us or target.alone_us or 0.0) for target in step.measured]
     ordered = sorted(costs_us, reverse=True)
     so_far_us = [math.fsum(ordered[: count + 1]) for count in range(len(ordered))]
     needed = 1 + sum(each < MINUTES_SHARE * so_far_us[-1] for each in so_far_us)
-    most, window_s = 1, MINUTES_WINDOWS_S[-1]
+    hot_us = [target.launches * (target.time_us or 0.0) for target in step.paced]
+    hot = sum(math.fsum(hot_us[place:]) > MINUTES_HOT * (step.time_us or 0.0) for place in range(len(hot_us)))
+    look = Look(1, 0, MINUTES_WINDOWS_S[-1])
     for window_s in MINUTES_WINDOWS_S:
         record_s = least_s(protocol | {"window_s": window_s}) + RECORD_S
         # a difference is measured in two windows
-        passes_s = record_s * (len(step.passes) + len(step.by_difference))
-        most = max(1, int((60 * minutes - OPENING_S - passes_s) / record_s))
-        if most >= needed:
+        left_s = 60 * minutes - OPENING_S - record_s * (len(step.passes) + len(step.by_difference))
+        paced_s = 2 * record_s + PACED_S
+        paced = max(0, min(hot, int((MINUTES_PACED * left_s - CLOCKS_S) / paced_s)))
+        left_s -= bool(paced) * CLOCKS_S + paced * paced_s
+        look = Look(max(1, int(left_s / record_s)), paced, window_s)
+        if look.kernels >= needed:
             break
-    return most, window_s
+    return look
 
 
 def planned_s(study: Study, records: int = 0) -> float | None:
@@ -329,7 +345,13 @@ def planned_s(study: Study, records: int = 0) -> float | None:
         return None
     if study.setup is None:
         return CAPTURE_S + 60.0 * minutes
-    return OPENING_S + records * (least_s(json.loads(study.setup.text)["measurement"]) + RECORD_S)
+    content = json.loads(study.setup.text)
+    record_s = least_s(content["measurement"]) + RECORD_S
+    paced = sum(bool(paced_kernel(name)) for name in content["targets"]["pass"])
+    # a difference is two windows in one record
+    twice = paced + len(content["workload"].get("by_difference", {}))
+    more_s = twice * record_s + bool(paced) * CLOCKS_S + paced * PACED_S
+    return OPENING_S + records * (record_s + more_s / sum(map(len, content["targets"].values())))
 
 
 def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
@@ -380,31 +402,7 @@ def _degrees(config: dict) -> list:
 def _energies_pj(config: dict) -> list[float]:
     """Energies of a tensor-core FLOP that the headline is repeated for; null in the configuration: the spec's range."""
     asked: list[float] | None = config["tensor_energy_pj"]
-    return gpu_spec.range_of(config["gpu"], "tensor_energy_pj") if asked is None else asked
-
-
-def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
-    """The values on each axis of the headline's map, and the ends of what the spec has a range for
-    (layout.HEADLINE_AXES, HEADLINE_ENDS); {} where none is asked for."""
-    asked = config["headline_map"]
-    if asked is None:
-        return {}
-    name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
-    between = gpu_spec.range_of(name, "auto_core_mhz")
-    ends = {figure: gpu_spec.range_of(name, figure) for figure in layout.HEADLINE_ENDS}
-    known_mhz = sorted({*between, own_mhz})
-    energies_pj = asked["tensor_energy_pj"] or gpu_spec.range_of(name, "tensor_energy_pj")
-    return {
-        "tensor_energy_pj": _spread(energies_pj, asked["points"][0]),
-        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"][1]),
-        "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
-    } | {figure: known for figure, known in ends.items() if known}
-
-
-def _spread(ends: list[float], points: int) -> list[float]:
-    """`points` evenly spaced values from one end to the other."""
-    least, most = ends
-    return [round(least + (most - least) * number / (points - 1), 4) for number in range(points)]
+    return gpu_spec.tensor_energy_range_pj(config["gpu"]) if asked is None else asked
 
 
 # --- what the workflow asks beside the study --------------------------------------------------------------------------
@@ -420,8 +418,9 @@ def import_options(gpu: dict) -> str:
         words += ["--reference", ",".join(map(str, reference)) if isinstance(reference, list) else str(reference)]
     if gpu.get("settings"):
         words += ["--settings", *gpu["settings"]]
-    if gpu.get("units"):
-        words += ["--units", *(f"{column}={unit}" for column, unit in gpu["units"].items())]
+    for key in ("units", "columns", "only"):
+        if gpu.get(key):
+            words += [f"--{key}", *(f"{column}={word}" for column, word in gpu[key].items())]
     return shlex.join(words)
 
 
@@ -462,5 +461,5 @@ def stamp(path: str) -> tuple[int, int] | None:
 
 def seen(*folders: str) -> list[str]:
     """Tables and figures that lie in folders, with their times: what a page shows of other studies."""
-    found = [path for folder in folders for form in ("csv", "png") for path in Path(folder).rglob(f"*.{form}")]
+    found = [path for folder in folders for form in ("tables/*.json", "*.png") for path in Path(folder).rglob(form)]
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)

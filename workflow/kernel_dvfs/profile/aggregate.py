@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, key_of
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
@@ -23,6 +21,8 @@ from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.records import Point, Records, changed, point_of
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.workload.workload import study_of
+from kernel_dvfs_clocks.clocks import BASELINE, Pair, key_of
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from typing import TypeAlias

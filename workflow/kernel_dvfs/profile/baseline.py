@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.units import POWER_CAPS
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.profile.raw import Raw
@@ -124,7 +124,8 @@ def _marked(points: Sequence[Point], indices: list[int], raw: Raw) -> int:
 def _wanted(points: Sequence[Point], indices: list[int], raw: Raw, reference: Reference | str, text: object) -> int:
     if isinstance(reference, str):  # HIGHEST
         rank = [((points[i].mem_mhz or 0.0, points[i].core_mhz or 0.0), i) for i in indices]
-        candidates = [i for clocks, i in rank if clocks == max(rank)[0]]
+        highest_mhz = max(rank)[0]
+        candidates = [i for clocks, i in rank if clocks == highest_mhz]
     else:
         candidates = [i for i in indices if _meets(points[i], reference)]
     if not candidates:

@@ -4,8 +4,9 @@ Cache: {"device_name", "kernel_name", "tune_params_keys", "tune_params", "cache"
 entry holds its parameters and results side by side: `time` in ms (a word such as "InvalidConfig" where the
 configuration failed), `nvml_energy` in J, `core_freq` and `mem_freq` in MHz. The last two braces may be
 missing: Kernel Tuner appends to an open file.
-T4: {"results": [{"configuration", "invalidity", "measurements": [{"name", "value"}]}]}, without the names of
-kernel and device.
+T4: {"metadata": {"timeunit"}, "results": [{"configuration", "invalidity", "times": {"runtimes"}, "measurements":
+[{"name", "value", "unit"}]}]}, without the names of kernel and device; a time without a unit of its own is in the
+file's, and where none is among the measurements it is the mean of the runs.
 Source: kernel_tuner/util.py (process_cache), file_utils.py (store_output_file), observers/ (units).
 
 Only the format is understood here; clocks, pooling and baselines are in table.py.
@@ -14,16 +15,17 @@ Only the format is understood here; clocks, pooling and baselines are in table.p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.raw import Raw, read_text
 from kernel_dvfs.profile.store import COLUMNS
-from kernel_dvfs.profile.units import PER_JOULE, RESERVED
+from kernel_dvfs.profile.units import PER_JOULE, RESERVED, UNITS, spelled
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import check_depth
 
 # tunable parameters that Kernel Tuner itself plays on the device (NVMLObserver): MHz, MHz, W
 DEVICE_PARAMETERS = {
@@ -102,25 +104,23 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
     def column(name: str) -> list[Any]:
         return [entry.values.get(name) for entry in measured]
 
-    energy, energy_column, shown_energy, notice = _energy(path, measured, place)
-    notices += notice
-    columns: dict[str, list[Any]] = {
-        "kernel": [str(content.get("kernel_name") or Path(path).stem)] * len(measured),
-        "gpu": [content.get("device_name")] * len(measured),
-        "core_mhz": column("nvml_gr_clock") if "nvml_gr_clock" in names else [None] * len(measured),
-        "mem_mhz": column("nvml_mem_clock") if "nvml_mem_clock" in names else [None] * len(measured),
-        "time_ms": column("time"),
-        energy_column: energy,
-        "reached_core_mhz": column("core_freq"),
-        "reached_mem_mhz": column("mem_freq"),
-    }
-    shown = {
-        "core_mhz": "nvml_gr_clock",
-        "mem_mhz": "nvml_mem_clock",
-        "time_ms": "time",
-        energy_column: shown_energy,
-    }
+    energy_column, shown_energy = _energy(path, measured, place(0))
+    everyone = len(measured)
+    measured = [entry for entry in measured if not _is_none(entry.values.get(shown_energy))]
+    if not measured:
+        raise InputError(f"{path}: {shown_energy} is missing, NaN or 0 in every configuration; measure it again")
+    if missing := everyone - len(measured):
+        what = f"{missing} of {len(entries)} configurations have no {shown_energy} (missing, NaN or 0)"
+        notices.append(f"{path}: {what} and are left out")
+    shown = {"core_mhz": "nvml_gr_clock", "mem_mhz": "nvml_mem_clock", "time_ms": "time", energy_column: shown_energy}
     shown |= {"reached_core_mhz": "core_freq", "reached_mem_mhz": "mem_freq"}
+    # a clock that was not tuned was left to the GPU, whatever else is called so
+    columns = {
+        own: column(name) if name in names or name not in DEVICE_PARAMETERS else [None] * len(measured)
+        for own, name in shown.items()
+    }
+    columns["kernel"] = [str(content.get("kernel_name") or Path(path).stem)] * len(measured)
+    columns["gpu"] = [content.get("device_name")] * len(measured)
     settings = []
     for name in names:
         values = column(name)
@@ -137,7 +137,7 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
         columns[setting] = [int(v) if isinstance(v, bool) else v for v in values]
         shown[setting] = name
         settings.append(setting)
-    return Cache(Raw(path, columns, place, shown=shown), settings, notices)
+    return Cache(Raw(path, columns, place, shown=shown, rows=len(measured)), settings, notices)
 
 
 def _load(path: str | PathLike[str]) -> dict[str, Any]:
@@ -154,6 +154,10 @@ def _load(path: str | PathLike[str]) -> dict[str, Any]:
                 f"{path}, line {line}, character {column}: not JSON, nor an open Kernel Tuner cache"
             ) from None
     except RecursionError:
+        raise InputError(f"{path}: not a Kernel Tuner file (nested too deep)") from None
+    try:
+        check_depth(content)
+    except ValueError:
         raise InputError(f"{path}: not a Kernel Tuner file (nested too deep)") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a Kernel Tuner file (a JSON {type(content).__name__} where an object belongs)")
@@ -180,6 +184,8 @@ def _from_cache(path: str | PathLike[str], content: dict[str, Any]) -> tuple[lis
 def _from_t4(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_Entry]]:
     entries: list[_Entry] = []
     names: dict[str, None] = {}
+    metadata = content.get("metadata")
+    unit = metadata.get("timeunit") if isinstance(metadata, dict) else None
     for number, result in enumerate(content["results"], 1):
         configuration = result.get("configuration") if isinstance(result, dict) else None
         measurements = result.get("measurements") if isinstance(result, dict) else None
@@ -190,35 +196,51 @@ def _from_t4(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[s
         for item in measurements:
             if isinstance(item, dict) and isinstance(item.get("name"), str):
                 values.setdefault(item["name"], item.get("value"))
+                if item["name"] == "time":
+                    values["time"] = _in_ms(f"{path}, result {number}", values["time"], item.get("unit") or unit)
+        times = result.get("times")
+        runs = times.get("runtimes") if isinstance(times, dict) else None
+        if "time" not in values and isinstance(runs, list) and runs and all(map(_is_number, runs)):
+            values["time"] = _in_ms(f"{path}, result {number}", sum(runs) / len(runs), unit)
         failed = result.get("invalidity", "correct") != "correct" or _failed(values)
         key = ",".join(str(value) for value in configuration.values())
         entries.append(_Entry(f"{key} (result {number})", values, failed))
     return list(names), entries
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _in_ms(where: str, value: Any, unit: object) -> Any:
+    """A time in ms, as Kernel Tuner has it where no unit is said; what is no number stays as it is."""
+    if not _is_number(value) or not unit:
+        return value
+    # Kernel Tuner writes miliseconds
+    per = UNITS["time"].get(spelled(str(unit).strip().lower().replace("mili", "milli")))
+    if per is None:
+        raise InputError(f"{where}: a time in {str(unit)[:40]!r}; expected {', '.join(UNITS['time'])}")
+    return value if per == UNITS["time"]["ms"] else value / per * UNITS["time"]["ms"]
+
+
 def _failed(values: dict[str, Any]) -> bool:
     return isinstance(values.get("time"), str) or values.get("time") == FAILED_TIME_MS or "__error__" in values
 
 
-def _energy(
-    path: str | PathLike[str], measured: list[_Entry], place: Callable[[int], str]
-) -> tuple[list[Any], str, str, list[str]]:
-    """(energies, column name, the name in the file, notices): the first result whose unit is known, one that says it
-    before NVMLObserver's, which is a power reading times time."""
+def _energy(path: str | PathLike[str], measured: list[_Entry], where: str) -> tuple[str, str]:
+    """(The column, its name in the file): the first result whose unit is known, one that says it before NVMLObserver's,
+    which is a power reading times time; without any, its mean power, nvml_power, in W."""
     for name in (*PER_JOULE, *JOULE_RESULTS):
         if any(name in entry.values for entry in measured):
-            column = name if name in PER_JOULE else "energy_j"
-            return [entry.values.get(name) for entry in measured], column, name, []
-    if not any("nvml_power" in entry.values for entry in measured):
-        raise InputError(
-            f"{path}, {place(0)}: no energy in a known unit; observe nvml_energy (NVMLObserver), "
-            f"or name a result {' or '.join(list(PER_JOULE)[:2])}"
-        )
-    energies = []
-    for row, entry in enumerate(measured):
-        power_w, time_ms = entry.values.get("nvml_power"), entry.values["time"]
-        if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (power_w, time_ms)):
-            raise InputError(f"{path}, {place(row)}: nvml_power and time are not both numbers")
-        energies.append(power_w * time_ms / 1e3)
-    # the observer's own nvml_energy is this very product
-    return energies, "energy_j", "nvml_power", [f"{path}: no nvml_energy; energy is nvml_power x time"]
+            return name if name in PER_JOULE else "energy_j", name
+    if any("nvml_power" in entry.values for entry in measured):
+        return "power_w", "nvml_power"
+    raise InputError(
+        f"{path}, {where}: no energy in a known unit; observe nvml_energy (NVMLObserver), "
+        f"or name a result {' or '.join(list(PER_JOULE)[:2])}"
+    )
+
+
+def _is_none(value: Any) -> bool:
+    """Whether a sensor gave nothing: null, NaN or 0, as it does where a kernel is over before it was read."""
+    return value is None or (isinstance(value, int | float) and not value > 0 and not value < 0)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.point import Judged, Reached, Summary
 from kernel_dvfs.measurement.request import Request, path
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import Verdict
+from kernel_dvfs_clocks.clocks import Pair
+from kernel_dvfs_clocks.errors import InputError
 
 
 class Point(TypedDict):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, Typed
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_dvfs import shape
-from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.files import CHECKSUM, checksum, parse_json, whole
-from kernel_dvfs.shape import Is, Text
+from kernel_dvfs_clocks import shape
+from kernel_dvfs_clocks.errors import InputError, Missing, unread
+from kernel_dvfs_clocks.files import CHECKSUM, checksum, parse_json, whole
+from kernel_dvfs_clocks.shape import Is, Text
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -84,6 +85,7 @@ class Profile(NamedTuple):
     # in s and J, sd null where n = 1
     table: pa.Table
     metadata: dict[str, Any]  # schema, gpu {kind, name, slug}, workload {name, ...}, settings [core_mhz, mem_mhz, ...]
+    path: str  # as messages name it
 
 
 def write_profile(
@@ -157,7 +159,7 @@ def read_profile(path: str | PathLike[str]) -> Profile:
         raise InputError(
             f"{path}: was changed since it was written: its {CHECKSUM} is another's; delete it, and {remedy}"
         )
-    return Profile(table, metadata)
+    return Profile(table, metadata, os.fspath(path))
 
 
 def read_parquet(path: str | PathLike[str], remedy: str) -> pa.Table:
@@ -165,11 +167,51 @@ def read_parquet(path: str | PathLike[str], remedy: str) -> pa.Table:
     try:
         # ParquetFile, not read_table: that one pulls in pyarrow.dataset
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(use_threads=False)
+            if fault := _too_much(file, os.stat(path).st_size):
+                raise InputError(f"{path}: {fault}; {remedy}")
+            return _whole_table(file, path, remedy)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; {remedy}") from None
+        raise Missing(f"{path}: no such file; {remedy}") from None
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name in the footer that is no UTF-8
         raise InputError(f"{path}: not a readable Parquet file ({_brief(error)}); {remedy}") from None
+
+
+# what a file may hold without a look at its size; beyond, a byte for each value, which no measurement is packed below
+_FREE_VALUES, _FREE_BYTE = 200_000, 64 << 20
+
+
+def _too_much(file: pq.ParquetFile, size_byte: int) -> str:
+    """What a file says that it unpacks to, where that is more than its size can mean; "" where it is not."""
+    nested = next((each for each in file.schema_arrow if pa.types.is_nested(each.type)), None)
+    if nested is not None:
+        return f"column {nested.name} holds {nested.type}, where a number or a text belongs"
+    values = file.metadata.num_rows * file.metadata.num_columns
+    if values > max(_FREE_VALUES, size_byte):
+        return f"{size_byte} bytes that unpack to {values} values, which no measurements are packed to"
+    if _unpacked(file) > max(_FREE_BYTE, 20 * size_byte):
+        return f"{size_byte} bytes that unpack to {_unpacked(file)} bytes"
+    return ""
+
+
+def _unpacked(file: pq.ParquetFile) -> int:
+    """Bytes of the largest part of a file, unpacked. Of each column by itself pyarrow aborts where it is damaged."""
+    about = file.metadata
+    return max((about.row_group(part).total_byte_size for part in range(about.num_row_groups)), default=0)
+
+
+def _whole_table(file: pq.ParquetFile, path: str | PathLike[str], remedy: str) -> pa.Table:
+    """All rows. A text that the file holds once may stand in each of them: where that could be too much, rows are
+    written out in parts, and no further than what is allowed."""
+    longest = max(_unpacked(file), 1)
+    if longest * file.metadata.num_rows <= _FREE_BYTE:
+        return file.read(use_threads=False)
+    parts, held = [], 0
+    for part in file.iter_batches(max(1, _FREE_BYTE // longest), use_threads=False):
+        parts.append(part)
+        held += part.nbytes
+        if held > max(_FREE_BYTE, 20 * os.stat(path).st_size):
+            raise InputError(f"{path}: texts of more than {held} bytes in its rows; {remedy}")
+    return pa.Table.from_batches(parts, file.schema_arrow)
 
 
 def _checksum(table: pa.Table, metadata: Mapping[str, Any]) -> str:

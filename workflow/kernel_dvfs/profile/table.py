@@ -6,18 +6,30 @@ It reads what the columns mean, pools repeats and finds the baselines.
 from __future__ import annotations
 
 import difflib
-import hashlib
+import itertools
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile import units
 from kernel_dvfs.profile.baseline import Point, choose_baselines
-from kernel_dvfs.profile.raw import Raw, is_empty, open_bytes, quote, read_csv, read_parquet, to_number
+from kernel_dvfs.profile.raw import (
+    Raw,
+    is_empty,
+    is_not_there,
+    many,
+    quote,
+    read_csv,
+    read_parquet,
+    some,
+    to_number,
+)
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import digest
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -46,6 +58,8 @@ def import_table(
     settings: Iterable[str] = (),
     reference: object = None,
     columns_in: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    only: Mapping[str, str] | None = None,
 ) -> Imported:
     """Read a measured table.
 
@@ -56,27 +70,36 @@ def import_table(
         default: the auto row, else the row marked is_reference.
     columns_in: {column: unit} where a column is in another unit than its name says (units.UNITS), such as
         {"core_mhz": "khz"}. A unit that is stated is believed, however implausible what follows from it.
+    columns: {column: its heading in the file} where that is no known one, such as {"core_mhz": "coreF"}.
+    only: {column: cell}: of several workloads in one table, the one whose rows have these cells.
 
     Columns: kernel; time_s, time_ms, time_us or time_ns; energy_j, energy_mj, ..., or mean power of the board
     (power_w, avg_power_w, ...), from which energy is power x time; core_mhz or core_mhz_requested, mem_mhz or
-    mem_mhz_requested (empty or `auto` = not locked; a memory clock that is missing, or empty in every row, was left to
-    the GPU); optional is_auto, is_reference, gpu, core_mhz_applied. Rows equal in kernel and every setting are pooled:
-    arithmetic means, sample sd (n - 1), n counted.
+    mem_mhz_requested (empty, `auto`, `default` or -1 = not locked; a memory clock that is missing, or empty in every
+    row, was left to the GPU, and so was the core clock where a power cap is there alone); optional is_auto,
+    is_reference, gpu, core_mhz_applied. Rows equal in kernel and every setting are pooled: arithmetic means, sample sd
+    (n - 1), n counted; those that differ by more than repeats do are refused. Rows whose time, energy or power is N/A
+    are left out.
 
     Raises InputError: one line with file, place and column, on anything malformed.
     """
-    raw, settings, notices = _read(path, list(settings))
-    stated = _stated(raw, columns_in or {})
-    columns = _roles(raw)
+    raw, settings, notices = _read(path, list(settings), columns or {})
+    in_file = raw.rows
+    raw = _only_these(raw, only or {})
+    settings = [raw.column(name) or name for name in settings]
+    columns_in = {raw.column(name) or name: unit for name, unit in (columns_in or {}).items()}
+    stated = _stated(raw, columns_in)
+    roles = _roles(raw)
+    raw = _measured(raw, roles)
+    notices += raw.notices
     setting_columns = _setting_columns(raw, settings)
     kernels = _kernels(raw)
-    time_s = _positive(raw, columns["time"], stated.get(columns["time"], units.PER_SECOND[columns["time"]]))
-    energy_j, notice = _energy(raw, columns, stated, time_s)
+    time_s = _times(raw, roles["time"], stated)
+    energy_j, notice = _energy(raw, roles, stated, time_s)
     notices += notice
-    core = _clocks(raw, columns["core"], stated)
-    mem, notice = _memory_clocks(raw, columns["mem"], stated)
-    notices += notice
-    reached_core, reached_mem = (_reached(raw, columns[role], stated) for role in ("reached core", "reached mem"))
+    core, mem = (_clocks(raw, roles[role], stated) for role in ("core", "mem"))
+    notices += _left_to_the_gpu(raw, roles)
+    reached_core, reached_mem = (_reached(raw, roles[role], stated) for role in ("reached core", "reached mem"))
     _leave_the_only_memory_clock(core, mem, reached_mem)
     auto, reference_marks = _flags(raw, core, mem)
     notices += _release_auto_rows(raw, auto, core, mem, reached_core, reached_mem)
@@ -85,8 +108,10 @@ def import_table(
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(zip(kernels, core, mem, *extra.values(), strict=True)):
         groups.setdefault(key, []).append(row)
-    notices += _unrecognised(raw, setting_columns, groups.values())
+    notices += _unrecognised(raw, setting_columns, groups.values(), only or {})
     notices += _copies(raw, groups.values())
+    for column, values in ((roles["time"], time_s), (roles["energy"] or roles["power"], energy_j)):
+        raw.refuse_scatter(column, values, groups.values(), lambda row: _what(kernels[row], core[row], mem[row]))
 
     points = [
         Point(
@@ -102,26 +127,37 @@ def import_table(
         for key, rows in groups.items()
     ]
     baselines = choose_baselines(points, raw, reference)
+    notices += _ran_alike(raw, points, reached_core)
     gpu = {"kind": "table", "name": _one_gpu(raw) or _title(path, name), "slug": gpu_slug(path, name)}
-    _check_power(raw, columns, columns_in or {}, time_s, energy_j)
+    _check_power(raw, roles, columns_in, time_s, energy_j)
 
     profile = _profile_columns(points, list(extra), time_s, energy_j, reached_core, reached_mem, baselines)
     workload = {
         "name": "as-measured",
         "table": os.path.basename(path),
-        "sha256": _sha256(path),
+        "sha256": digest(path),
         "rows": len(kernels),
         # what the baseline is, where it is not auto
         "reference": _reference([points[index] for index in baselines], reference),
     }
-    shown = {role: raw.shown.get(column, column) for role, column in columns.items() if column is not None}
+    if len(kernels) < in_file:
+        workload["rows_in_file"] = in_file
+    shown = {role: raw.name(column) for role, column in roles.items() if column is not None}
     power = [energy / time for energy, time in zip(energy_j, time_s, strict=True)]
     read = [
         _size(raw, gpu["name"], points, ["core_mhz", "mem_mhz", *extra]),
         _baseline(points, baselines, reference),
-        _units(shown, columns, columns_in or {}, min(power), max(power)),
+        _units(shown, roles, columns_in, min(power), max(power)),
     ]
+    if max(power) > _ONE_GPU_W:
+        notices.append(
+            f"{path}: {units.watts(max(power))} is more than one GPU is known to draw; if it is of several, "
+            "divide it by how many"
+        )
     return Imported(profile, gpu, workload, ["core_mhz", "mem_mhz", *extra], read, notices)
+
+
+_ONE_GPU_W = 1_500.0  # no board of today is allowed more
 
 
 def import_to_profile(
@@ -131,11 +167,13 @@ def import_to_profile(
     settings: Iterable[str] = (),
     reference: object = None,
     columns_in: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    only: Mapping[str, str] | None = None,
 ) -> Imported:
     """Read a measured table (see import_table) and write it as a profile to `out`, whole or not at all."""
     from kernel_dvfs.profile.store import write_profile
 
-    imported = import_table(path, name, settings, reference, columns_in)
+    imported = import_table(path, name, settings, reference, columns_in, columns, only)
     write_profile(out, imported.columns, imported.gpu, imported.workload, imported.settings)
     return imported
 
@@ -188,14 +226,19 @@ def _profile_columns(
     return columns | {column: [point.settings[column] for point in points] for column in extra}
 
 
-def _read(path: AnyPath, settings: list[str]) -> tuple[Raw, list[str], list[str]]:
+def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple[Raw, list[str], list[str]]:
     """(Raw, settings, notices) by the file's ending."""
+    for column in named:
+        if units.known_as(column) != column and column not in units.POWER_CAPS:
+            raise InputError(f"{path}: no column {quote(column)} to name {quote(named[column])} as; {_NAMES}")
     ending = os.path.splitext(path)[1].lower()
     if ending == ".csv":
-        return read_csv(path), settings, []
+        return read_csv(path, named=named), settings, []
     if ending in (".parquet", ".pq"):
-        return read_parquet(path), settings, []
+        return read_parquet(path, named), settings, []
     if ending == ".json":
+        if named:
+            raise InputError(f"{path}: a Kernel Tuner file names its columns itself; leave `columns` out")
         from kernel_dvfs.profile.kernel_tuner import read_kernel_tuner
 
         read = read_kernel_tuner(path, settings)
@@ -203,6 +246,31 @@ def _read(path: AnyPath, settings: list[str]) -> tuple[Raw, list[str], list[str]
         unknown = [name for name in settings if name not in read.raw.shown.values()]
         return read.raw, read.settings + unknown, read.notices
     raise InputError(f"{path}: unknown file ending {ending or '(none)'}; give .csv, .parquet or a Kernel Tuner .json")
+
+
+_NAMES = "columns are kernel, time_s, time_ms, energy_j, power_w, core_mhz, mem_mhz, power_cap_w and the like"
+
+
+def _only_these(raw: Raw, only: Mapping[str, str]) -> Raw:
+    """The rows of one workload of several."""
+    for name, wanted in only.items():
+        column = raw.column(name)
+        if column is None:
+            raise raw.fault("a workload is chosen by it, but the table has no such column", name)
+        cells = raw.texts(column)
+        if wanted not in cells:
+            raise raw.fault(f"no row has {quote(wanted)}; it has {some(dict.fromkeys(map(quote, cells)))}", column)
+        raw = raw.without([row for row, cell in enumerate(cells) if cell != wanted], f"{name} is not {wanted}")
+    return raw
+
+
+def _measured(raw: Raw, roles: dict[str, Any]) -> Raw:
+    """The rows in which nothing that was measured is N/A."""
+    of = [raw.columns[roles[role]] for role in ("time", "energy", "power") if roles[role] is not None]
+    gone = [row for row in range(raw.rows) if any(is_not_there(cells[row]) for cells in of)]
+    if len(gone) == raw.rows:
+        raise raw.fault("no row has a time and an energy or power; all are N/A", None, 0)
+    return raw.without(gone, "N/A where a measurement belongs")
 
 
 def _stated(raw: Raw, columns_in: Mapping[str, str]) -> dict[str, float]:
@@ -243,6 +311,8 @@ def _roles(raw: Raw) -> dict[str, Any]:
     roles["power"] = _only(raw, units.PER_WATT, "mean power") if roles["energy"] is None else None
     missing = [role for role in _WANTED if roles[role] is None and (role != "energy" or roles["power"] is None)]
     missing = [role for role in missing if role != "mem" or _near(raw, role)]
+    if any(column in units.POWER_CAPS for column in raw.columns) and not _near(raw, "core"):
+        missing = [role for role in missing if role != "core"]  # limits of power alone: no clock was locked
     if missing:
         raise raw.fault(f"missing: {'; '.join(_missing(raw, role) for role in missing)}")
     roles["reached core"] = _only(raw, units.REACHED_CORE_MHZ, "reached core clock")
@@ -266,13 +336,20 @@ def _missing(raw: Raw, role: str) -> str:
     near = _near(raw, role)
     # without one, the memory was left to the GPU; another column may look like it
     otherwise = ", or drop it" if role == "mem" else ""
-    return f"{text} (rename column {quote(near)}{otherwise}?)" if near else text
+    if near is None:
+        return text
+    name = next((each for each in names if units.plain(near).endswith(each[each.rfind("_") :])), names[0])
+    return f"{text} (--columns {shlex.quote(f'{name}={near}')}{otherwise}?)"
+
+
+_LOOKED_AT = 200  # columns, for one whose name comes near: each is compared with a dozen words
 
 
 def _near(raw: Raw, role: str) -> str | None:
     """The column whose name comes nearest to a role that none plays."""
-    plain = {re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_"): column for column in raw.columns}
+    plain = {units.plain(column): column for column in raw.columns}
     free = [column for column in plain if not units.quantity(plain[column]) and plain[column] not in units.RESERVED]
+    free = free[:_LOOKED_AT]
     close = [near for alias in units.ALIASES[role] for near in difflib.get_close_matches(alias, free, 1, 0.75)]
     return plain[close[0]] if close else None
 
@@ -301,17 +378,18 @@ def _kernels(raw: Raw) -> list[str]:
     return [str(cell).strip() for cell in raw.columns["kernel"]]
 
 
-def _positive(raw: Raw, column: str, per_unit: float) -> list[float]:
-    """Times or energies in SI units: every cell a number above zero."""
-    si = []
-    for row, value in enumerate(raw.numbers(column)):
-        if value is None:
-            raise raw.fault("is empty; every row needs a value", column, row)
-        if not 0 < value / per_unit < HIGHEST_SI:
-            what = "too large to be true" if value > 0 else "not above zero"
-            raise raw.fault(f"{quote(raw.columns[column][row])} is {what}", column, row)
-        si.append(value / per_unit)
-    return si
+def _times(raw: Raw, column: str, stated: dict[str, float]) -> list[float]:
+    """s per launch: any where the user stated the unit, else what a launch can take."""
+    time_s = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_SECOND[column]))
+    for row, time in enumerate(time_s):
+        if column not in stated and not units.is_possible("time", time):
+            raise raw.fault(
+                f"{quote(raw.columns[column][row])} is {time:.3g} s, no time of a launch; if the column is in another "
+                f"unit, state it: --units {column}=UNIT",
+                column,
+                row,
+            )
+    return time_s
 
 
 def _energy(
@@ -320,11 +398,28 @@ def _energy(
     """(J per row, notices): as the table has it, or mean power x time."""
     column = columns["energy"]
     if column is not None:
-        return _positive(raw, column, stated.get(column, units.PER_JOULE[column])), []
+        energy_j = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_JOULE[column]))
+        return energy_j, _other_power(raw, stated, time_s, energy_j)
     column = columns["power"]
-    power_w = _positive(raw, column, stated.get(column, units.PER_WATT[column]))
-    notice = f"{raw.path}: no energy; it is {raw.shown.get(column, column)} x {columns['time']}, the mean power x time"
+    power_w = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_WATT[column]))
+    notice = f"{raw.path}: no energy; it is {raw.name(column)} x {columns['time']}, the mean power x time"
     return [power * time for power, time in zip(power_w, time_s, strict=True)], [notice]
+
+
+_SAME_POWER = 0.1  # of the energy over the time, that a column of power may be off
+
+
+def _other_power(
+    raw: Raw, stated: Mapping[str, float], time_s: Sequence[float], energy_j: Sequence[float]
+) -> list[str]:
+    """A line where a table has both, and its power is another than its energy over its time."""
+    for column in (name for name in units.PER_WATT if name in raw.columns):
+        for row, cell in enumerate(raw.columns[column]):
+            power_w, mean_w = to_number(cell), energy_j[row] / time_s[row]
+            if power_w and abs(power_w / stated.get(column, units.PER_WATT[column]) / mean_w - 1) > _SAME_POWER:
+                told = f"{raw.name(column)} is {quote(cell)} where energy over time is {units.watts(mean_w)}"
+                return [f"{raw.path}, {raw.place(row)}: {told}; the energy counts: is it of the whole board?"]
+    return []
 
 
 def _check_power(
@@ -335,79 +430,70 @@ def _check_power(
     if columns["time"] in columns_in and other in columns_in:
         return
     for row, (time, energy) in enumerate(zip(time_s, energy_j, strict=True)):
-        if not units.LEAST_W <= energy / time <= units.HIGHEST_W:
+        if not units.is_possible("power", energy / time):
             measured, took = (quote(raw.columns[column][row]) for column in (other, columns["time"]))
             raise raw.fault(
-                f"{measured} in {took} ({columns['time']}) is a mean power of {_watts(energy / time)}, which no GPU "
-                "draws; rename the column that is in another unit, or state both units: "
-                f"--units {columns['time']}=UNIT {other}=UNIT",
+                f"{measured} in {took} ({columns['time']}) is a mean power of {units.watts(energy / time)}, which no "
+                f"GPU draws; {_likely(columns, columns_in, energy / time)}",
                 other,
                 row,
             )
 
 
-def _watts(power_w: float) -> str:
-    for unit, scale in (("MW", 1e-6), ("kW", 1e-3), ("W", 1.0)):
-        if power_w * scale >= 1:
-            return f"{power_w * scale:.3g} {unit}"
-    return f"{power_w * 1e3:.3g} mW"
+def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: float) -> str:
+    """What to state about units where a mean power is impossible."""
+
+    def taken(column: str) -> str:
+        return columns_in.get(column, column.rpartition("_")[2]).lower()
+
+    time = columns["time"]
+    if columns["energy"]:
+        found = units.guess_pair(power_w, taken(time), taken(columns["energy"]))
+    else:
+        unit = units.guess("power", power_w * units.UNITS["power"][taken(columns["power"])])
+        found = [("power", unit)] if unit else []
+    words = [
+        f"{columns[role]} is in {units.UNIT_NAMES.get(unit, unit)}: --units {columns[role]}={unit}"
+        for role, unit in found
+    ]
+    if not words:
+        return f"state both units: --units {time}=UNIT {columns['energy'] or columns['power']}=UNIT"
+    return "if " + ", or if ".join(words)
 
 
-def _clocks(raw: Raw, column: str, stated: dict[str, float]) -> Clocks:
-    """Clocks asked for, MHz; None = auto."""
-    words: dict[Any, float | None] = {}  # a table has many rows and few clocks: each word is understood once
-    clocks: Clocks = []
-    for row, cell in enumerate(raw.columns[column]):
-        word = cell if cell is None or isinstance(cell, (str, float)) else str(cell)
-        if word not in words:
-            words[word] = _clock(raw, column, row, cell, stated)
-        clocks.append(words[word])
-    return clocks
+def _clocks(raw: Raw, column: str | None, stated: dict[str, float]) -> Clocks:
+    """Clocks asked for, MHz; None = auto, as every one of a clock that the table has no column of."""
+    if column is None:
+        return [None] * raw.rows
+    return raw.clocks(column, stated.get(column), _state(raw, column))
 
 
-def _memory_clocks(raw: Raw, column: str | None, stated: dict[str, float]) -> tuple[Clocks, list[str]]:
-    """(Memory clocks asked for, MHz; notices): a table without any was measured with the memory left to the GPU."""
-    if column is not None:
-        return _clocks(raw, column, stated), []
-    notice = f"{raw.path}: no memory clock (mem_mhz): taken as left to the GPU in every row"
-    return [None] * len(raw.columns["kernel"]), [notice]
+def _state(raw: Raw, column: str) -> Callable[[str], str]:
+    return lambda unit: f"if the column is in another unit, state it: --units {raw.name(column)}={unit}"
 
 
-def _clock(raw: Raw, column: str, row: int, cell: object, stated: dict[str, float]) -> float | None:
-    if is_empty(cell) or (isinstance(cell, str) and cell.strip().lower() == "auto"):
-        return None
-    mhz = to_number(cell)
-    if mhz is None or not mhz > 0:
-        raise raw.fault(f"unknown clock {quote(cell)}: a positive number of MHz, or auto (or empty)", column, row)
-    return _plausible(raw, column, row, mhz, stated)
-
-
-def _plausible(raw: Raw, column: str, row: int, value: float, stated: dict[str, float]) -> float:
-    """The clock in MHz; raises InputError where no GPU has such a clock and the user did not state the unit."""
-    mhz = value / stated.get(column, 1.0)
-    if units.LEAST_MHZ <= mhz <= units.HIGHEST_MHZ or (column in stated and 0 < mhz < HIGHEST_SI):
-        return mhz
-    likely = next(
-        (unit for unit, per in units.UNITS["clock"].items() if units.LEAST_MHZ <= value / per <= units.HIGHEST_MHZ),
-        "UNIT",
-    )
-    raise raw.fault(
-        f"{quote(raw.columns[column][row])} is no clock in MHz ({units.LEAST_MHZ:g} to {units.HIGHEST_MHZ:g}); "
-        f"if the column is in another unit, state it: --units {raw.shown.get(column, column)}={likely}",
-        column,
-        row,
-    )
+def _left_to_the_gpu(raw: Raw, roles: dict[str, Any]) -> list[str]:
+    """Notices: a table without a clock was measured with it left to the GPU, and so was a row that says -1."""
+    notices = []
+    for role, column, clock in (("core", "core_mhz", "core"), ("mem", "mem_mhz", "memory")):
+        if roles[role] is None:
+            notices.append(f"{raw.path}: no {clock} clock ({column}): taken as left to the GPU in every row")
+        elif odd := [row for row, cell in enumerate(raw.texts(roles[role])) if cell in ("-1", "-1.0")]:
+            what = f"{raw.name(roles[role])} is -1 in {many(len(odd), 'row')}: taken as not locked"
+            notices.append(f"{raw.path}, {raw.place(odd[0])}: {what}")
+    return notices
 
 
 def _reached(raw: Raw, column: str | None, stated: dict[str, float]) -> Clocks:
     """Clocks seen in effect, MHz; None = not recorded."""
     if column is None:
-        return [None] * len(raw.columns["kernel"])
+        return [None] * raw.rows
     values = raw.numbers(column)
     for row, value in enumerate(values):
         if value is not None and value < 0:
             raise raw.fault(f"{quote(raw.columns[column][row])} is no clock in MHz", column, row)
-    return [_plausible(raw, column, row, value, stated) if value else None for row, value in enumerate(values)]
+    per, remedy = stated.get(column), _state(raw, column)
+    return [raw.plausible_mhz(column, row, value, per, remedy) if value else None for row, value in enumerate(values)]
 
 
 def _leave_the_only_memory_clock(core: Clocks, mem: Clocks, reached_mem: Clocks) -> None:
@@ -421,12 +507,9 @@ def _leave_the_only_memory_clock(core: Clocks, mem: Clocks, reached_mem: Clocks)
 
 def _flags(raw: Raw, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
     """(is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
-    if "is_auto" in raw.columns:
-        auto = _marks(raw, "is_auto")
-    else:
-        auto = [c is None and m is None for c, m in zip(core, mem, strict=True)]
-    reference = _marks(raw, "is_reference") if "is_reference" in raw.columns else [False] * len(core)
-    return auto, reference
+    unlocked = [c is None and m is None for c, m in zip(core, mem, strict=True)]
+    auto = _marks(raw, "is_auto") if "is_auto" in raw.columns else unlocked
+    return auto, _marks(raw, "is_reference") if "is_reference" in raw.columns else [False] * len(core)
 
 
 def _marks(raw: Raw, column: str) -> list[bool]:
@@ -462,34 +545,30 @@ def _release_auto_rows(
 
 def _setting(raw: Raw, column: str, stated: dict[str, float]) -> list[Any]:
     """A further setting: numbers if every cell is one, else text; None where empty."""
-    cells = raw.columns[column]
-    numeric = all(is_empty(cell) or to_number(cell) is not None for cell in cells)
-    if numeric or column in units.POWER_CAPS:
-        values = raw.numbers(column)
-        if column in units.POWER_CAPS:
-            for row, value in enumerate(values):
-                if value is not None and not value > 0:
-                    raise raw.fault(f"{quote(cells[row])} is no power cap: a number above zero", column, row)
-            per = stated.get(column, 1.0)
-            values = [None if value is None else value / per for value in values]
-            for row, value in enumerate(values):
-                if value is not None and value > units.HIGHEST_W and column not in stated:
-                    raise raw.fault(
-                        f"{quote(cells[row])} is no power cap in W; if the column is in mW, state it: "
-                        f"--units {raw.shown.get(column, column)}=mw",
-                        column,
-                        row,
-                    )
-        return values
-    return [None if is_empty(cell) else str(cell).strip() for cell in cells]
+    cells, is_cap = raw.columns[column], column in units.POWER_CAPS
+    if not is_cap and not all(is_empty(cell) or to_number(cell) is not None for cell in cells):
+        return [None if is_empty(cell) else str(cell).strip() for cell in cells]
+    values = raw.numbers(column)
+    for row, value in enumerate(values) if is_cap else ():
+        if value is not None and not value > 0:
+            raise raw.fault(f"{quote(cells[row])} is no power cap: a number above zero", column, row)
+        if value is not None and value > units.HIGHEST_W and column not in stated:
+            remedy = f"if the column is in mW, state it: --units {raw.name(column)}=mw"
+            raise raw.fault(f"{quote(cells[row])} is no power cap in W; {remedy}", column, row)
+    return [None if value is None else value / stated.get(column, 1.0) for value in values]
 
 
-def _unrecognised(raw: Raw, setting_columns: list[str], groups: Iterable[list[int]]) -> list[str]:
+def _unrecognised(
+    raw: Raw, setting_columns: list[str], groups: Iterable[list[int]], only: Mapping[str, str]
+) -> list[str]:
     """A notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
     unknown = [
         column
         for column in raw.columns
-        if column not in units.RESERVED and column not in setting_columns and not units.is_known(column)
+        if column not in units.RESERVED
+        and column not in setting_columns
+        and not units.is_known(units.plain(column))
+        and raw.name(column) not in only
     ]
     pooled = [rows for rows in groups if len(rows) > 1]
     for column in unknown:
@@ -498,15 +577,62 @@ def _unrecognised(raw: Raw, setting_columns: list[str], groups: Iterable[list[in
             other = next((row for row in rows if cells[row] != cells[rows[0]]), None)
             if other is not None:
                 raise raw.fault(
-                    f"{quote(cells[rows[0]])} in {raw.place(rows[0])} but {quote(cells[other])} here, in "
-                    "rows with the same settings; name the column in `settings` if it is one, or drop it",
+                    f"{quote(cells[rows[0]])} in {raw.place(rows[0])} but {quote(cells[other])} here, in rows with the "
+                    f"same settings; if these are workloads, read one: --only {_word(column, cells[rows[0]])}; if it "
+                    f"is a setting: --settings {shlex.quote(column)}; if it says nothing, leave it out of the table",
                     column,
                     other,
                 )
     if not unknown:
         return []
     plural = "columns" if len(unknown) > 1 else "column"
-    return [f"{raw.path}: {plural} {', '.join(unknown)} ignored: neither a setting nor a known measurement"]
+    notices = [f"{raw.path}: {plural} {some(unknown)} ignored: neither a setting nor a known measurement"]
+    return notices + [notice for column in unknown for notice in _maybe_workloads(raw, column)]
+
+
+def _maybe_workloads(raw: Raw, column: str) -> list[str]:
+    """A notice where words that nobody understands tell settings of one kernel apart: another workload at each would be
+    compared with the baseline's."""
+    first: dict[str, str] = {}
+    for row, (kernel, word) in enumerate(zip(raw.texts("kernel"), raw.texts(column), strict=True)):
+        own = first.setdefault(kernel, word)
+        if own != word and to_number(word) is None and to_number(own) is None:
+            what = f"{quote(word)} here but {quote(own)} before, both of {kernel}: if these are workloads, they are"
+            where = f"{raw.path}, {raw.place(row)}, column {column}"
+            return [f"{where}: {what} compared with each other; read one: --only {_word(column, own)}"]
+    return []
+
+
+def _word(column: str, cell: object) -> str:
+    return shlex.quote(f"{column}={cell}"[:80])
+
+
+# MHz between reached clocks that are one: boards lock in steps of 15
+_ONE_CLOCK_MHZ = 8.0
+
+
+def _ran_alike(raw: Raw, points: list[Point], reached_mhz: Clocks) -> list[str]:
+    """A notice of requests for different core clocks that ran at one: they differ by noise alone."""
+    told: list[str] = []
+    groups: dict[tuple[Any, ...], list[tuple[float, float, Point]]] = {}
+    for point in points:
+        mhz = _mean_known(reached_mhz, point.rows)
+        if mhz is not None and point.core_mhz is not None:
+            key = (point.kernel, point.mem_mhz, *point.settings.values())
+            groups.setdefault(key, []).append((mhz, point.core_mhz, point))
+    for key, own in groups.items():
+        own.sort(key=lambda each: each[:2])
+        for (mhz, asked, _), (other, more, point) in itertools.pairwise(own):
+            if other - mhz < _ONE_CLOCK_MHZ <= abs(more - asked):
+                told.append(
+                    f"{raw.path}, {raw.place(point.rows[0])}: {key[0]} asked for {asked:g} and {more:g} MHz ran at one "
+                    f"clock ({mhz:.0f}, {other:.0f} MHz): between these only noise chooses"
+                )
+    return told[:1] + ([f"{raw.path}: {len(told) - 1} more requests that ran at one clock"] if told[1:] else [])
+
+
+def _what(kernel: str, core_mhz: float | None, mem_mhz: float | None) -> str:
+    return f"{kernel} at {', '.join('auto' if mhz is None else f'{mhz:g} MHz' for mhz in (core_mhz, mem_mhz))}"
 
 
 def _copies(raw: Raw, groups: Iterable[list[int]]) -> list[str]:
@@ -521,14 +647,10 @@ def _copies(raw: Raw, groups: Iterable[list[int]]) -> list[str]:
             seen.add(cells)
     if not copies:
         return []
-    many = f"{_many(len(copies), 'row')} {'is an exact copy' if len(copies) == 1 else 'are exact copies'} of another"
+    what = f"{many(len(copies), 'row')} {'is an exact copy' if len(copies) == 1 else 'are exact copies'} of another"
     return [
-        f"{raw.path}, {raw.place(copies[0])}: {many}, counted as measured again; drop copies, if that is what they are"
+        f"{raw.path}, {raw.place(copies[0])}: {what}, counted as measured again; drop copies, if that is what they are"
     ]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _size(raw: Raw, gpu: str, points: list[Point], settings: list[str]) -> str:
@@ -537,11 +659,11 @@ def _size(raw: Raw, gpu: str, points: list[Point], settings: list[str]) -> str:
     rows = sum(len(point.rows) for point in points)
     pooled = [len(point.rows) for point in points if len(point.rows) > 1]
     text = (
-        f"{raw.path}: {_many(kernels, 'kernel')} of {gpu}, {_many(len(keys), 'setting')} of {', '.join(settings)}; "
-        f"{_many(len(points), 'point')} from {_many(rows, 'row')}"
+        f"{raw.path}: {many(kernels, 'kernel')} of {gpu}, {many(len(keys), 'setting')} of {', '.join(settings)}; "
+        f"{many(len(points), 'point')} from {many(rows, 'row')}"
     )
     if pooled:
-        text += f", of which {_many(sum(pooled), 'row')} are repeats pooled into {_many(len(pooled), 'point')}"
+        text += f", of which {many(sum(pooled), 'row')} are repeats pooled into {many(len(pooled), 'point')}"
     return text
 
 
@@ -555,8 +677,8 @@ def _baseline(points: list[Point], baselines: set[int], reference: object) -> st
     elif not any(point.auto for point in own):
         why = "the rows marked is_reference, as no row is auto"
     else:
-        many = sum(point.auto for point in own)
-        why = f"the rows that lock no clock (auto) of {_many(many, 'kernel')}, those marked is_reference of the others"
+        auto = sum(point.auto for point in own)
+        why = f"the rows that lock no clock (auto) of {many(auto, 'kernel')}, those marked is_reference of the others"
     keys = {_label(point) for point in own}
     return f"baseline: {why}; " + (keys.pop() if len(keys) == 1 else f"{len(keys)} settings, by kernel")
 
@@ -581,18 +703,15 @@ def _label(point: Point) -> str:
     return ", ".join([f"core {clocks[0]}", f"memory {clocks[1]}", *further])
 
 
-_UNIT_NAMES = {"j": "J", "mj": "mJ", "uj": "uJ", "nj": "nJ", "kj": "kJ", "w": "W", "mw": "mW", "kw": "kW"}
-
-
 def _units(
     shown: dict[str, str], columns: dict[str, Any], columns_in: Mapping[str, str], least_w: float, most_w: float
 ) -> str:
     said = []
     for role in ("time", "energy", "power", "core", "mem"):
         if role in shown:
-            unit = columns[role].rpartition("_")[2] if role in ("time", "energy", "power") else "MHz"
-            unit = columns_in.get(columns[role], unit).lower() if unit != "MHz" or columns[role] in columns_in else unit
-            said.append(f"{shown[role]} in {_UNIT_NAMES.get(unit, unit)}")
+            unit = columns[role].rpartition("_")[2] if role in ("time", "energy", "power") else "mhz"
+            unit = columns_in.get(columns[role], unit).lower()
+            said.append(f"{shown[role]} in {units.UNIT_NAMES.get(unit, unit)}")
     return f"units: {', '.join(said)}; mean power {least_w:.4g} to {most_w:.4g} W"
 
 
@@ -607,11 +726,6 @@ def _one_gpu(raw: Raw) -> str | None:
         if own != name:
             raise raw.fault(f"{quote(own)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row)
     return name
-
-
-def _sha256(path: AnyPath) -> str:
-    with open_bytes(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _mean(values: Sequence[float]) -> float:

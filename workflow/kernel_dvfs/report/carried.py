@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # kind of variants -> column that holds the value
 _COLUMNS = {"batch": "batch", "tp": "tensor_parallel"}
-CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen there", "claimed when chosen"
+CARRIED, CHOSEN_THERE, CLAIMED, PAPERS = "carried over", "chosen there", "claimed when chosen", "the paper"
 QUANTITIES = ("time", "energy")
-_LANES = 0.4  # share of a step that the series of a value are spread over
+_LANES = 0.5  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series
 _PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
 
@@ -120,45 +120,52 @@ def table(
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def draw(results: Results, name: str, column: str, axis: str, title: str) -> p9.ggplot:
+def draw(results: Results, name: str, column: str, axis: str, title: str, papers_figure: int) -> p9.ggplot:
     """Table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
     import plotnine as p9
 
-    from kernel_dvfs.report import style
+    from kernel_dvfs.report import style, words
 
-    frame = changes(results.table(name), column)
+    found = results.table(name)
+    own = results.workload[column] if words.is_papers(results.subject, results.workload["name"]) else None
+    frame = changes(found, column, own)
     series, values = list(frame.series.cat.categories), list(frame.value.cat.categories)
+    shapes = ["*" if each == PAPERS else shape for each, shape in zip(series, style.SHAPES)]
     lane = style.lanes(series, _LANES)
     frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
     return (
         p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
         + p9.geom_hline(yintercept=0, size=0.4, color=style.FRAME)
         + p9.geom_errorbar(
-            p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.17, size=0.5, show_legend=False
+            p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.13, size=0.5, show_legend=False
         )
-        + p9.geom_point(size=1.7, stroke=0.6, fill="white")
+        + p9.geom_point(p9.aes(fill="series"), size=1.7, stroke=0.6)
         + p9.facet_wrap("quantity", ncol=1, scales="free_y")
         + p9.scale_x_continuous(breaks=list(range(len(values))), labels=[str(value) for value in values])
-        + p9.scale_color_manual(style.cycle(style.SERIES, len(series)))
-        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(series)))
+        + p9.scale_color_manual([style.INK if each == PAPERS else color for each, color in zip(series, style.SERIES)])
+        + p9.scale_shape_manual(shapes)
+        + p9.scale_fill_manual([style.INK if each == PAPERS else "white" for each in series])
         + p9.labs(
             title=title,
             subtitle=style.subtitle(results, "down"),
             x=axis,
             y="change against auto, % (negative: saved)",
-            caption=_caption(frame),
+            caption=_caption(frame, papers_figure, int(found.repeats.iloc[0])),
         )
-        + style.keys(color="", shape="")
-        + style.theme(3.9)
+        + style.keys(color="", shape="", fill="")
+        + style.theme(4.2)
     )
 
 
-def changes(table: pd.DataFrame, column: str) -> pd.DataFrame:
+def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.DataFrame:
     """Long form: value (category), series, quantity, change, low, high in percent; low and high NaN if not known.
 
-    Series whose columns the table lacks, and empty cells, are absent.
+    Series whose columns the table lacks, and empty cells, are absent. papers: the value at which the paper's choice,
+    measured again, is a series too.
     """
     import pandas as pd
+
+    from kernel_dvfs.report.words import PAPER_POINT
 
     frames = []
     for series, prefix in _PREFIXES.items():
@@ -166,15 +173,24 @@ def changes(table: pd.DataFrame, column: str) -> pd.DataFrame:
             cells = {"change": f"{quantity}_change", "low": f"{quantity}_low", "high": f"{quantity}_high"}
             own = {cell: table.get(f"{prefix}{name}_percent", float("nan")) for cell, name in cells.items()}
             frames.append(pd.DataFrame({"value": table[column], "series": series, "quantity": quantity} | own))
+    if papers in set(table[column]):
+        own = {"quantity": ["energy", "time"], "change": PAPER_POINT, "low": float("nan"), "high": float("nan")}
+        frames.append(pd.DataFrame(own).assign(value=papers, series=PAPERS))
     frame = pd.concat(frames).dropna(subset="change").reset_index(drop=True)
     return frame.assign(
         value=pd.Categorical(frame.value, table[column]),
-        series=pd.Categorical(frame.series, [name for name in _PREFIXES if name in set(frame.series)]),
+        series=pd.Categorical(frame.series, [name for name in (*_PREFIXES, PAPERS) if name in set(frame.series)]),
         quantity=pd.Categorical(frame.quantity, QUANTITIES),
     )
 
 
-def _caption(frame: pd.DataFrame) -> str:
+def _caption(frame: pd.DataFrame, papers_figure: int, repeats: int) -> str:
+    from kernel_dvfs.report.words import PAPER_POINT
+
     known = frame.dropna(subset="low").series.unique()
-    bars = f"\nBars ({', '.join(known)}): 95 % interval." if len(known) else ""
-    return f"All points were measured again, except the claimed one.{bars}"
+    told = [f"The paper's Figure {papers_figure}. Means of {repeats} repeats, except what was claimed."]
+    if len(known):
+        told.append(f"Bars ({', '.join(known)}): 95 % interval.")
+    if PAPERS in set(frame.series):
+        told.append(f"Star: the paper's, {PAPER_POINT[0]:g} % at {PAPER_POINT[1]:+g} % of time, measured again.")
+    return "\n".join(told)

@@ -16,10 +16,10 @@ import pandas as pd
 import plotnine as p9
 
 from kernel_dvfs.change import change_percent
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.report import labels, style
+from kernel_dvfs.report import labels, style, words
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.workload.workload import WHOLE, study_of
+from kernel_dvfs_clocks.errors import InputError
 
 _LEAST = (4e-4, 0.1)  # extent of a panel: decades of time, percent of energy
 
@@ -123,7 +123,7 @@ def draw(results: Results, *names: str) -> p9.ggplot:
             subtitle=style.subtitle(results, "down and to the left"),
             x="time over auto (logarithmic; below 1: faster)",
             y="change of energy against auto, % (negative: saved)",
-            caption=_caption(planes),
+            caption=_caption(results, planes),
         )
         + style.theme(5.6, style.WIDTH * len(planes))
     )
@@ -342,9 +342,11 @@ def _title(planes: Sequence[Plane]) -> str:
     return f"Clock pairs that are better than auto: {', '.join(found)}"
 
 
-def _caption(planes: Sequence[Plane]) -> str:
+def _caption(results: Results, planes: Sequence[Plane]) -> str:
     told = ["+: auto. Blue: better than auto. Ring: the best."]
     told += [f"{plane.name}: {_better(plane)}." for plane in planes]
+    if len(planes) > 1:
+        told.append(_papers(results))
     without = [plane.name.lower() for plane in planes if not plane.box]
     if len(without) < len(planes):
         told.append("Grey box: where 95 of 100 pairs that run just as auto does would lie.")
@@ -352,6 +354,15 @@ def _caption(planes: Sequence[Plane]) -> str:
         of = f" ({', '.join(without)})" if len(without) < len(planes) else ""
         told.append(f"No box{of}: how far measurements scatter is not known.")
     return "\n".join([*told, "Numbers: core clock, MHz. Hollow: a clock that the GPU did not reach."])
+
+
+def _papers(results: Results) -> str:
+    """The paper's figures, and what is known of them where the GPU and the workload are the paper's."""
+    told = "The paper's Figures 3 and 4"
+    if not words.is_papers(results.subject, results.workload["name"]):
+        return f"{told}."
+    pairs = " and ".join(f"{count or 'none'} in the {name} pass" for name, count in words.PAPER_PAIRS.items())
+    return f"{told}: {pairs}; about {-words.PAPER_PERCENT['pass']:g} % of energy saved by a pair a pass."
 
 
 def _better(plane: Plane) -> str:

@@ -1,4 +1,4 @@
-"""Tables of `results/comparison`: every GPU and workload side by side, and specimens of one GPU model."""
+"""Tables and figure of `results/comparison`: every GPU and workload side by side, and specimens of one GPU model."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import EDP, PASS_STRICT, STRICT
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs.report.headings import headings
 from kernel_dvfs.report.words import against
+from kernel_dvfs.table_file import read_rows, write_rows
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
+    import plotnine as p9
 
     from kernel_dvfs.report.results import Results
 
@@ -25,12 +29,18 @@ BASELINE = "the baseline"
 
 
 def write(results_root: str | Path) -> None:
-    """Write all of them to `<results_root>/comparison/<name>.csv` and `.md`."""
+    """Write all of them to `<results_root>/comparison`: tables as json, which is what is read, csv and md; the
+    figure."""
+    from kernel_dvfs.report.write import write_figure
+
+    folder = Path(results_root) / "comparison"
     for name, output in OUTPUTS.of("table").items():
         frame = output.make(results_root)
-        base = Path(results_root) / "comparison" / name
-        write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))
-        write_text(f"{base}.md", f"**{output.caption}**\n\n{_MARKDOWN[name](frame)}\n")
+        write_rows(folder / f"{name}.json", frame.astype(object).to_dict("records"))
+        write_text(folder / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n"))
+        write_text(folder / f"{name}.md", f"**{output.caption}**\n\n{_MARKDOWN[name](frame)}\n")
+    for name, output in OUTPUTS.of("figure").items():
+        write_figure(output.make(read_rows(folder / "gpus.json")), folder, name, output.caption, "all studies")
 
 
 @OUTPUTS.table(
@@ -122,11 +132,70 @@ def _validated(results: Results) -> dict:
         for quantity in ("time", "energy")
         for bound in ("change", "low", "high")
     }
-    if (results.folder / "tables" / "headline.csv").is_file():
-        found = results.table("headline").set_index("schedule")
-        if STRICT in found.index:
-            row |= {name: found.at[STRICT, name.removeprefix("kernel_")] for name in row}
+    if (results.folder / "tables" / "headline.json").is_file():
+        found = next((each for each in results.rows("headline") if each["schedule"] == STRICT), None)
+        row |= {name: found[name.removeprefix("kernel_")] for name in row} if found else {}
     return row
+
+
+@OUTPUTS.figure(
+    "Each study's strict schedule against its own baseline: change of energy over change of time, measured again "
+    "(filled, with 95 % intervals) or claimed (hollow)",
+    title="Each study's strict schedule",
+    text="Clocks of its own for every kernel, no time lost in total, against each study's own baseline. Filled: "
+    "measured again, with the 95 % interval. Hollow: claimed.",
+)
+def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
+    """found: rows of the table `gpus`."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    points = []
+    for row in found:
+        again = row["kernel_fresh_energy_change_percent"] is not None
+        how = "fresh" if again else "claimed"
+        of = {name: row[f"kernel_{how}_{name}_change_percent"] for name in ("time", "energy")}
+        if None in of.values():
+            continue
+        ends = {f"{name}_{end}": row[f"kernel_fresh_{name}_{end}_percent"] for name in of for end in ("low", "high")}
+        points.append({"study": label(row, found), "how": how, **of, **ends})
+    columns = ["study", "how", "time", "energy", "time_low", "time_high", "energy_low", "energy_high"]
+    frame = pd.DataFrame(points, columns=columns).astype(dict.fromkeys(columns[2:], float))
+    frame["study"] = pd.Categorical(frame.study, list(dict.fromkeys(frame.study)))
+    count = len(frame.study.cat.categories)
+    again = frame[frame.how == "fresh"]
+    plot = (
+        p9.ggplot(frame, p9.aes("time", "energy", color="study", shape="study"))
+        + p9.geom_hline(yintercept=0, size=0.3, color=style.FRAME)
+        + p9.geom_vline(xintercept=0, size=0.3, color=style.FRAME)
+        + p9.geom_point(size=2, fill="white")
+    )
+    if len(again):
+        plot += p9.geom_segment(p9.aes(x="time_low", xend="time_high", yend="energy"), data=again, size=0.5)
+        plot += p9.geom_segment(p9.aes(y="energy_low", yend="energy_high", xend="time"), data=again, size=0.5)
+        plot += p9.geom_point(p9.aes(fill="study"), data=again, size=2, show_legend=False)
+    return (
+        plot
+        + p9.scale_color_manual(style.cycle(style.SERIES, count))
+        + p9.scale_fill_manual(style.cycle(style.SERIES, count))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, count))
+        + p9.labs(
+            title="Each study's strict schedule",
+            subtitle="filled: measured again, with its 95 % interval; hollow: claimed",
+            x=style.TIME_CHANGE,
+            y=style.ENERGY_CHANGE,
+        )
+        + p9.guides(color=p9.guide_legend(title="", ncol=1), shape=p9.guide_legend(title="", ncol=1))
+        + style.theme(3 + 0.14 * count, style.WIDE)
+    )
+
+
+def label(row: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
+    """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
+    twins = [each for each in found if (each["gpu"], each["workload"]) == (row["gpu"], row["workload"])]
+    return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
 COLUMNS = (

@@ -63,6 +63,7 @@ _TITLES = {
     "points": "cases",
     "number": "no.",
     "ours": "found here",
+    "inferred": "used to infer the board",
     "tensor_energy_pj_per_flop": "tensor core, pJ/FLOP",
     "is_default": "default",
     "default_energy_change_percent": "energy at the defaults, %",

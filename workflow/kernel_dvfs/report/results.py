@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint, Workload, read_schedule
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, PUBLISHED, RELIED_ON, fresh_repeats, published, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.profile.store import Profile, read_profile
-from kernel_dvfs.shape import read
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.errors import InputError, Missing
+from kernel_dvfs_clocks.shape import read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ class Results:
         found, own = read_profile(self.profile_path), self.folder / "published.parquet"
         # the rows of a table are what they are; what was measured has more than the first measurements
         if self.procedure == PUBLISHED and self.profile_path != own and found.metadata["gpu"]["kind"] != "table":
-            raise InputError(f"{own}: missing; run snakemake profile")
+            raise Missing(f"{own}: missing; run snakemake profile")
         return found
 
     @property
@@ -104,32 +105,28 @@ class Results:
     def schedule(self, name: str) -> dict[str, Any]:
         """A schedule by its name, without folder and ending; refused if it is of another profile."""
         path = self.path(f"schedules/{self.named(name)}.json")
-        schedule = read_schedule(path, _REMEDY)
+        schedule = read_schedule(path, _REMEDY, self.profile_path)
         self._is_own(path, schedule["workload"])
         return {**schedule}
 
     @property
     def frontier(self) -> list[FrontierPoint]:
         """The least energy at each slack."""
-        return read(self.path(f"schedules/{self.named('frontier')}.json"), Frontier, FRONTIER, _REMEDY)["points"]
+        path = self.path(f"schedules/{self.named('frontier')}.json")
+        return read(path, Frontier, FRONTIER, _REMEDY, is_sealed=True, inputs=self._inputs)["points"]
 
     @property
     def deployable(self) -> list[dict]:
         """What can be deployed at known latencies, as sequence.deployable has it."""
         path = self.path(f"schedules/{self.named('deployable')}.json")
-        content = read(path, _Deployable, DEPLOYABLE, _REMEDY)
+        content = read(path, _Deployable, DEPLOYABLE, _REMEDY, is_sealed=True, inputs=self._inputs)
         self._is_own(path, content["workload"])
         return content["rows"]
 
     @property
-    def headline_map(self) -> pd.DataFrame:
-        """The strict saving over what nobody has measured: columns as search.headline_map says."""
-        path = self.path("headline_map.csv")
-        if not path.is_file():
-            raise InputError(f"{path}: missing; run snakemake report")
-        import pandas as pd
-
-        return pd.read_csv(path)
+    def _inputs(self) -> dict[str, Path]:
+        """What choices of this procedure are made of, by the names that they carry."""
+        return {"profile": self.profile_path}
 
     def setup(self, digest: str) -> Setup:
         """A setup of this folder by its digest."""
@@ -141,12 +138,13 @@ class Results:
 
     def table(self, name: str) -> pd.DataFrame:
         """A finished table."""
-        path = self.path(f"tables/{name}.csv")
-        if not path.is_file():
-            raise InputError(f"table {path}: missing; run snakemake report")
         import pandas as pd
 
-        return pd.read_csv(path)
+        return pd.DataFrame(self.rows(name))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a finished table, as data."""
+        return read_rows(self.path(f"tables/{name}.json"))
 
     def comparisons(self, *paths: str | Path) -> Comparisons:
         """Comparison records of this folder, relative paths."""
@@ -171,12 +169,12 @@ class Variant(Results):
     @property
     def own_schedule(self) -> dict[str, Any]:
         """The strict global schedule of kernels chosen here."""
-        return {**read_schedule(self.path("schedule.json"), _REMEDY)}
+        return {**read_schedule(self.path("schedule.json"), _REMEDY, self.profile_path)}
 
     @property
     def pass_schedule(self) -> dict[str, Any]:
         """The strict global schedule of passes chosen here."""
-        return {**read_schedule(self.path("schedule-pass.json"), _REMEDY)}
+        return {**read_schedule(self.path("schedule-pass.json"), _REMEDY, self.profile_path)}
 
     @property
     def validation(self) -> Comparisons:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import (
-    HEADLINE_AXES,
-    HEADLINE_ENDS,
     PASS_STRICT,
     PUBLISHED,
     RELIED_ON,
@@ -18,13 +15,11 @@ from kernel_dvfs.layout import (
 from kernel_dvfs.limit_verdict import verdict
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, measured_tables
-from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT, against, another_minute_pp, time_bound_percent
-from kernel_dvfs.workload.models import MODELS
+from kernel_dvfs.report.words import against, another_minute_pp, time_bound_percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_dvfs.report.claims.claim import Claim
     from kernel_dvfs.report.results import Results
     from kernel_dvfs.student import Change
 
@@ -43,7 +38,7 @@ _ROWS = (
     "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto, or a "
     "table's reference",
     title="Best clocks of each kernel (Table 1 of the paper)",
-    text=_EACH + _ROWS + " As auto: a clock was asked for, and the GPU ran what it runs by itself.",
+    text=_EACH + _ROWS,
     section="published",
     place=1,
     procedure=PUBLISHED,
@@ -53,7 +48,7 @@ _ROWS = (
 )
 def kernel_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
     """See clocks_by_kernel."""
-    return clocks_by_kernel(results, repeats, ran=True)
+    return clocks_by_kernel(results, repeats)
 
 
 @OUTPUTS.table(
@@ -73,13 +68,13 @@ def chosen_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
     return clocks_by_kernel(results, repeats)
 
 
-def clocks_by_kernel(results: Results, repeats: int, ran: bool = False) -> pd.DataFrame:
+def clocks_by_kernel(results: Results, repeats: int) -> pd.DataFrame:
     """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
 
-    A table's further settings, such as a power cap, are columns after the clocks.
+    Clocks are those asked for; beside them, where it is known, what the GPU ran (reached_*, MHz). A table's further
+    settings, such as a power cap, are columns after the clocks.
 
-    repeats: of the validation, whose mean change of each kernel is given too; 0: there was none. ran: give the clocks
-    that the GPU ran, "as auto" where a request changed nothing, instead of the requests.
+    repeats: of the validation, whose mean change of each kernel is given too; 0: there was none.
     """
     import pandas as pd
 
@@ -106,10 +101,10 @@ def clocks_by_kernel(results: Results, repeats: int, ran: bool = False) -> pd.Da
                 "section": label["section"],
                 "name": label["name"],
                 "id": name,
-                **{
-                    column: _ran(column, pair, best, auto) if ran else pair[column]
-                    for column in ("mem_mhz", "core_mhz")
-                },
+                "mem_mhz": pair["mem_mhz"],
+                "core_mhz": pair["core_mhz"],
+                "reached_mem_mhz": best.reached_mem_mhz,
+                "reached_core_mhz": best.reached_core_mhz,
                 **{name: value for name, value in pair.items() if name not in CLOCKS},
                 "time_change_percent": 100 * (best.time_s / auto.time_s - 1),
                 "energy_change_percent": 100 * (best.energy_j / auto.energy_j - 1),
@@ -119,19 +114,10 @@ def clocks_by_kernel(results: Results, repeats: int, ran: bool = False) -> pd.Da
                 for quantity, change in zip(("time", "energy"), validated.get(name, ()))
             }
         )
-    return pd.DataFrame(rows).astype({"row": "Int64"})
-
-
-def _ran(column: str, pair: dict, best: pd.Series, auto: pd.Series) -> int | str:
-    """What the GPU ran of a clock that was asked for, MHz; "auto", or "as auto" where it ran what it runs at auto."""
-    from kernel_dvfs.measurement.verdict import is_reached
-
-    asked, at_best, at_auto = pair[column], best[f"reached_{column}"], auto[f"reached_{column}"]
-    if asked == AUTO or at_best != at_best:  # not a number: a table that does not tell
-        return asked
-    if abs(at_best - at_auto) < 1:
-        return "as auto"
-    return asked if is_reached(asked, at_best) else round(at_best)
+    reached = ["reached_mem_mhz", "reached_core_mhz"]
+    frame = pd.DataFrame(rows).astype({"row": "Int64"} | dict.fromkeys(reached, float))
+    frame[reached] = frame[reached].round().astype("Int64")
+    return frame.drop(columns=[name for name in reached if frame[name].isna().all()])
 
 
 def _strategies_options(plan: Any) -> dict:
@@ -151,7 +137,9 @@ _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste":
     text="One clock pair for all, each by itself (local) or all together under one limit on the total time (global); "
     "for passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which gives "
     "time away. Energy: least energy at any time. Waste left (Eq. 2) could still be saved at that speed. Claimed: by "
-    "the data that chose.",
+    "the data that chose. There are two baselines, as in the paper, so compare passes with kernels by joules: passes "
+    "are against passes at auto, kernels against the sum of kernels that ran alone at auto, each at the clock that it "
+    "reaches alone. What is relied on has one, the whole iteration at auto.",
     section="published",
     place=2,
     procedure=PUBLISHED,
@@ -167,8 +155,8 @@ def strategies(
     time_change_percent, energy_change_percent: claimed. validated: those schedules that were measured again, whose mean
     change is given too (fresh_*; empty elsewhere).
 
-    Columns of the contract, then weights, the schedule's name and what was validated. waste_j is in J for weights
-    that count launches, else in the unit of the weighted energy.
+    Columns of the contract, then weights, the schedule's name, the baseline that its changes are against and what was
+    validated. J and s for weights that count launches, else in the unit of the weighted energy and time.
     """
     import pandas as pd
 
@@ -207,13 +195,17 @@ def _baseline_row(schedule: dict, called: str) -> dict:
         "status": "measured",
         "weights": schedule["weights"],
         "schedule": None,
-    }
+    } | _baseline(schedule)
 
 
 def _strategy(name: str, schedule: dict) -> dict:
     columns = ("granularity", "scope", "objective", "slack_percent", "time_change_percent", "energy_change_percent")
     found = {column: schedule[column] for column in (*columns, "waste_j", "status", "weights")}
-    return found | {"schedule": name}
+    return found | {"schedule": name} | _baseline(schedule)
+
+
+def _baseline(schedule: dict) -> dict:
+    return {"baseline_time_s": schedule["baseline_time"], "baseline_energy_j": schedule["baseline_energy"]}
 
 
 def status(schedule: dict) -> str:
@@ -299,7 +291,8 @@ def _verdict(time: Change, schedule: dict) -> str:
 @OUTPUTS.table(
     "Headline schedules, claimed and measured again: changes, 95 % interval, verdict on the time limit",
     title="The schedules of the headline, measured again",
-    text="What each schedule claimed, and what measuring it again gave, with 95 % intervals. Over sessions "
+    text="What each schedule claimed, and what measuring it again gave, with 95 % intervals: changes of clocks count "
+    "as free, and all are against the whole iteration at auto. Over sessions "
     "they hold what changes from one to the next; within one session they do not. Time at most, as shown: the bound of "
     "the walk, with its confidence (90 % by default), by data that did not choose the clocks. The verdict is what "
     "measuring again says of it: it contradicts where the whole interval of the time is above the limit. What no walk "
@@ -344,32 +337,6 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
             | {"status": status(schedule)}
         )
     return pd.DataFrame(rows).astype(dict.fromkeys(["time_bound_percent", "another_minute_pp"], float))
-
-
-@OUTPUTS.table(
-    "What can be deployed if a clock change takes time and stalls the GPU for a moment: claimed changes "
-    "against auto, and the gap to the best choice of the same kind in percentage points of energy",
-    title="What can be deployed",
-    text="Clocks for each kernel assume that a change costs nothing: you cannot realise this saving today. The "
-    "other rows say what is left if a change takes effect some ms after its request and stalls the GPU for a "
-    "moment. Costs are measured by kernel-dvfs latency, or assumed, because nobody has "
-    "published them. The changes are claimed and not measured again, so they are optimistic; each schedule "
-    "keeps as much time in reserve as the strict one. Gap: what a better choice of the same kind could save "
-    "at most, in points.",
-    section="choosing",
-    place=0,
-    procedure=RELIED_ON,
-    kinds=MEASURED,
-    of_choice=True,
-    when=lambda plan: plan.is_deployable,
-    inputs=lambda plan: [plan.schedule(STRICT), plan.deployable_file],
-)
-def deployable(results: Results) -> pd.DataFrame:
-    """Rows of `schedules/deployable.json`: times in ms, changes in percent, negative = less, gaps in points."""
-    import pandas as pd
-
-    frame = pd.DataFrame(results.deployable)
-    return frame.round({"time_change_percent": 4, "energy_change_percent": 4, "gap_points": 4})
 
 
 @OUTPUTS.table(
@@ -419,63 +386,6 @@ def tensor_parallelism(
     )
 
 
-AXES = HEADLINE_AXES + HEADLINE_ENDS
-_VARIED = {
-    ALL_TOGETHER: AXES,
-    "tensor-core energy": AXES[:1],
-    "traffic of dense products": AXES[1:2],
-    "highest clock at auto": AXES[2:3],
-    "how far core and memory overlap": AXES[3:4],
-    "what auto draws beyond a locked clock": AXES[4:],
-}
-
-
-LEVELS = ("kernel", "pass")
-
-
-@OUTPUTS.table(
-    "The strict saving at the defaults, and its band over what nobody has measured (tensor-core energy, DRAM "
-    "traffic of dense products, highest clock at auto); truth of the model without noise, exact choice",
-    title="The headline and its band",
-    text="Three figures of this GPU were never measured, and two more are in doubt. Clocks were chosen for many values "
-    "of them within their ranges. The table has the band of the change of energy, from the largest saving to the "
-    "smallest: with all varied together, and with one varied and the others at their defaults. Computed on the "
-    "model's truth, without noise, by the exact choice.",
-    section="rests-on",
-    kinds=("simulated",),
-    workload="model",
-    of_choice=True,
-    when=lambda plan: plan.is_mapped,
-    inputs=lambda plan: [plan.headline_map],
-)
-def headline_band(results: Results) -> pd.DataFrame:
-    """One row a level (kernel, pass) and what varies: energy at the defaults, and the band; changes in percent."""
-    import pandas as pd
-
-    rows = []
-    found = results.headline_map
-    default = found[found.is_default].iloc[0]
-    for level in LEVELS:
-        column = f"{level}_energy_change_percent"
-        for varied, axes in _VARIED.items():
-            held = [axis for axis in AXES if axis not in axes]
-            part = found[(found[held] == default[held]).all(axis=1)]
-            if len(part) == 1:
-                continue  # the GPU's spec has no range for it
-            rows.append(
-                {
-                    "level": level,
-                    "varied": varied,
-                    "default_energy_change_percent": default[column],
-                    "low_energy_change_percent": part[column].min(),
-                    "high_energy_change_percent": part[column].max(),
-                    "paper_energy_change_percent": PAPER_PERCENT[level],
-                    "points": len(part),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
 _TENSOR_ENERGY = "tensor-energy"  # of variants
 
 
@@ -484,8 +394,7 @@ _TENSOR_ENERGY = "tensor-energy"  # of variants
     title="The strict choice at other tensor-core energies",
     text="Nobody has measured the energy of a tensor-core operation of this GPU, so the study is repeated at the "
     "least and the most that the data allow. Each row is chosen from one sweep, so it may run late: compare the "
-    "time measured again before the energy. The effect of this figure alone is in the headline and its band "
-    "(headline_band).",
+    "time measured again before the energy.",
     section="published",
     place=7,
     procedure=PUBLISHED,
@@ -538,41 +447,3 @@ def tensor_energy(results: Results, values: list[float], default: float, repeats
             }
         )
     return pd.DataFrame(rows)
-
-
-def _claims_inputs(plan: Any) -> list[str]:
-    made = [each for each in OUTPUTS.made_by(plan) if each.name != "claims" and each.procedure != RELIED_ON]
-    tables = [f"{plan.folder}/{each.files[0]}" for each in made]
-    beside = plan.elsewhere(plan.workload, published(STRICT), "validation")
-    return [*plan.published_files(), *carried.strict_and_repeats(plan)[1:], *tables, *beside]
-
-
-@OUTPUTS.table(
-    "Claims of the paper (arXiv 2601.08539), each with a verdict computed from this study",
-    title="The paper's claims, checked here",
-    text="Each claim of arXiv 2601.08539 with its value, the numbers that this study found and the verdict that they "
-    "give. In brackets: the rule that a number must keep for the claim to hold. Why: where it does not.",
-    section="claims",
-    # the paper speaks of GPT-3 with attention that is not fused: other kernels, or somebody's table, are no test of it
-    procedure=PUBLISHED,
-    kinds=MEASURED,
-    workload="model",
-    of_choice=True,
-    when=lambda plan: plan.options["model"] in MODELS,
-    inputs=_claims_inputs,
-)
-def claims(results: Results) -> pd.DataFrame:
-    """One row a claim: number, claim, source, paper, ours (numbers, in brackets the rule by which the claim holds),
-    verdict (holds, differs, not testable), why (where it does not hold)."""
-    import pandas as pd
-
-    return pd.DataFrame([each.row(results) for each in all_claims()])
-
-
-def all_claims() -> list[Claim]:
-    """All claims, in the order of their numbers."""
-    from kernel_dvfs.report.claims import chosen, elsewhere
-    from kernel_dvfs.report.claims.claim import Claim
-
-    declared = [*vars(chosen).values(), *vars(elsewhere).values()]
-    return sorted((each for each in declared if isinstance(each, Claim)), key=lambda each: each.number)

@@ -5,16 +5,18 @@ The line that a run ends with is made from files alone, with the standard librar
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kernel_dvfs.choice.schedule_file import FrontierPoint, Schedule, read_schedule
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import ANSWER, STRICT, subject
+from kernel_dvfs.layout import ANSWER, LAUNCH, PASS, RUN, STRICT, subject
 from kernel_dvfs.limit_verdict import limit_in_words
-from kernel_dvfs.shape import fault
+from kernel_dvfs.report import sealed
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.clocks import AUTO
+from kernel_dvfs_clocks.errors import InputError, Missing
+from kernel_dvfs_clocks.shape import fault
 
 # the paper's headline, by level of choice, percent of energy: its abstract, measured again
 PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
@@ -22,17 +24,17 @@ PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
 PAPER_STUDY, PAPER_POINT = ("RTX 3080 Ti", "gpt3-xl-b40-tp1"), (PAPER_PERCENT["kernel"], 0.6)
 # what the strict choice claimed there, by a third-party summary
 PAPER_CLAIMED_PERCENT = -15.64
+# clock pairs of a pass that lose no time there and save energy
+PAPER_PAIRS = {"forward": 6, "backward": 0}
 # how a change is known: by the data that chose, or by measuring the choice again
 CLAIMED, MEASURED_AGAIN = "claimed", "measured again"
 _OPTIMISTIC = f"{CLAIMED}: optimistic, since the same noisy data selected the clocks"
-# what the headline's band is called that varies all that nobody has measured
-ALL_TOGETHER = "all together"
 _OBJECTIVES = {
     "waste": "least energy, {limit}",
     "edp": "the least energy-delay product",
     "energy": "the least energy, however long it takes",
 }
-_SCOPES = {"single": "one pair for all", "local": "each on its own", "global": "all together"}
+_SCOPES = {"single": "one pair for all {}", "local": "each of the {} on its own", "global": "all {} together"}
 
 
 def is_papers(subject: str, workload: str) -> bool:
@@ -51,7 +53,8 @@ def in_words(percent: float, quantity: str) -> str:
 def asked(schedule: Mapping[str, Any]) -> str:
     """What a schedule was asked for."""
     limit = time_limit(schedule["slack_percent"])
-    return f"{_OBJECTIVES[schedule['objective']].format(limit=limit)}; {kinds(schedule)}, {_SCOPES[schedule['scope']]}"
+    objective, scope = _OBJECTIVES[schedule["objective"]], _SCOPES[schedule["scope"]]
+    return f"{objective.format(limit=limit)}; {scope.format(kinds(schedule))}"
 
 
 def how_known(gpu: Mapping[str, Any], is_measured_again: bool) -> str:
@@ -96,7 +99,12 @@ def another_minute_pp(schedule: Mapping[str, Any]) -> float | None:
     return (schedule.get("walk") or {}).get("another_minute")
 
 
-_OF = {"counts": "", "raw": " of all launched once", "equal-time": " of all with equal times at the baseline"}
+# what a total is of, by the weights that it is made with
+OF_WEIGHTS = {
+    "counts": "",
+    "raw": ", each kernel launched once",
+    "equal-time": ", each kernel with equal time at the baseline",
+}
 
 
 def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -149,7 +157,7 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     chosen = schedule["granularity"] if len(schedule["targets"]) == 1 else kinds(schedule)
     return (
         f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}"
-        f"{_OF[schedule['weights']]}, against {against(schedule['workload'])} ({held}); "
+        f"{OF_WEIGHTS[schedule['weights']]}, against {against(schedule['workload'])} ({held}); "
         f"{len(schedule['targets'])} {chosen} at {pairs}; asked for: {asked(schedule)}"
     )
 
@@ -164,8 +172,8 @@ def frontier_line(about: Mapping[str, Any], points: Sequence[FrontierPoint], pat
     ]
     held = how_known(about["gpu"], False)
     return (
-        f"{whose(about)}: {'; '.join(said)}{_OF[about['weights']]}, against {against(about['workload'])} "
-        f"({_OPTIMISTIC if held == CLAIMED else held}); kernels, all together; with each on its own {len(points)} "
+        f"{whose(about)}: {'; '.join(said)}{OF_WEIGHTS[about['weights']]}, against {against(about['workload'])} "
+        f"({_OPTIMISTIC if held == CLAIMED else held}); all kernels together; with each on its own {len(points)} "
         f"points in {path}"
     )
 
@@ -188,8 +196,10 @@ def line_of_study(folder: str, device: str) -> str | None:
     """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). It is at most ... Open <page>`.
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
-    measured again (tables/headline.csv), else as the schedule claims; then what is known of its time limit. Where
-    nothing was chosen, only the page. None where the folder holds none of these. device: how the GPU is called in text.
+    measured again (tables/headline.json), else as the schedule claims; then what is known of its time limit, and what
+    can be set today, where changes of clocks take time (tables/deployable.json). Where nothing was chosen, only the
+    page. None where the folder holds none of these. device: how the GPU is called in text. Raises InputError where what
+    it is taken from was changed since it was written.
     """
     schedule = _strict(folder)
     found = _measured_again(folder, schedule) or _claimed(schedule)
@@ -200,27 +210,76 @@ def line_of_study(folder: str, device: str) -> str | None:
     energy_percent, time_percent, how, verdict = found
     limit = limit_in_words(schedule or {}, verdict)
     told = f" {limit[0].upper()}{limit[1:]}." if limit else ""
+    told += _set_today(folder, schedule["gpu"] if schedule else {})
     where = f" Open {page}" if is_there else f" See {folder}"
     return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{told}{where}"
 
 
-def _strict(folder: str) -> Schedule | None:
-    """The strict schedule; None where it cannot be read."""
+Row = TypeVar("Row", bound="Mapping[str, Any]")
+# what can be set today, in few words
+WAYS = {RUN: "one pair", PASS: "a pair a pass", LAUNCH: "launch by launch"}
+
+
+def set_today(rows: Sequence[Row]) -> list[Row]:
+    """The rows of schedules/deployable.json, or of the table `deployable`, that a board can be set to at its own stalls
+    and, where several are asked for, the middle latency."""
+    own = [row for row in rows if row["is_default"] and row["way"] in WAYS]
+    latencies = [row["latency_ms"] for row in own if row["way"] == LAUNCH]
+    middle = latencies[len(latencies) // 2 : len(latencies) // 2 + 1]
+    return [row for row in own if row["latency_ms"] in (None, *middle)]
+
+
+def costs_in_words(row: Mapping[str, Any]) -> str:
+    """What a change of clocks takes and costs, of a row of the table `deployable` that changes clocks."""
+    core, mem, core_stall, mem_stall = (
+        f"{row[name]:.3g} ms" for name in ("latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms")
+    )
+    stall = core_stall if core_stall == mem_stall else f"{core_stall} (core) or {mem_stall} (memory)"
+    return f"a change takes {core} (core) or {mem} (memory), medians, and stalls {stall}: {row['costs']}"
+
+
+def _set_today(folder: str, gpu: Mapping[str, Any]) -> str:
+    """A sentence, with a space before it; "" where the table is not there."""
     try:
-        return read_schedule(os.path.join(folder, "schedules", f"{STRICT}.json"))
+        rows = set_today(read_rows(os.path.join(folder, "tables", "deployable.json")))
+        told = {WAYS[row["way"]]: "nothing" if row["clocks"] == AUTO else f"{signed(change_of(row))} %" for row in rows}
+        # where no mixture of pairs is better, all ways are one pair
+        values = {*told.values()}
+        each = f"{values.pop()}, in all ways" if len(values) == 1 else ", ".join(map(" ".join, told.items()))
+        again = [row["fresh_energy_change_percent"] is not None for row in rows if row["clocks"] != AUTO]
+        how = how_known(gpu, all(again))
+        return f" Changes of clocks count as free there; set today: {each} ({how}; {costs_in_words(rows[-1])})."
+    except (Missing, LookupError):
+        return ""
+
+
+def change_of(row: Mapping[str, Any], quantity: str = "energy") -> float:
+    """What a row of the table `deployable` changes, percent: as measured again, else as claimed."""
+    again = row[f"fresh_{quantity}_change_percent"]
+    found: float = row[f"claimed_{quantity}_change_percent"] if again is None else again
+    return found
+
+
+def _strict(folder: str) -> Schedule | None:
+    """The strict schedule; None where it cannot be read. Raises InputError where it was changed."""
+    path = os.path.join(folder, "schedules", f"{STRICT}.json")
+    try:
+        return read_schedule(path)
     except InputError:
+        sealed.check_file(path)
         return None
 
 
 def _measured_again(folder: str, schedule: Schedule | None) -> tuple[float, float, str, str] | None:
     try:
-        with open(os.path.join(folder, "tables", "headline.csv"), encoding="utf-8", newline="") as file:
-            # the strict schedule comes first
-            row = next(csv.DictReader(file))
-        energy, time = (float(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
-    except (OSError, ValueError, LookupError, StopIteration):
+        # the strict schedule comes first
+        row = read_rows(os.path.join(folder, "tables", "headline.json"))[0]
+        energy, time = (row[f"fresh_{quantity}_change_percent"] for quantity in ("energy", "time"))
+    except (Missing, LookupError):
         return None
-    return energy, time, how_known(schedule["gpu"] if schedule else {}, True), row.get("verdict", "")
+    if energy is None or time is None:
+        return None
+    return energy, time, how_known(schedule["gpu"] if schedule else {}, True), row["verdict"] or ""
 
 
 def _claimed(schedule: Schedule | None) -> tuple[float, float, str, str] | None:

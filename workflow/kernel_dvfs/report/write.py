@@ -1,6 +1,7 @@
 """A table or a figure on disk, each saying what GPU its numbers come from. Files are whole or not at all.
 
-Tables: CSV for programs, Markdown and LaTeX for people. Figures: PDF and PNG, the same bytes each time.
+Tables: their rows as JSON, which is what is read; CSV, Markdown and LaTeX for people. Figures:
+PDF and PNG, the same bytes each time.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.files import whole, write_text
 from kernel_dvfs.outputs import FORMATS, Output
 from kernel_dvfs.report.headings import headings
+from kernel_dvfs.table_file import write_rows
+from kernel_dvfs_clocks.files import whole, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,22 +31,19 @@ def write(made: pd.DataFrame | ggplot, output: Output, folder: str | Path, subje
 
 
 def write_table(frame: pd.DataFrame, folder: str | Path, name: str, caption: str, subject: str) -> None:
-    """Write `frame` to `<folder>/tables/<name>.<format>`, in csv, md and tex.
+    """Write `frame` to `<folder>/tables/<name>.<format>`: its rows as json, which is what is read; csv, md and tex.
 
     subject: the GPU as captions name it, e.g. "simulated RTX 3080 Ti"; a last column `gpu` in the CSV, part of the
     caption elsewhere. A frame with a column `gpu` of its own keeps it, for rows of several GPUs.
     """
     base = Path(folder) / "tables" / name
     title = f"{caption} ({subject})"
-    for form in FORMATS["table"]:
-        if form == "csv":
-            rows = frame if "gpu" in frame else frame.assign(gpu=subject)
-            text = rows.to_csv(index=False, lineterminator="\n")
-        elif form == "md":
-            text = f"**{title}**\n\n{_readable(frame).to_markdown(index=False, disable_numparse=True)}\n"
-        else:
-            text = _readable(frame).to_latex(index=False, caption=latex(title), label=f"tab:{name}", escape=True)
-        write_text(f"{base}.{form}", text)
+    rows = frame if "gpu" in frame else frame.assign(gpu=subject)
+    write_rows(f"{base}.json", rows.astype(object).to_dict("records"))
+    write_text(f"{base}.csv", rows.to_csv(index=False, lineterminator="\n"))
+    words = _readable(frame)
+    write_text(f"{base}.md", f"**{title}**\n\n{words.to_markdown(index=False, disable_numparse=True)}\n")
+    write_text(f"{base}.tex", words.to_latex(index=False, caption=latex(title), label=f"tab:{name}", escape=True))
 
 
 _LATEX = str.maketrans(

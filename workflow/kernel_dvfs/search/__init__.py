@@ -5,8 +5,6 @@
     belief.py      what is believed of all pairs after some were visited
     loop.py        the procedure on records: measure, keep, go on where it was stopped
     study_file.py  what was visited, chosen and shown, as a file
-    between.py     clocks between those of a grid
-    headline_map.py  the strict saving of a simulated GPU over what nobody has measured
 
 A search never sees a GPU's spec: on a simulated GPU that would be reading the answer.
 """

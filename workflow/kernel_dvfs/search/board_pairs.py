@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Clock, Pair, applied_mem_mhz, supported_core_mhz
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Clock, Pair, applied_mem_mhz, supported_core_mhz
 
 LEAST = 0.45  # of the highest clock: below it no choice comes near
 STEP_MHZ = 30  # between core clocks; the board's own step where that is wider

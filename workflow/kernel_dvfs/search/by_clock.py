@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.search import gain, outlook, walk
 from kernel_dvfs.search.board_pairs import probes
@@ -25,6 +24,7 @@ from kernel_dvfs.search.knowledge import Knowledge, pooled
 from kernel_dvfs.search.outcome import Result, Shown, shown_of
 from kernel_dvfs.search.parts import Level, Space, levels_of, parts_of
 from kernel_dvfs.search.visiting import Answer, Visiting
+from kernel_dvfs_clocks.errors import InputError
 
 __all__ = ["Answer", "Options", "Result", "Shown", "Space", "answered", "study"]
 

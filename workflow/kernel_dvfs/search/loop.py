@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast
 import numpy as np
 
 from kernel_dvfs.choice.schedule_file import Over, Walked
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, key_of, label, parse
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.campaign import new_session, open_visitor
@@ -29,10 +27,10 @@ from kernel_dvfs.search import by_clock, study_file
 from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown
 from kernel_dvfs.search.parts import KERNEL, PASS, Space
 from kernel_dvfs.search.study_file import ByClock, name_of
-from kernel_dvfs.shape import FILLED, Count, NotNegative, Positive, Text, checked
+from kernel_dvfs_clocks.clocks import BASELINE, Pair, key_of, label, parse
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.shape import FILLED, Count, NotNegative, Positive, Text, checked
 
-# a visit that came out disturbed is tried so often in all
-_TRIES = 2
 _Clocks: TypeAlias = tuple[int | Literal["auto"], int | Literal["auto"]]
 
 
@@ -178,11 +176,7 @@ class _Records:
         if self._visitor is None or visit.session != self._session:
             new_session(self._setup, self._path)
             self._visitor, self._session = open_visitor(self._setup, self._path), visit.session
-        for _ in range(_TRIES):
-            visited = self._visitor.visit(visit)
-            if visited["verdict"] not in UNUSABLE:
-                break
-        visits.write(file, self._setup, self._visitor, visited)
+        visits.write(file, self._setup, self._visitor, self._visitor.visit(visit))
 
 
 def rows_of(

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.search import walk
 from kernel_dvfs.search.knowledge import Knowledge, Pooled
 from kernel_dvfs.search.parts import Level, Space
+from kernel_dvfs_clocks.clocks import Pair
 
 
 class Shown(NamedTuple):

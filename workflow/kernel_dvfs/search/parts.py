@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.visit import HEAVY_SHARE
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
 
 MOST = 40  # targets that are metered by themselves
 GROUPS = 3  # of light kernels at least

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair
+from kernel_dvfs_clocks.clocks import AUTO, Clock, Pair
 
 BOARDS, KERNELS = 160, 40
 MISFIT = 0.006, 0.010  # sd of log time and log power that varies smoothly with the clocks

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from kernel_dvfs.choice.schedule_file import Walked
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import CHECKSUM, checksum, write_text
 from kernel_dvfs.layout import shortest
-from kernel_dvfs.shape import FILLED
-from kernel_dvfs.shape import read as read_file
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import change_of, sealed_json, write_text
+from kernel_dvfs_clocks.shape import FILLED
+from kernel_dvfs_clocks.shape import read as read_file
 
 SCHEMA = "kernel-dvfs/by-clock/1"
 _REMEDY = "run snakemake again, which makes it again"
@@ -59,14 +58,14 @@ def write(path: str, found: ByClock) -> None:
         "about": found.about,
         "token": found.token,
     }
-    write_text(path, json.dumps(content | {CHECKSUM: checksum(content)}, allow_nan=False) + "\n")
+    write_text(path, sealed_json(content) + "\n")
 
 
 def read(path: str) -> ByClock:
     """Return the study by clock in a file. Raises InputError naming it."""
     found = read_file(path, _File, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
-    if found["sha256"] != checksum(found):
-        raise InputError(f"study by clock {path}: was changed: its checksum is not that of its content; {_REMEDY}")
+    if what := change_of(found):
+        raise InputError(f"study by clock {path}: {what}; {_REMEDY}")
     return ByClock(
         found["setup"],
         found["options"],

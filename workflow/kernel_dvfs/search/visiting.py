@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.visit import (
     AUTO_PASS_S,
     AUTO_WINDOW_S,
@@ -20,8 +18,10 @@ from kernel_dvfs.measurement.visit import (
 )
 from kernel_dvfs.search.knowledge import Knowledge, Look
 from kernel_dvfs.search.parts import Space
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
 
-TRIES = 3  # of a visit that cannot be used
+TRIES = 3  # of a visit that cannot be used, each with a record; nothing below a study tries again
 
 
 class Answer(NamedTuple):

@@ -1,5 +1,6 @@
 """What the library takes from the project's top level, so that it works without a clone: the configuration as shipped,
-its schema, the sources of the native layer, and a measured step. Links here, files in the wheel."""
+its schema, the sources of the native layer, a measured step, the workflow: links here, files in the wheel; and what was
+inferred of the default board."""
 
 from pathlib import Path
 
@@ -7,8 +8,14 @@ _HERE = Path(__file__).parent
 CONFIG = _HERE / "config.yaml"
 SCHEMA = _HERE / "config.schema.yaml"
 NATIVE = _HERE / "native"
+# what the strict saving may be on the default board, and which claims it was inferred by (report/inference.py)
+POSTERIOR_BAND = _HERE / "posterior_band.csv"
+POSTERIOR_CLAIMS = _HERE / "posterior_claims.csv"
 # tables of a captured step that was measured on a real GPU
 STEP = _HERE / "step"
+# where Snakefile, config.yaml, workflow/rules and profiles lie: the project's top level, or here, as installed
+_TOP = _HERE.parents[2]
+WORKFLOW = _TOP if (_TOP / "workflow" / "rules").is_dir() else _HERE
 
 
 def config_or(path: str) -> str:

@@ -249,5 +249,5 @@ def wte_backward(s: Shape) -> Work:
         s.Ms * s.C,
         read_byte=round(dres + touched + groups * (16 * s.U + INT32 * s.Ms), EXPECTED_DIGITS),
         write_byte=round(touched, EXPECTED_DIGITS),
-        resident_byte=dres + 2 * s.Vp * s.C * BF16 + groups * (16 * min(s.Ms, s.V) + INT32 * s.Ms),
+        resident_byte=dres + 2 * s.Vp * s.C * BF16 + groups * (16 * min(s.Ms, s.Vp) + INT32 * s.Ms),
     )

@@ -8,7 +8,7 @@ also there with fused attention, as most people train it: `gpt3-xl-flash`.
 
 from dataclasses import dataclass, replace
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 
 # attention as llm.c computes it, the scores stored as squares; or in one launch each way (FlashAttention)
 UNFUSED, FUSED = "unfused", "fused"

@@ -6,10 +6,10 @@ Of the GPU it takes the two numbers that llm.c's split of the bias gradients dep
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload import formulas, models, operations
 from kernel_dvfs.workload.shapes import BIAS_SPLITS, Shape, llmc_split, one_of, rank_shape, whole_number
 from kernel_dvfs.workload.table1 import PER_LAYER, UNSPLIT, Bias, Entry, Product, entries
+from kernel_dvfs_clocks.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

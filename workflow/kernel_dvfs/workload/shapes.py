@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload import models
+from kernel_dvfs_clocks.errors import InputError
 
 ROW_PARALLEL_BIAS = ("sequence", "gathered")
 BIAS_SPLITS = ("table1", "llmc")

@@ -3,7 +3,7 @@
 A step is a list of *launches* in the order in which the GPU does them. A launch is one kernel with the memsets,
 copies and kernels that prepare it, or a memset or copy of its own. Launches that do the same work are one *target*,
 which is what is measured and given clocks. The file holds no address of the GPU's memory, so it outlives the process
-that captured it; to measure it, the same function is captured once more (`kernel_dvfs.step`), and `checksum` says
+that captured it; to measure it, the same function is captured once more (`kernel_dvfs_step`), and `checksum` says
 whether that gave the same launches.
 
 A study names a step in its setup as `workload["step"] = {"file": path of step.json, "checksum": its checksum}`; its
@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
-from kernel_dvfs import shape
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json, write_json
-from kernel_dvfs.shape import Count, Is, NotNegative
+from kernel_dvfs_clocks import shape
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import compact_json, write_json
+from kernel_dvfs_clocks.shape import Count, Is, NotNegative
 
 SCHEMA = "kernel-dvfs/step/1"
 
@@ -49,8 +49,11 @@ WHOLE = "step"  # the pass that is the whole step
 PACED = "paced_"
 # what is less of all that runs would drown in the noise of a difference
 LEAST_SHARE = 0.05
-# which targets are measured paced: of at least this share of the step, at a clock this far below the highest of those
+# which targets are measured paced: of at least this share of the step, and at a clock this far below the highest of
+# those, or products
 _PACED_SHARE, _HELD_SHARE = 0.01, 0.97
+# FLOP a byte of what is a product; torch counts FLOP of additions, too
+_DENSE = 16.0
 # the clock of a shorter launch is read too coarsely to tell: a GPU's timer may move in steps of 1 us
 _CLEAR_US = 20.0
 _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
@@ -250,8 +253,9 @@ class Step:
 
     @property
     def paced(self) -> list[Target]:
-        """Targets that draw so much that their clock is lower than others' in the step, the longest first: alone, where
-        nothing cooler runs beside them, the power cap may hold them lower still. None where no clock is known."""
+        """Targets that the power cap may hold lower alone, where nothing cooler runs beside them, than in the step, the
+        longest first: those whose clock is lower than others' in the step, and matrix products, which draw most, also
+        where all of a step has one clock. None where no clock is known."""
         least_us = _PACED_SHARE * (self.whole.time_us or self.time_us or 0.0)
         clear = [each for each in self.targets if (each.time_us or 0.0) >= _CLEAR_US]
         long = [(each, us) for each in clear if (us := each.launches * (each.time_us or 0.0)) >= least_us]
@@ -259,7 +263,9 @@ class Step:
         held = [
             (each, us)
             for each, us in long
-            if each.repeatable != "no" and each.core_mhz and each.core_mhz < _HELD_SHARE * highest_mhz
+            if each.repeatable != "no"
+            and each.core_mhz
+            and (each.core_mhz < _HELD_SHARE * highest_mhz or (each.flop or 0.0) > _DENSE * (each.byte or 0.0))
         ]
         return [each for each, _ in sorted(held, key=lambda pair: -pair[1])]
 

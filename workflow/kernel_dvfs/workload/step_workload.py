@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.step import PACED
 from kernel_dvfs.workload.workload import Workload
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.workload.step import Step, Target
@@ -25,11 +25,12 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 
 
 def of_step(
-    step: Step, name: str, path: str, code: str = "", with_paced: bool = False, most: int | None = None
+    step: Step, name: str, path: str, code: str = "", paced: int | None = 0, most: int | None = None
 ) -> Workload:
     """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file; code:
     FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
-    with_paced: kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well.
+    paced: so many of the kernels that the power cap may hold lower alone than in the step (Step.paced), the longest
+    first, are passes as well; None: all.
     most: so many kernels are measured, those that take longest in the step, at least one of each section; None: all."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum, "code": code}}
     costliest = sorted(step.measured, key=lambda target: -target.launches * (target.time_us or target.alone_us or 0.0))
@@ -39,7 +40,7 @@ def of_step(
     wanted = set([*ordered][: None if most is None else max(most, len(first))])
     measured = [target for target in step.measured if target.id in wanted]
     workload = with_works(step, about, {target.id: work_of(target) for target in measured})
-    for target in step.paced if with_paced else []:
+    for target in [each for each in step.paced if each.id in wanted][:paced]:
         workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]
     return workload
 

@@ -14,7 +14,9 @@ What is found again is min(1, L2 / footprint) of it: a cache that replaces lines
 that share (inferred; a strict least-recently-used one would keep all or nothing). Strips run along the side that costs
 less. Limits: all fits in L2, and each operand is read once; no L2, and each tile reads its own (see tests).
 
-The last wave is seldom full, and takes as long as if it were: a product keeps a share of the tensor cores busy.
+The last wave is seldom full, and takes as long as if it were: a product keeps a share of the tensor cores busy. A tile
+takes a while to start and to write what it computed, worth some elements of k. Where few tiles leave SMs idle a library
+parts k among several (split-k) and adds their results up, if that is faster.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 TILE = (256, 128)
 # slices of k that are on their way to an SM: the depth of a library's pipeline times its slice (inferred)
 _IN_FLIGHT = 3 * 64
+# parts that k is split into, and the least k of one
+_PARTS, _LEAST_K = (1, 2, 4, 8, 16, 32), 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,21 @@ class Cache:
     tile: tuple[int, int] = TILE
 
 
-def gemm_byte(g: Gemm, cache: Cache, element_byte: int = BF16) -> float:
+def gemm_byte(g: Gemm, cache: Cache, element_byte: float = BF16, result_byte: float | None = None) -> float:
     """DRAM bytes, read and written, of one launch of `g`: its products follow one another.
 
-    element_byte: of an element; the accumulator, the bias and the result are counted as in formulas.gemm.
+    element_byte: of an element that is read; result_byte: of one that is written, where it is another. The accumulator,
+    the bias and the result are counted as in formulas.gemm.
     """
     work = gemm(g)
-    once = (work.read_byte + work.write_byte) * element_byte / BF16
+    if result_byte is None:
+        once = (work.read_byte + work.write_byte) * element_byte / BF16
+    else:
+        once = (work.read_byte * element_byte + work.write_byte * result_byte) / BF16
     return once + g.count * _again(g, cache, element_byte)
 
 
-def _again(g: Gemm, cache: Cache, element_byte: int) -> float:
+def _again(g: Gemm, cache: Cache, element_byte: float) -> float:
     """Bytes of both operands of one product that are read again."""
     rows, columns = (min(tile, size) for tile, size in zip(cache.tile, (g.m, g.n)))
     down, across = math.ceil(g.m / rows), math.ceil(g.n / columns)
@@ -111,30 +119,52 @@ def gemm_bytes(gemms: Mapping[str, tuple[Gemm, int]], cache: Cache, multiple: fl
 def dense_gemm_byte(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, float]:
     """{id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
 
-    By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once. The
-    products of attention, small and many, fit in any L2.
+    By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once; in another
+    precision than bf16 by tiles. The products of attention, small and many, fit in any L2.
     """
     gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
     cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
+    precision = spec.get("families", {}).get("gemm", {}).get("precision", "bf16")
+    if precision != "bf16":
+        operand_byte = spec["precisions"][precision]["byte"]
+        return {name: gemm_byte(g, cache, operand_byte, BF16) for name, (g, _) in gemms.items()}
     return gemm_bytes(gemms, cache, spec["memory"].get("gemm_traffic"))
+
+
+def _waves(g: Gemm, sm_count: int, tile: Sequence[int], parts: int = 1) -> int:
+    """Waves of tiles that `g` takes. parts: into so many its k is split."""
+    return math.ceil(parts * g.count * math.ceil(g.m / tile[0]) * math.ceil(g.n / tile[1]) / sm_count)
 
 
 def wave_share(g: Gemm, sm_count: int, tile: Sequence[int]) -> float:
     """Share of the SMs that have a tile to compute, over the whole waves of tiles that `g` takes; a tile at the edge of
     the result counts by what of it is needed."""
     rows, columns = tile
-    waves = math.ceil(g.count * math.ceil(g.m / rows) * math.ceil(g.n / columns) / sm_count)
-    return g.count * g.m * g.n / (waves * sm_count * rows * columns)
+    return g.count * g.m * g.n / (_waves(g, sm_count, tile) * sm_count * rows * columns)
+
+
+def tensor_share(g: Gemm, sm_count: int, rates: Mapping[str, Any]) -> float:
+    """Share of the tensor cores that a product keeps busy over the time that it takes them; 1 where the GPU's tile is
+    not known. rates: the spec's group, whose gemm_start_k and gemm_split_k are in elements of k that one tile computes
+    in as long; none where it is silent."""
+    tile = rates.get("gemm_tile")
+    if not tile:
+        return 1.0
+    start_k, split_k = rates.get("gemm_start_k", 0), rates.get("gemm_split_k")
+    waves_of = [
+        (parts, _waves(g, sm_count, tile, parts))
+        for parts in (_PARTS if split_k else (1,))
+        if parts == 1 or g.k >= parts * _LEAST_K
+    ]
+    least_k = min(waves * (g.k / parts + start_k) + (split_k if parts > 1 else 0) for parts, waves in waves_of)
+    return wave_share(g, sm_count, tile) * (waves_of[0][1] * g.k / least_k)
 
 
 def dense_products(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """{id: (DRAM bytes of a launch, share of the tensor cores in use)} of the products of `dense_gemm_byte`.
-
-    The share is 1 where the GPU's `rates.gemm_tile` is not known.
-    """
-    tile, gemms = spec["rates"].get("gemm_tile"), {row.id: row.gemm for row in rows}
+    """{id: (DRAM bytes of a launch, share of the tensor cores in use)} of the products of `dense_gemm_byte`."""
+    gemms = {row.id: row.gemm for row in rows}
 
     def share(g: Gemm | None) -> float:
-        return wave_share(g, spec["sm_count"], tile) if g and tile else 1.0
+        return tensor_share(g, spec["sm_count"], spec["rates"]) if g else 1.0
 
     return {name: (byte, share(gemms[name])) for name, byte in dense_gemm_byte(rows, spec).items()}

@@ -60,16 +60,10 @@ def name_of_model(options: Mapping[str, Any]) -> str:
     return name + "".join(extra)
 
 
-def of_model(
-    options: Mapping[str, Any],
-    sm_count: int,
-    threads_per_sm: int,
-    products: Callable[[list[Row]], dict[str, tuple[float, float]]] | None = None,
-) -> Workload:
-    """The rows of a model of this project. options: those of OPTIONS; of the GPU it takes the two numbers that llm.c's
-    split of the bias gradients depends on. products: (DRAM traffic, share of the tensor cores in use) of rows that move
-    more than their compulsory bytes (traffic.dense_products). Raises InputError on impossible options."""
-    rows = kernel_rows(
+def rows_of(options: Mapping[str, Any], sm_count: int, threads_per_sm: int) -> list[Row]:
+    """Return the rows of a model by the options of OPTIONS; of the GPU llm.c's split of the bias gradients depends on
+    two numbers. Raises InputError on impossible options."""
+    return kernel_rows(
         model=options["model"],
         batch=options["batch"],
         tensor_parallel=options["tensor_parallel"],
@@ -79,6 +73,18 @@ def of_model(
         threads_per_sm=threads_per_sm,
         zipf_exponent=options["token_ids_zipf"],
     )
+
+
+def of_model(
+    options: Mapping[str, Any],
+    sm_count: int,
+    threads_per_sm: int,
+    products: Callable[[list[Row]], dict[str, tuple[float, float]]] | None = None,
+) -> Workload:
+    """The rows of a model of this project, by the arguments of `rows_of`. products: (DRAM traffic, share of the tensor
+    cores in use) of rows that move more than their compulsory bytes (traffic.dense_products). Raises InputError on
+    impossible options."""
+    rows = rows_of(options, sm_count, threads_per_sm)
     name, moved = name_of_model(options), products(rows) if products else {}
     return Workload(
         name=name,

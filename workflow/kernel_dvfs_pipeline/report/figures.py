@@ -77,6 +77,8 @@ _NEAR_POINTS = 1.0  # percentage points of time and energy; the names of nearer 
 @OUTPUTS.figure(
     "Energy of an iteration against its time, changes against all clocks at their highest (negative = saved): "
     "bound, plans as run, baselines",
+    title="Energy of an iteration over its time",
+    text="The line: no plan can be below it. The marks: plans that can be run.",
     inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(Run)[:1],
 )
 def frontier(study: PipelineStudy) -> p9.ggplot:

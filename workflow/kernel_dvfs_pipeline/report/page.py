@@ -7,13 +7,14 @@ from typing import Any
 
 from kernel_dvfs import registry
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import Change, plane
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.sections import sections_of
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.study import (
     BEST_PUBLISHED,
     BLOAT_RATIO,
     BOUND,
+    FILES,
     ONE_CLOCK,
     PER_STAGE,
     REALISED,
@@ -23,7 +24,7 @@ from kernel_dvfs_pipeline.study import (
 
 # id -> title and what it shows, in the order of the page
 SECTIONS = {
-    "clocks": ("Which clock runs when", ("timeline", "frontier")),
+    "clocks": ("Which clock runs when", ("timeline",)),
     "straggler": ("When all wait for a straggler", ("straggler", "emulation", "breakdown")),
     "others": ("Beside the published algorithm and its paper", ("no_straggler",)),
     "finer": ("A clock for each kernel, and what changes cost", ("levels", "switching")),
@@ -38,41 +39,37 @@ _SHOWN = {
 }
 
 
-def make(folder: str | Path) -> tuple[str, list[str]]:
+def make(folder: str | Path) -> tuple[str, list[InputError]]:
     """(the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing was solved yet."""
     study = PipelineStudy(folder)
-    most = max(study["microbatches"])
-    found = study.methods(most)
+    count = study["microbatches"][0]  # that the figures are of
+    found = study.methods(count)
     own = found[ONE_CLOCK]
-    missing: list[str] = []
+    missing: list[InputError] = []
+    known = registry.outputs("pipeline")
+    drawn = sections_of([study.folder], {"frontier": ("", ["frontier"])}, known, missing)
     shown = [(words, found[name]) for name, words in _SHOWN.items() if name in found]
     page = render(
         "pipeline.html.j2",
         subject=study.subject,
         name=study["name"],
-        microbatches=most,
+        microbatches=count,
         simulated="simulated" in study.subject,
         sentence=_sentence(own),
-        plane=plane(
-            [(words, _claimed(each.energy_change_percent), _claimed(each.time_change_percent)) for words, each in shown]
-        ),
+        drawn=drawn,
         rows=[
             {"who": words, "energy": each.energy_change_percent, "time": each.time_change_percent}
             for words, each in shown
         ]
-        + _with_straggler(study, most),
-        command=_command(study, most),
+        + _with_straggler(study, count),
+        command=_command(study, count),
         marks=_marks(study, found, own),
-        sections=sections_of([study.folder], SECTIONS, registry.outputs("pipeline"), missing),
+        sections=sections_of([study.folder], SECTIONS, known, missing),
         facts=_facts(study),
         missing=missing,
         written=provenance.now(),
     )
     return page, missing
-
-
-def _claimed(percent: float) -> Change:
-    return Change(percent, None, None, None)
 
 
 def _sentence(own: Method) -> list[tuple[str, bool]]:
@@ -96,6 +93,8 @@ def _with_straggler(study: PipelineStudy, microbatches: int) -> list[dict[str, A
 
 def _command(study: PipelineStudy, microbatches: int) -> tuple[str, str]:
     plan = study.solved(microbatches) / "plans" / "one-clock.json"
+    if plan.is_absolute():  # a page that is mailed should not tell where its maker keeps files
+        plan = plan.relative_to(study.folder)
     return "Hand the plan to a trainer:", f"kernel-dvfs pipeline export {plan} --format zeus -o plan.py"
 
 
@@ -117,4 +116,7 @@ def _facts(study: PipelineStudy) -> dict[str, str]:
     facts["microbatches"] = ", ".join(map(str, study["microbatches"]))
     facts["GPUs a stage"] = str(study["tensor_parallel"])
     facts["a waiting GPU draws"] = f"{study['blocking_w']:g} W"
-    return facts | dict(provenance.of_program()[:1])
+    count = study["microbatches"][0]
+    records = provenance.of_file(study.solved(count) / FILES[Method], f"mb{count}/{FILES[Method]}", study.made_of)
+    chain = [*records, *provenance.of_file(study.made_of["study"], "study.json", {"source": study["source"]})[1:]]
+    return facts | dict(chain) | dict(provenance.of_program()[:1])

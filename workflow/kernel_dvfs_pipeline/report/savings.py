@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_dvfs.change import change_percent
-from kernel_dvfs.errors import InputError
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.study import (
     BEST_PUBLISHED,
     BOUND,

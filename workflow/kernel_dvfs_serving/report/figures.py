@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs_serving.report import tables
 from kernel_dvfs_serving.report.share import subtitle
+from kernel_dvfs_serving.requests import CLASSES
 from kernel_dvfs_serving.system import BASELINE, OVER_TIME, TUNED
+from kernel_dvfs_serving.table1 import COLUMNS, REFERENCE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,9 +165,6 @@ _TABLE1_PANELS = {
 def ratios(cells: pd.DataFrame) -> pd.DataFrame:
     """Long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
     import pandas as pd
-
-    from kernel_dvfs_serving.requests import CLASSES
-    from kernel_dvfs_serving.table1 import COLUMNS, REFERENCE
 
     frames = []
     for name, panel in _TABLE1_PANELS.items():

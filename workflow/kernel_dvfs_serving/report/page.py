@@ -9,29 +9,30 @@ from kernel_dvfs import registry
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.sections import sections_of
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_serving.deployment import Served, started
 from kernel_dvfs_serving.report.share import by_system, plan_in_words, promise_kept, token_change_percent
 from kernel_dvfs_serving.study import ServingStudy
-from kernel_dvfs_serving.system import ABLE, AUTOSCALED, HINDSIGHT, NO_SPARE, PACKED, PUBLISHED, TUNED
-from kernel_dvfs_serving.tuned import started
+from kernel_dvfs_serving.system import ABLE, FIXED, HINDSIGHT, NO_SPARE, SLOWER, TUNED
 
 # id -> title and what it shows, in the order of the page; what is named nowhere stands last
 SECTIONS = {
-    "systems": ("Every system on this trace", ("savings", "classes", "cost", "power")),
-    "hangs-on": ("What the answer hangs on", ("sensitivity", "ladder")),
+    "systems": ("Every system on this trace", ("savings", "margins", "classes", "cost", "power")),
+    "hangs-on": ("What the answer hangs on", ("sensitivity",)),
     "paper": ("DynamoLLM: the paper's numbers beside these", ("paper", "misprediction")),
     "instance": (
         "The simulated instance, held to published measurements",
         ("anchors", "table1_agreement", "table1"),
     ),
 }
-_SHOWN = (TUNED, PACKED, AUTOSCALED, "DynamoLLM", PUBLISHED, HINDSIGHT)
+_SHOWN = (*FIXED, "DynamoLLM", HINDSIGHT)
 
 
-def make(folder: str | Path) -> tuple[str, list[str]]:
+def make(folder: str | Path) -> tuple[str, list[InputError]]:
     """(the page as HTML, [what is missing]) of a study's folder. Raises InputError without its experiment `systems`."""
     study = ServingStudy(folder)
     runs = by_system(study.experiment("systems"))
-    missing: list[str] = []
+    missing: list[InputError] = []
     asked = [_row(study, runs[name], runs[TUNED]) for name in dict.fromkeys((*_SHOWN, *ABLE)) if name in runs]
     keeping = [row for row in asked if row["kept"] and row["system"] in ABLE]
     best = min(keeping, key=lambda row: row["j_per_token"], default=None)
@@ -51,9 +52,16 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
         written=provenance.now(),
         facts=dict(provenance.of_program()[:1])
         | study["trace_summary"]
-        | {"servers at most": study["settings"]["servers"]},
+        | {"servers at most": study["settings"]["servers"]}
+        | _chain(study),
     )
     return page, missing
+
+
+def _chain(study: ServingStudy) -> dict[str, str]:
+    """What the answer was made of, down to profile and trace."""
+    found = provenance.of_file(study.path("systems"), "experiments/systems.json", study.made_of)
+    return dict([*found, *provenance.of_file(study.folder / "study.json", "study.json", study.inputs)[1:]])
 
 
 def _row(study: ServingStudy, found: dict, plan: dict) -> dict[str, Any]:
@@ -74,7 +82,7 @@ def _sentence(study: ServingStudy, best: dict | None, runs: dict) -> str:
     told = f"{best['system'][0].upper()}{best['system'][1:]} serves this trace for the least energy: "
     told += f"{best['j_per_token']:.3f} J a token"
     if best["system"] != TUNED and best["change_percent"] is not None:
-        told += f", {-best['change_percent']:.0f} % less than the tuned static plan"
+        told += f", {-best['change_percent']:.1f} % less than the tuned static plan"
     told += f", with {best['kept_percent']:g} % of the promises kept"
     return f"{told}." if promise_kept(study, runs[TUNED]) else f"{told}; no static plan keeps {least:g} %."
 
@@ -83,16 +91,10 @@ def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, s
     if best is None or not best["plan"]:
         return None
     found = runs[best["system"]]
-    packs, count, mix = best["system"] == PACKED, found["replicas"], found.get("mix")
-    commands = [started(study["model"], found["tp"], packs)["vllm"]]
-    if mix:
-        others = mix["gpus"] // mix["tp"]
-        commands = [f"{commands[0]}  # {count - others} of them"]
-        commands.append(f"{started(study['model'], mix['tp'], packs)['vllm']}  # {others}")
-    if packs:
-        route = "kernel-dvfs serving route plan.yaml --profile PROFILE.csv --replica URL ..."
-        commands.append(f"{route}  # plan.yaml: of serving plan")
-    return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", "\n".join(commands)
+    served = Served(study["model"], found["kv_tokens"], study["model_len"], study["settings"]["max_batch"])
+    lines = started(served, found)
+    count = found["replicas"]
+    return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", "\n".join(lines.values())
 
 
 def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str, bool]]:
@@ -100,16 +102,17 @@ def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str
     marks = []
     if "simulated" in study.subject:
         marks.append(("Simulated: no server ran.", True))
-    is_plan = best is not None and best["system"] in (TUNED, PACKED)
-    if is_plan:
-        marks.append(("Tuned on this trace: replay the plan on another before you rely on it.", True))
+    is_plan = best is not None and best["system"] in FIXED
+    if best is not None and is_plan:
+        kept = runs[best["system"]]["tried"]["kept_percent"]
+        told = " / ".join(f"{int(100 * value) / 100:.2f}" for value in kept.values())
+        promised = min(kept.values()) >= study["settings"]["promise_percent"]
+        marks.append(
+            (f"Kept on both halves of the trace, then with steps {SLOWER:g} times as long: {told} %.", not promised)
+        )
     if best is not None:
-        found = runs[best["system"]]
         if best["plan"].startswith("1 server "):
             marks.append((f"O{NO_SPARE[1:]}.", True))
-        if best["system"] == PACKED and found["ttft_p99_s"] > runs[TUNED]["ttft_p99_s"]:
-            later = f"{found['ttft_p99_s']:.2f} s at P99, against {runs[TUNED]['ttft_p99_s']:.2f} s"
-            marks.append((f"First tokens come later, within their promise: {later}.", True))
         if is_plan:
             marks.append(("Nothing is forecast.", False))
     return marks

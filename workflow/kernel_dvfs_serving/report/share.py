@@ -36,14 +36,11 @@ def plan_in_words(found: dict) -> str:
     """What a fixed plan starts; "" for a system that divides servers itself."""
     if "replicas" not in found:
         return ""
-    other = found.get("mix", {"gpus": 0, "tp": found["tp"]})
-    gpus = (found["replicas"] - other["gpus"] // other["tp"]) * found["tp"] + other["gpus"]
-    servers, tp = gpus // SERVER_GPUS, found["tp"]
-    told = f"{servers} server{'s' if servers > 1 else ''} of {SERVER_GPUS} GPUs, TP{tp} at {found['clock']} MHz"
-    if mix := found.get("mix"):
-        told += f", of them {mix['gpus']} GPUs as TP{mix['tp']} at {mix['clock']} MHz"
-    boost = found.get("boost", found["clock"])
-    return told if boost == found["clock"] else f"{told}, boosted to {boost}"
+    servers, tp, clock = found["replicas"] * found["tp"] // SERVER_GPUS, found["tp"], found["clock"]
+    mhz, _, cap_w = clock.partition("@")
+    told = f"{servers} server{'s' if servers > 1 else ''} of {SERVER_GPUS} GPUs, TP{tp} "
+    told += f"capped at {cap_w} W a GPU" if cap_w else f"at {mhz} MHz"
+    return f"{told}, steps of {found['step_tokens']} tokens, by {found['router']}"
 
 
 def by_system(outcomes: list[dict]) -> dict[str, dict]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import Outputs
+from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.report import reported
 from kernel_dvfs_serving.report.share import (
     by_system,
@@ -14,7 +14,8 @@ from kernel_dvfs_serving.report.share import (
     promise_kept,
     token_change_percent,
 )
-from kernel_dvfs_serving.system import BASELINE, LOADS_TPS, STATIC, SUBSETS, TUNED
+from kernel_dvfs_serving.system import ALONE, BASELINE, LOADS_TPS, STATIC, TUNED
+from kernel_dvfs_serving.table1 import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,9 +68,16 @@ def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
         "promise_kept": promise_kept(study, found),
         "plan": plan_in_words(found),
     }
+    cells |= {f"halves_{name}": value for name, value in tried_cells(found["tried"]).items()}
     cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}
     cells |= {name.removesuffix("_s") + "_ms": 1000 * found[name] for name in LATENCIES if found[name] is not None}
     return cells | {name: found[name] for name in ("mean_power_w", "server_hours", *STATES)}
+
+
+def tried_cells(tried: dict) -> dict:
+    """What was tried on both halves of a trace (tuned.Trials): J a token, and percent kept, each trial of its own."""
+    kept = {f"kept_{name.replace(', ', ' ').replace(' ', '_')}": value for name, value in tried["kept_percent"].items()}
+    return {"j_per_token_in_time": tried["j_per_token_in_time"]} | kept
 
 
 @OUTPUTS.table(
@@ -118,33 +126,19 @@ def costs(study: ServingStudy, found: dict) -> dict:
 
 
 @OUTPUTS.table(
-    "What each part of packing is worth: the tuned static plan, then one part more in each row, each tuned by itself",
-    when=lambda plan: plan.has("ladder"),
-    reads=["ladder"],
+    "What the margins of the promise cost: the cheapest static plan that keeps it on the trace's first half alone, on "
+    "both halves, and also where all steps are slower than the profile says; energy of a token on both halves",
+    reads=["systems"],
 )
-def ladder(study: ServingStudy) -> pd.DataFrame:
-    """One row a step; a step that keeps the promise nowhere is missing."""
-    found = study.experiment("ladder")
-    return framed(
-        [
-            {
-                "system": each["system"],
-                "plan": plan_in_words(each),
-                "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": change_percent(each["j_per_token_in_time"], found[0]["j_per_token_in_time"]),
-                "kept_percent": each["kept_percent"],
-                "ttft_p99_ms": 1000 * each["ttft_p99_s"],
-                "server_hours": each["server_hours"],
-            }
-            for each in found
-        ],
-        columns=None if found else ["system", "change_percent"],
-    )
+def margins(study: ServingStudy) -> pd.DataFrame:
+    """One row a margin; one that is kept nowhere is missing."""
+    found = by_system(study.experiment("systems"))[TUNED]["margins"]
+    rows = [{"kept_on": each["kept_on"], "plan": plan_in_words(each)} | tried_cells(each) for each in found]
+    return framed(rows, columns=None if rows else ["kept_on", "plan"])
 
 
 @OUTPUTS.table(
-    "What the answer hangs on: degree and clock (on the fewest servers that keep the promise), servers, DynamoLLM's "
-    "load slot; no energy: the promise is kept on no number of servers",
+    "What the answer hangs on: the plan's degree, clock, step and servers, each alone, and DynamoLLM's load slot",
     when=lambda plan: plan.has("sensitivity"),
     reads=["sensitivity"],
 )
@@ -217,7 +211,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
         week = {reported.V1: change}
         rows.append(row(f"{service}, a week, energy", week, changed(everything), "ours is the study's trace"))
     for knob, alone in reported.BY_KNOB.items():
-        own = runs[SUBSETS[(knob,)]]
+        own = runs[ALONE[knob]]
         percent = token_change_percent(study, own, runs[STATIC])
         rows.append(row(f"{knob} alone", {reported.V1: alone}, percent, _KNOB, own))
     found = {(each["tps_per_server"], each["system"]): each for each in study.experiment("loads")}
@@ -293,7 +287,8 @@ def table1(study: ServingStudy) -> pd.DataFrame:
 
 
 @OUTPUTS.table(
-    "The simulated instance against DynamoLLM's Table I: best cell, feasibility, order, ratios",
+    "The simulated instance against DynamoLLM's Table I: best cell, feasibility, order, ratios, and of the cells that "
+    "keep their promises in ours alone, how many break them with what",
     when=lambda plan: plan.has("table1"),
     reads=["table1"],
     subject=_of("table1"),
@@ -303,6 +298,10 @@ def table1_agreement(study: ServingStudy) -> pd.DataFrame:
     frame = framed(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
     for name in ("paper_best", "ours_best_share", "ours_best_lifetime"):
         frame[name] = [_cell_name(column) for column in frame[name]]
+    cells = study.experiment("table1")["cells"]
+    for kind in KINDS:
+        own = [sum(each["only_ours"] == kind and each["class_"] == name for each in cells) for name in frame["class"]]
+        frame[f"only_ours: {kind}"] = own
     return frame
 
 

@@ -17,15 +17,15 @@ from contextlib import suppress
 from typing import Annotated, Any, TypedDict, final
 
 from kernel_dvfs import slurm
-from kernel_dvfs.environment import slurm_gpu
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json, parse_json, write_json
-from kernel_dvfs.gpu.clocks import Pair, gpu_freq
-from kernel_dvfs.gpu.nvml.facts import node_of
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.window import is_measured
-from kernel_dvfs.shape import Is
-from kernel_dvfs.shape import read as read_file
+from kernel_dvfs_clocks.clocks import Pair, gpu_freq
+from kernel_dvfs_clocks.environment import slurm_gpu
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import compact_json, parse_json, write_json
+from kernel_dvfs_clocks.nvml.facts import node_of
+from kernel_dvfs_clocks.shape import Is
+from kernel_dvfs_clocks.shape import read as read_file
 
 FOLDER = ".snakemake"
 _LOOK_EVERY_S = 1.0

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.model import clock_w, relative_voltage, static_w
 from kernel_dvfs.measurement.real import loads, preflight
 from kernel_dvfs.measurement.real.gpu import RealGpu
+from kernel_dvfs_clocks.clocks import BASELINE
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.measurement.window import Window
+    from kernel_dvfs_clocks.guard import Guard
 
 COPY, READ = "dram_copy", "dram_read"
 _WARMUP_S, _WINDOW_S = 5.0, 25.0  # of each probe

@@ -13,15 +13,15 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs.environment import slurm_gpu
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json, parse_json
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
-from kernel_dvfs.gpu.nvml.lease import folder
 from kernel_dvfs.lock import passing
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.window import is_measured
+from kernel_dvfs_clocks.clocks import BASELINE, Pair, label
+from kernel_dvfs_clocks.environment import slurm_gpu
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import compact_json, parse_json
+from kernel_dvfs_clocks.nvml.lease import folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.window import Device
 
 _TRIES = 5
-_JANITOR_S = 70.0  # as long as a janitor may take, with a driver that hangs
+_HOLDER_S = 70.0  # as long as a holder may take to restore, with a driver that hangs
 _LOG = "logs/kernel-dvfs-server.log"
 # the longest path that an address of a socket can hold, bytes (unix(7))
 _LONGEST = 107
@@ -194,14 +194,14 @@ def stop(path: str) -> None:
         allocation.stop(path)
         return
     # half of what a measurement job would import
-    from kernel_dvfs.gpu.setters.broker import left_at
+    from kernel_dvfs_clocks.setters.broker import left_at
 
     setup = read(path)
     uuid = setup.gpu["uuid"]
     answer = ask(uuid, {"do": "stop"})
     _heed(answer)
     # clocks that a batch system sets are not restored by us
-    left = left_at(uuid, _JANITOR_S) if setup.measurement["clocks"] != "external" else None
+    left = left_at(uuid, _HOLDER_S) if setup.measurement["clocks"] != "external" else None
     if left:
         raise InputError(
             f"GPU {uuid}: its clocks may still be locked, since {left.owner} ended without restoring them; reset them: "

@@ -22,8 +22,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.window import Probe
+from kernel_dvfs_clocks.errors import InputError
 
 # more than this below the top, and something holds the clock; a free one comes within 1 % of it
 _HELD_SHARE = 0.02

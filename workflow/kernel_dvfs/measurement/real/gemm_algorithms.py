@@ -10,8 +10,8 @@ import base64
 import os
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from kernel_dvfs.files import write_json
-from kernel_dvfs.shape import Is, read
+from kernel_dvfs_clocks.files import write_json
+from kernel_dvfs_clocks.shape import Is, read
 
 SCHEMA = "kernel-dvfs/gemm-algorithms/1"
 _FILE = "gemm_algorithms.json"

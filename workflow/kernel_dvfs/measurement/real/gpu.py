@@ -6,29 +6,30 @@ Works on a guarded board, an energy counter and loads; knows neither where they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, EXACT, POWER_CAP, THROTTLING, Pair, check, label
-from kernel_dvfs.gpu.guard import lock_pair, ranges
-from kernel_dvfs.measurement.counter import EnergyCounter
+from kernel_dvfs.measurement.counter import AlignedWindow, EnergyCounter
 from kernel_dvfs.measurement.real import clock_probe, preflight
+from kernel_dvfs.measurement.real.watch import Watch, disturbances, look_at, rise, state_of
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by
 from kernel_dvfs.measurement.visit import AUTO_SETTLE_S, AUTO_WINDOW_S, KERNEL_S, SETTLE_S
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE, EXACT, POWER_CAP, Pair, check, label
+from kernel_dvfs_clocks.errors import CounterFault, InputError
+from kernel_dvfs_clocks.guard import lock_pair, ranges
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kernel_dvfs.gpu.guard import Guard
-    from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.measurement.real.loads import Iteration, Load, Loads, Passing, Running
     from kernel_dvfs.measurement.seam import Gpu
     from kernel_dvfs.measurement.visit import Passes
     from kernel_dvfs.measurement.window import Device, Probe, Raw, Watched, Window
+    from kernel_dvfs_clocks.guard import Guard
+    from kernel_dvfs_clocks.nvml.board import Board
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25
@@ -38,8 +39,6 @@ _SWAY_SHARE = 0.03
 # at auto a clock may stay this far below the highest one without a reason from NVML: boards list clocks that they do
 # not boost to (1950 of 2100 MHz on a GeForce, memory 9251 of 9501)
 _FREE_SHARE = 0.8
-# what a record tells: what holds clocks down, and besides GPUs that are kept alike and the display's setting
-_EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
 _FEED_EVERY_S = 0.01
 # periods of the counter that a short window holds; by so many a window's edges may come later than asked
 _SHORT_PERIODS, _EDGE_PERIODS = 4, 3
@@ -80,7 +79,8 @@ class RealGpu:
         # in force; None: unknown. At first nothing is locked here, and to measure that nothing is set
         self._pair: Pair | None = BASELINE
         self._steady: Running | Passing | None = None  # what runs on it now
-        self._samples: dict[str, list[int]] | None = None  # of the window that is being measured
+        self._watch: Watch | None = None  # of the window that is being measured
+        self._excesses: list[str] = []  # of windows since `disturbances` was asked
         self.probe: Probe | None = None  # of the core clock at the session's first auto point; None: none taken
         self._about = about
         self.account = TimeAccount(loads.now_s)
@@ -164,14 +164,13 @@ class RealGpu:
 
     def passes(self, iteration: Iteration, pair: Pair, pass_s: float) -> tuple[Passes, Watched]:
         """Whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
-        board = self._board
         with self.account.part("passes"):
             self._steady = passing = iteration.start(AUTO_SETTLE_S if pair[0] == AUTO else SETTLE_S, pass_s)
             while passing.settles():
                 self._feed()
                 self._loads.sleep(_FEED_EVERY_S)
-            with self._watching() as seen:
-                before_c, before, begin_s = board.temperature_c(), board.throttled(), self._loads.now_s()
+            begin_s = self._loads.now_s()
+            with self._watching() as watch:
                 self._sample()
                 passing.stay(pass_s + _EDGE_PERIODS * self._counter.period_s)
                 span = self._counter.window(pass_s)
@@ -179,10 +178,11 @@ class RealGpu:
                 while not passing.is_over():
                     self._feed()
                     self._loads.sleep(_FEED_EVERY_S)
-                after, after_c, end_s = board.throttled(), board.temperature_c(), self._loads.now_s()
+            end_s = self._loads.now_s()
             found = passing.passes()
             self.stop()
-        watched = self._watched(seen, found["sm_mhz"], (before_c, after_c), before, after, end_s - begin_s)
+        self._check_energy(watch, span)
+        watched = watch.watched(end_s - begin_s, found["sm_mhz"])
         passes: Passes = {
             "n": found["n"],
             "iteration_us": found["iteration_us"],
@@ -199,7 +199,7 @@ class RealGpu:
         before = self._board.throttled()
         with self.account.part("warm_up"):
             self._run(KERNEL_S)
-        if _rise(before[0], self._board.throttled()[0]) or self._board.event_reasons() & POWER_CAP:
+        if rise(before[0], self._board.throttled()[0]) or self._board.event_reasons() & POWER_CAP:
             seconds = max(seconds, AUTO_WINDOW_S)
         with self.account.part("windows"):
             return self._window(load, max(seconds, _SHORT_PERIODS * self._counter.period_s))
@@ -220,9 +220,7 @@ class RealGpu:
 
     def _window(self, load: Load, seconds: float) -> Window:
         steady = cast("Running", self._steady)
-        board = self._board
-        with self._watching() as seen:
-            before_c, before = board.temperature_c(), board.throttled()
+        with self._watching() as watch:
             # forget what ran before, so that there is room for all batches of the window; what a load changes is put
             # back
             steady.run_for(0)
@@ -230,8 +228,8 @@ class RealGpu:
             self._sample()
             span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))
             self._sample()
-            after, after_c = board.throttled(), board.temperature_c()
-            ran = steady.between(span.start_s, span.end_s)
+        ran = steady.between(span.start_s, span.end_s)
+        self._check_energy(watch, span)
         duration_s = span.end_s - span.start_s
         of_load = {
             "duration_s": duration_s,
@@ -239,41 +237,26 @@ class RealGpu:
             "launches": ran["launches"],
             "time_us": ran["time_us"],
         }
-        watched = self._watched(seen, ran["sm_mhz"], (before_c, after_c), before, after, duration_s)
-        return cast("Window", of_load | watched)
+        return cast("Window", of_load | watch.watched(duration_s, ran["sm_mhz"]))
 
     @contextmanager
-    def _watching(self) -> Iterator[dict[str, list[int]]]:
-        """A context in which `_sample` adds to what it gives."""
-        seen: dict[str, list[int]] = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
-        self._samples = seen
+    def _watching(self) -> Iterator[Watch]:
+        """A context in which `_sample` looks for what it gives."""
+        board = self._board
+        self._watch = watch = Watch(
+            lambda: look_at(board, counts=False), lambda: state_of(board), self._loads.now_s, self._own_processes
+        )
         try:
-            yield seen
+            yield watch
+            watch.end()
         finally:
-            self._samples = None
+            self._watch = None
 
-    def _watched(
-        self,
-        seen: dict[str, list[int]],
-        sm_mhz: float,
-        temp_c: tuple[float, float],
-        before: tuple[int | None, ...],
-        after: tuple[int | None, ...],
-        duration_s: float,
-    ) -> Watched:
-        """before, after: Board.throttled."""
-        sm_mhz = round(sm_mhz, 1)
-        return {
-            # the middle is the device's own count of cycles; NVML's samples say how far it strayed
-            "core_mhz": [min(sm_mhz, *seen["sm_mhz"]), sm_mhz, max(sm_mhz, *seen["sm_mhz"])],
-            "mem_mhz": _spread(seen["mem_mhz"]),
-            "temp_c": [*temp_c],
-            # read before the first edge and after the last one, so it covers a little more than the window
-            "cap_ns": min(_rise(before[0], after[0]), round(1e9 * duration_s)),
-            "thermal_delta": _rise(before[1], after[1]),
-            "reasons": _shares(seen["reasons"]),
-            "processes": self._foreign_processes(),
-        }
+    def _check_energy(self, watch: Watch, span: AlignedWindow) -> None:
+        if contradiction := watch.contradiction(span):
+            raise CounterFault(contradiction, fell=False)
+        if excess := watch.excess(span, self._counter.late_s):
+            self._excesses.append(excess)
 
     def look_for_locks(self) -> str:
         """Why the core clock is not free, in words; "" where it is, or nothing tells. A light load shows it, once in a
@@ -323,20 +306,12 @@ class RealGpu:
                 )
 
     def disturbances(self, windows: Sequence[Watched]) -> list[str]:
-        """What came from outside while the windows ran, each in words: processes, another power limit."""
-        found = []
+        """What came from outside while the windows ran, or made one of more power than there can be, each in words."""
         foreign = max((window["processes"] or 0 for window in windows), default=0)
-        if foreign:
-            found.append(f"{foreign} other process(es) computed on the GPU")
-        limit_mw = self._board.power_limit_mw()
-        if limit_mw != self._device["power_limit_mw"]:
-            found.append(f"the power limit changed from {self._device['power_limit_mw']} to {limit_mw} mW")
+        now = disturbances(foreign, self._about["power_limit_mw"], self._board.power_limit_mw(), self._board.mig())
+        found = [*now, *self._excesses]
+        self._excesses = []
         return found
-
-    def _foreign_processes(self) -> int | None:
-        """Compute processes that are not ours; None where the driver does not tell."""
-        found = self._board.compute_processes()
-        return None if found is None or self._own_processes is None else max(0, found - self._own_processes)
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
@@ -364,7 +339,7 @@ class RealGpu:
         self._pair = pair
 
     def release(self) -> None:
-        """Stop what runs and leave no clock locked. Raises locks.NotRestored."""
+        """Stop what runs and leave no clock locked. Raises NotRestored."""
         try:
             self.stop()
         finally:
@@ -394,11 +369,9 @@ class RealGpu:
             self._steady.feed()
 
     def _sample(self) -> None:
-        if self._samples is not None:
-            self._feed()  # three calls of the driver take a while
-            self._samples["reasons"].append(self._board.event_reasons())
-            self._samples["sm_mhz"].append(self._board.sm_mhz())
-            self._samples["mem_mhz"].append(self._board.mem_mhz())
+        if self._watch:
+            self._feed()  # four calls of the driver take a while
+            self._watch.look()
 
     def stop(self) -> None:
         """Let what runs come to its end."""
@@ -530,27 +503,6 @@ def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
 
 def _raw(window: Window) -> Raw:
     return {"duration_s": window["duration_s"], "energy_mj": window["energy_mj"], "time_us": window["time_us"]}
-
-
-def _rise(before: int | None, after: int | None) -> int:
-    """By how much a counter rose; 0 where the driver does not tell."""
-    return 0 if before is None or after is None else after - before
-
-
-def _spread(values: Iterable[float]) -> list[float]:
-    """[lowest, middle, highest]"""
-    ordered = sorted(values)
-    return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
-
-
-def _shares(samples: Sequence[int]) -> dict[str, float]:
-    """{event bit: share of the samples that show it}."""
-    shares: dict[str, float] = {}
-    for bit in _EVENT_BITS:
-        count = sum(1 for sample in samples if sample & bit)
-        if count:
-            shares[hex(bit)] = round(count / len(samples), 4)
-    return shares
 
 
 if TYPE_CHECKING:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs_clocks.errors import CounterFault, InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import Advice
+    from kernel_dvfs_clocks.nvml.board import Board
+    from kernel_dvfs_clocks.nvml.library import Library, NvmlError
+    from kernel_dvfs_clocks.setters.advice import Advice
 
 SCHEMA = "kernel-dvfs/devices/1"
 # a configuration that leaves these out takes less time
 OTHER_SIZES = "other sizes"
+# parts of a study that the target `answer` makes
+CAPTURE, BY_CLOCK, AGAIN = "capture", "by clock", "measuring again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,36 @@ class Estimate:
     targets: int = 0  # kernels and passes
     pairs: int = 0  # of clocks
     least_s: dict[str, float] = field(default_factory=dict)  # {part of the study: seconds}; their sum is the whole
+
+    def of_answer(self) -> Estimate:
+        """Return what the target `answer` takes of it."""
+        chosen_by = BY_CLOCK if BY_CLOCK in self.least_s else "sweep"
+        parts = {part: s for part, s in self.least_s.items() if part in (CAPTURE, chosen_by, AGAIN)}
+        return replace(self, least_s=parts)
+
+    def in_words(self) -> Iterator[str]:
+        """Yield what is measured and for how long, in lines."""
+        if self.problem:
+            yield f"no study as configured: {self.problem}"
+            return
+        total_s = sum(self.least_s.values())
+        end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + total_s))
+        targets = f"{self.targets} targets" if self.targets else "the targets of the step, known once it is captured,"
+        pairs = "1 clock pair" if self.pairs == 1 else f"{self.pairs} clock pairs, where they can be locked"
+        parts = ", ".join(f"{part} {_told(s)}" for part, s in self.least_s.items())
+        yield (
+            f"{self.config} with clocks: {self.clocks}: {targets} x {pairs}, at least {_told(total_s)} ({parts}), "
+            f"until {end} if started now"
+        )
+        if OTHER_SIZES in self.least_s:
+            yield (
+                "(the target `answer` ends after measuring again; data_parallel_batches and tensor_parallel_degrees: "
+                "[] leave the other sizes out of `all`)"
+            )
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +80,15 @@ class Gpu:
     pci_bus_id: str | None = None
     power_limit_w: float | None = None  # null: not told
     ecc: bool | None = None  # null: it has none
-    core_mhz: list[int] = field(default_factory=list)  # that can be locked at the highest memory clock; []: none
-    mem_mhz: list[int] = field(default_factory=list)  # that can be locked; []: none
+    core_mhz: list[int] = field(default_factory=list)  # listed at the highest memory clock; []: none
+    mem_mhz: list[int] = field(default_factory=list)  # listed; [] where none can be locked
     energy_scope: str | None = None  # what the energy counter counts: board or module
     counter_period_ms: float | None = None  # how often it moves
     counter_read_ms: float | None = None  # how long a read takes
     counter_problem: str | None = None  # why it cannot be used
     through: str | None = None  # the way that may lock its clocks: nvml, broker, zeusd, sudo; null: none may
     notes: list[str] = field(default_factory=list)  # what is in the way of measuring, or worth knowing
+    obstacle: str | None = None  # the one of them that no measurement begins with
     left_behind_by: str | None = None  # who died and left its clocks locked
     lease_problem: str | None = None  # who holds it, or why that cannot be told
     estimates: list[Estimate] = field(default_factory=list)
@@ -80,19 +113,19 @@ Estimates = Callable[[str, bool], tuple[list[Estimate], list[str]]]
 
 def inventory(estimates: Estimates) -> Inventory:
     """What is here. estimates: for each GPU that can be measured (plan.estimate.estimates)."""
-    from kernel_dvfs.gpu.nvml.board import Board, uuids
-    from kernel_dvfs.gpu.nvml.lease import where_leases_lie
-    from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import advice
+    from kernel_dvfs_clocks.nvml.board import answering, by_index
+    from kernel_dvfs_clocks.nvml.lease import where_leases_lie
+    from kernel_dvfs_clocks.nvml.library import Library
+    from kernel_dvfs_clocks.setters.advice import advice
 
     gpus: list[Gpu] = []
     locking = leases = problem = None
     try:
         with Library() as nvml:
-            found = uuids(nvml)
-            gpus += (_gpu(nvml, index, Board(nvml, uuid), estimates) for index, uuid in enumerate(found))
-            if found:
-                locking = advice(found)
+            here = by_index(nvml)
+            gpus += (_gpu(nvml, index, found, estimates) for index, found in here.items())
+            if here:
+                locking = advice(answering(here))
             else:
                 problem = "no NVIDIA GPU is visible; in a container, start it with --gpus"
             leases = where_leases_lie()
@@ -101,22 +134,48 @@ def inventory(estimates: Estimates) -> Inventory:
     return Inventory(SCHEMA, problem, gpus, locking, leases, list(gpu_spec.names()))
 
 
-def _gpu(nvml: Library, index: int, board: Board, estimates: Estimates) -> Gpu:
-    from kernel_dvfs.gpu.nvml.facts import facts
-    from kernel_dvfs.gpu.setters.choice import working
+def of_gpu(which: str, estimates: Estimates) -> Gpu:
+    """Return one GPU. which: UUID or index; "": the only one. Raises InputError where it is not here."""
+    from kernel_dvfs_clocks.nvml.board import by_index, resolve
+    from kernel_dvfs_clocks.nvml.library import Library
 
-    name, uuid = board.name(), board.uuid
+    with Library() as nvml:
+        uuid = resolve(nvml, which).uuid
+        index = next(index for index, found in by_index(nvml).items() if found == uuid)
+        return _gpu(nvml, index, uuid, estimates)
+
+
+def _gpu(nvml: Library, index: int, found: str | NvmlError, estimates: Estimates) -> Gpu:
+    """found: as of nvml.board.by_index. One that is sick is told with why, and hides no other."""
+    from kernel_dvfs_clocks.nvml.board import Board
+
+    name, uuid = "does not answer", ""
     try:
-        known = facts(nvml, board)
+        if not isinstance(found, str):
+            raise found
+        uuid = found
+        board = Board(nvml, uuid)
+        name = board.name()
+        return _answering(nvml, index, name, board, estimates)
     except InputError as error:
-        return Gpu(index, name, uuid, f"nvml:{uuid}", problem=str(error))
+        return Gpu(index, name, uuid, uuid and f"nvml:{uuid}", problem=str(error))
+
+
+def _answering(nvml: Library, index: int, name: str, board: Board, estimates: Estimates) -> Gpu:
+    from kernel_dvfs_clocks.nvml.facts import facts
+    from kernel_dvfs_clocks.setters.choice import working
+
+    known, uuid = facts(nvml, board), board.uuid
     limit_mw = known["power_limit_mw"]
     cores: list[int] = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
     period_ms, read_ms, counter_problem = _counter(board)
     way = working(uuid)
-    notes = list(_obstacles(board))
+    notes, obstacle, divided = _obstacles(board)
     left_behind_by, lease_problem = _lease(uuid)
-    expected, missing = estimates(uuid, bool(way) and bool(cores))
+    expected: list[Estimate] = []
+    missing: list[str] = []
+    if not counter_problem and not divided:  # what measures nothing has no length
+        expected, missing = estimates(uuid, bool(way) and bool(cores))
     return Gpu(
         index,
         name,
@@ -134,6 +193,7 @@ def _gpu(nvml: Library, index: int, board: Board, estimates: Estimates) -> Gpu:
         counter_problem=counter_problem,
         through=way or None,
         notes=notes,
+        obstacle=obstacle,
         left_behind_by=left_behind_by,
         lease_problem=lease_problem,
         estimates=expected,
@@ -143,9 +203,8 @@ def _gpu(nvml: Library, index: int, board: Board, estimates: Estimates) -> Gpu:
 
 def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
     """(period ms, time of a read ms, why it cannot be used) of the energy counter."""
-    from kernel_dvfs.errors import CounterFault
-    from kernel_dvfs.gpu.nvml.library import NvmlError
     from kernel_dvfs.measurement.counter import EnergyCounter
+    from kernel_dvfs_clocks.nvml.library import NvmlError
 
     try:
         counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, lambda: None)
@@ -155,21 +214,27 @@ def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
     return 1000 * counter.period_s, 1000 * counter.read_s, None
 
 
-def _obstacles(board: Board) -> Iterator[str]:
-    from kernel_dvfs.measurement.real.preflight import check_board
+def _obstacles(board: Board) -> tuple[list[str], str | None, bool]:
+    """(what is in the way of measuring, or worth knowing; which of it no measurement begins with; whether the board is
+    divided)."""
+    from kernel_dvfs.measurement.real.preflight import check_board, check_whole
 
     said: list[str] = []
     try:
+        check_whole(board)
+    except InputError as error:
+        return [str(error)], str(error), True
+    try:
         check_board(board, False, said.append)
     except InputError as error:
-        said.append(str(error))
-    yield from said
+        return [*said, str(error)], str(error), False
+    return said, None, False
 
 
 def _lease(uuid: str) -> tuple[str | None, str | None]:
     """(who left clocks locked, what else is to say of the GPU's lease)."""
-    from kernel_dvfs.gpu.nvml.lease import Lease
-    from kernel_dvfs.gpu.setters.broker import listed, rules_here
+    from kernel_dvfs_clocks.nvml.lease import Lease
+    from kernel_dvfs_clocks.setters.broker import listed, rules_here
 
     try:
         if rules_here():

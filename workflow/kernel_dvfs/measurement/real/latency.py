@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, EXACT, supported_core_mhz
-from kernel_dvfs.gpu.guard import ranges
 from kernel_dvfs.measurement import stamps as seen_by
 from kernel_dvfs.measurement.verdict import is_reached
+from kernel_dvfs_clocks.clocks import AUTO, EXACT, supported_core_mhz
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.guard import ranges
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.measurement.real.loads import Stamper, Stamping
+    from kernel_dvfs_clocks.guard import Guard
 
 Transition = tuple[str, int, int]  # domain, from MHz, to MHz
 

@@ -9,10 +9,12 @@ make numbers up.
 from __future__ import annotations
 
 import os
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.extensions import part
 from kernel_dvfs.native.load import BuiltLibrary, read_build
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kernel_dvfs.gpu.nvml.library import Library
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs_clocks.nvml.library import Library
 
 HOOK = "KERNEL_DVFS_TEST_LOAD"
 NATIVE = os.path.join("results", "native", "cuda", "build.json")
@@ -238,9 +240,10 @@ def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> 
     if simulated:
         return simulated
     if step:
-        from kernel_dvfs.measurement.real.step_loads import StepLoads
-
-        return StepLoads(uuid, step)
+        if not (of_step := part("step loads")):
+            raise InputError("a captured step: no package that measures one is here; install kernel-dvfs again")
+        found: Loads = of_step(uuid, step)
+        return found
     from kernel_dvfs.measurement.real.native_loads import NativeLoads
 
     return NativeLoads(uuid)
@@ -279,8 +282,6 @@ def _simulated(nvml: Library, uuid: str) -> Any:
 
 
 def _simulation(path: str) -> ModuleType:
-    from importlib.util import module_from_spec, spec_from_file_location
-
     spec = spec_from_file_location("kernel_dvfs_test_load", path)
     assert spec and spec.loader
     module = module_from_spec(spec)

@@ -7,8 +7,6 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json
 from kernel_dvfs.measurement.real.clock_probe import probe_mhz
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms, instance, path_of
 from kernel_dvfs.measurement.target import iteration
@@ -17,7 +15,9 @@ from kernel_dvfs.native.passing import Marked, Passing, marked_pass, quick, room
 from kernel_dvfs.native.plans import pass_groups, pass_of, row_plan
 from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.workload.passes import launch_order
-from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs.workload.workload import rows_of
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _Built = TypeVar("_Built")
 
-_ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
 # memory that a stamper reads to keep DRAM busy, over the size of the L2 cache
 _FAR_ABOVE_CACHE = 16
 # working set of a probe of memory, twice in one that copies: far above any cache
@@ -264,14 +263,7 @@ def _row_names(setup: Setup, target: Target) -> list[str]:
 
 def _rows(setup: Setup, info: dict[str, Any]) -> dict[str, Any]:
     """{id: row} of the setup's workload on the GPU that CUDA sees."""
-    options = setup.workload
-    rows = kernel_rows(
-        **{key: options[key] for key in _ROW_OPTIONS},
-        sm_count=info["sm_count"],
-        threads_per_sm=info["threads_per_sm"],
-        zipf_exponent=options["token_ids_zipf"],
-    )
-    found = {row.id: row for row in rows}
+    found = {row.id: row for row in rows_of(setup.workload, info["sm_count"], info["threads_per_sm"])}
     if found.keys() != setup.targets["kernel"].keys():
         raise InputError(
             f"CUDA sees {info['sm_count']} SMs of {info['threads_per_sm']} threads, another size than the workload "

@@ -1,45 +1,91 @@
-"""What must hold before the first point. Each check refuses with its remedy, and leaves the GPU as it found it."""
+"""What must hold before anything is set or measured on a GPU, whichever command does it.
+
+`check` is all of it, in the order in which least is changed: nothing is locked on a board that somebody shares, or that
+could not tell what came of it. A session of `measure` makes the same checks one by one, since it opens its loads in
+between. Each refuses with its remedy, and leaves the GPU as it found it.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.library import Unsupported
 from kernel_dvfs.measurement.counter import EnergyCounter
+from kernel_dvfs_clocks.clocks import AUTO, BASELINE
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.nvml.library import Unsupported
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.guard import Guard
-    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs_clocks.clocks import Clock
+    from kernel_dvfs_clocks.guard import Guard
+    from kernel_dvfs_clocks.nvml.board import Board
 
 # a window must hold this many periods of the counter
 LEAST_PERIODS = 20
+_EDGES = 2  # of the counter, that show that it moves, and how often about
 CORE_ONLY = "--config 'grid={core_mhz: {step: 210}, mem_mhz: [], auto: true}'"
 
 
-def check_board(board: Board, share: bool, say: Callable[[str], None], patience_s: float = 0.0) -> None:
-    """Check MIG, other processes and persistence mode; `say` is told in a line what is worth knowing.
+def check(
+    guard: Guard,
+    clocks: dict[str, Any],
+    share: bool,
+    say: Callable[[str], object],
+    pairs: Sequence[tuple[Clock, Clock]] | None = None,
+    own: int | None = 0,
+) -> tuple[dict[str, Any], EnergyCounter]:
+    """(clocks that can be locked, the energy counter) of a guarded board that is whole, nobody else's, counts its
+    energy, and lets its clocks be set. Raises InputError, library.Denied.
 
-    share: measure beside other processes. patience_s: how long to wait for one that is just ending. Raises InputError.
+    clocks: of its facts. pairs: that will be asked for; none: nothing is set, so no right is needed; None: what can be
+    locked will be, the core clock at least. share, own: as of check_board.
     """
+    check_board(guard.board, share, say, own=own)
+    counter = check_counter(guard.board, time.monotonic, time.sleep, _EDGES)
+    if pairs is None or any(tuple(pair) != tuple(BASELINE) for pair in pairs):
+        guard.announce("a probe of all clocks")
+        needs_mem = pairs is not None and any(mem_mhz != AUTO for _, mem_mhz in pairs)
+        if not check_permission(guard, clocks, needs_mem):
+            say(f"GPU {guard.board.uuid}: memory clocks are listed, and the driver locks none: the core clock alone")
+            clocks = clocks | {"mem_mhz": []}
+    return clocks, counter
+
+
+def check_whole(board: Board) -> None:
+    """Raise InputError where the board is divided: energy and clocks are those of the whole board."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if board.mig() or "MIG-" in visible:
+    if board.uuid.startswith("MIG-") or board.mig() or "MIG-" in visible:
         raise InputError(
             f"GPU {board.uuid}: MIG is on, and energy is counted per board, not per slice; an administrator can turn "
             "it off (nvidia-smi -mig 0)"
         )
+
+
+def check_board(
+    board: Board, share: bool, say: Callable[[str], object], patience_s: float = 0.0, own: int | None = 0
+) -> None:
+    """Check MIG, other processes and persistence mode; `say` is told in a line what is worth knowing.
+
+    share: measure beside other processes. patience_s: how long to wait for one that is just ending. own: how many of
+    them are the caller's; None: nobody can tell. Raises InputError.
+    """
+    check_whole(board)
     end_s = time.monotonic() + patience_s
-    while (others := board.compute_processes()) and not share and time.monotonic() < end_s:
+
+    def foreign() -> int | None:
+        found = board.compute_processes()
+        return 0 if own is None else found and max(0, found - own)
+
+    while (others := foreign()) and not share and time.monotonic() < end_s:
         time.sleep(0.1)
     if others is None:
         say(f"GPU {board.uuid}: its driver does not tell who computes on it; make sure that nobody else does")
     if others and not share:
         raise InputError(
-            f"GPU {board.uuid}: {others} other process(es) compute on it; wait for them, or configure share: true "
-            "(every point is then marked disturbed)"
+            f"GPU {board.uuid}: {others} other process(es) compute on it, and time and energy would be theirs too; "
+            "wait for them, or share it all the same: --share (a study: share: true, every point then disturbed)"
         )
     graphics = board.graphics_processes()
     if graphics:
@@ -48,8 +94,11 @@ def check_board(board: Board, share: bool, say: Callable[[str], None], patience_
         say(f"GPU {board.uuid}: persistence mode is off; it is kept awake by holding NVML open (nvidia-smi -pm 1)")
 
 
-def check_counter(board: Board, now_s: Callable[[], float], sleep: Callable[[float], None]) -> EnergyCounter:
-    """The energy counter, with its period and the time of a read measured. Raises InputError where there is none."""
+def check_counter(
+    board: Board, now_s: Callable[[], float], sleep: Callable[[float], None], edges: int = 5
+) -> EnergyCounter:
+    """The energy counter, with its period, over `edges` of them, and the time of a read measured. Raises InputError
+    where there is none."""
     try:
         board.energy_mj()
     except Unsupported:
@@ -58,7 +107,7 @@ def check_counter(board: Board, now_s: Callable[[], float], sleep: Callable[[flo
             "one, or configure a simulated GPU"
         ) from None
     counter = EnergyCounter(board.energy_mj, now_s, sleep, lambda: None)
-    counter.calibrate()
+    counter.calibrate(edges)
     return counter
 
 
@@ -73,34 +122,41 @@ def check_window(uuid: str, period_s: float, window_s: float, least_periods: int
         )
 
 
-def check_permission(guard: Guard, clocks: dict[str, Any]) -> None:
+def check_permission(guard: Guard, clocks: dict[str, Any], needs_mem: bool = True) -> bool:
     """Lock each domain to the whole range that it has, which changes nothing, and reset it: may we, and can the GPU?
-    Where a way locks single clocks only, to the highest.
+    Where a way locks single clocks only, to the highest. Returns whether the memory clock can be locked, if one is
+    listed.
 
-    Raises library.Denied where we may not, InputError where this GPU cannot lock a domain that the study wants locked.
-    What has been locked by then is the guard's to reset.
+    Raises library.Denied where we may not, InputError where this GPU cannot lock its core clock, or the memory clock
+    that is needed. What has been locked by then is the guard's to reset.
     """
     uuid = guard.board.uuid
     every_core = [mhz for cores in clocks["core_mhz"]["listed"].values() for mhz in cores]
+    if not every_core:
+        raise InputError(f"GPU {uuid}: the driver lists no clocks of it, so none can be locked; leave it at auto")
     core = min(every_core), max(every_core)
     mem = (min(clocks["mem_mhz"]), max(clocks["mem_mhz"])) if clocks["mem_mhz"] else None
-    if not guard.setter.capabilities.ranges:
+    if not guard.capabilities.ranges:
         # one value each: the highest
         core, mem = (core[1], core[1]), mem and (mem[1], mem[1])
-    if mem and guard.setter.capabilities.alone:
+    has_mem = bool(mem)
+    if mem and guard.capabilities.alone:
         try:
             guard.lock(None, mem)
         except Unsupported:
-            raise InputError(
-                f"GPU {uuid}: memory clocks cannot be locked here; measure the core clock alone: {CORE_ONLY}"
-            ) from None
+            if needs_mem:
+                raise InputError(
+                    f"GPU {uuid}: memory clocks cannot be locked here; set the core clock alone (a study: {CORE_ONLY})"
+                ) from None
+            has_mem = False
         mem = None
     try:
         guard.lock(core, mem)
     except Unsupported:
         raise InputError(
-            f"GPU {uuid}: core clocks cannot be locked here; measure at auto alone: --config clocks=auto-only"
+            f"GPU {uuid}: core clocks cannot be locked here; leave them at auto (a study: --config clocks=auto-only)"
         ) from None
-    if clocks["mem_mhz"]:
+    if has_mem:
         guard.reset_mem()
     guard.reset_core()
+    return has_mem or not clocks["mem_mhz"]

@@ -17,7 +17,7 @@ def main(uuid: str, until_mhz: float) -> None:
     """Print the clock of the GPU `uuid` as JSON."""
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     if loads.HOOK in os.environ:  # a test's simulation, on a fake NVML alone
-        from kernel_dvfs.gpu.nvml.library import Library
+        from kernel_dvfs_clocks.nvml.library import Library
 
         with Library() as nvml:
             print(json.dumps(loads.open_probing(nvml, uuid).clock_mhz(until_mhz)))

@@ -16,16 +16,16 @@ import time
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from kernel_dvfs.errors import InputError, lines
-from kernel_dvfs.files import parse_json
-from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.real.client import address, socket_path
 from kernel_dvfs.measurement.real.gpu import Unwanted
 from kernel_dvfs.measurement.real.session import Session, identity
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.visit import Visit
-from kernel_dvfs.shape import FILLED, Count, Is, NotNegative, Positive, Text, fault
+from kernel_dvfs_clocks.clocks import parse
+from kernel_dvfs_clocks.errors import InputError, lines
+from kernel_dvfs_clocks.files import parse_json
+from kernel_dvfs_clocks.shape import FILLED, Count, Is, NotNegative, Positive, Text, fault
 
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
@@ -231,7 +231,7 @@ class Server:
 
     def _end_without_client(self) -> None:
         """End this process where whoever started it goes away before it listens: opening a captured step takes a
-        minute, in which it would hold the GPU for nobody. As after any death, the guard's janitor restores what is
+        minute, in which it would hold the GPU for nobody. As after any death, the guard's holder restores what is
         locked."""
         poll = select.poll()
         while True:

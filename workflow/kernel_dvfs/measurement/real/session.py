@@ -10,13 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.noise import Key
-from kernel_dvfs.gpu.nvml import lease
-from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import Point, measure, of_windows, requested
 from kernel_dvfs.measurement.real import loads as kernels
@@ -27,7 +21,13 @@ from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by, judge
 from kernel_dvfs.measurement.visit import AUTO_PASS_S, PASS_S, WINDOW_S, Visit, Visited, asked, round_of
-from kernel_dvfs.package import VERSION
+from kernel_dvfs_clocks.clocks import BASELINE, Pair
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import compact_json
+from kernel_dvfs_clocks.guard import Guard
+from kernel_dvfs_clocks.nvml import lease
+from kernel_dvfs_clocks.package import VERSION
+from kernel_dvfs_clocks.setters.choice import AUTO
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,11 +65,10 @@ def _least_periods(settings: dict[str, Any]) -> int:
 
 
 class Session:
-    """with Session(setup, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
+    """with Session(setup, say, is_wanted) as session: session.point(...).
 
-    say: called with a line for the user. is_wanted: whether the
-    point that is being measured is still wanted. Entering raises InputError where the GPU is taken, unfit or not ours
-    to set; leaving raises locks.NotRestored.
+    say: called with a line for the user. is_wanted: whether the point that is being measured is still wanted. Entering
+    raises InputError where the GPU is taken, unfit or not ours to set; leaving raises NotRestored.
     """
 
     def __init__(self, setup: Setup, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:
@@ -184,13 +183,10 @@ class Session:
         return about | {"host": socket.gethostname(), "boot_id": lease.boot_id()}
 
     def visit(self, setup: Setup, visit: Visit) -> tuple[Visited, dict[str, Any]]:
-        """Measure a visit; one that was disturbed is made once more. Returns it and the record's `run` group."""
+        """Measure a visit, once: who asks for it decides what follows from its verdict. Returns it and the record's
+        `run` group."""
         started_utc = _now_utc()
-        visited = self._visit(setup, visit)
-        if visited["verdict"] == "disturbed":
-            visited = self._visit(setup, visit)
-            visited["reasons"].append("measured twice: the first time was disturbed as well")
-        return visited, self.run(started_utc)
+        return self._visit(setup, visit), self.run(started_utc)
 
     def _visit(self, setup: Setup, visit: Visit) -> Visited:
         gpu, pair = self.gpu, visit.pair

@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 
 from kernel_dvfs import slurm
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
-from kernel_dvfs.gpu.nvml.board import uuids
-from kernel_dvfs.gpu.nvml.facts import identify
-from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement import setup
 from kernel_dvfs.measurement.real.allocation import wait
+from kernel_dvfs_clocks.clocks import is_number
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import write_text
+from kernel_dvfs_clocks.nvml.board import by_index
+from kernel_dvfs_clocks.nvml.facts import identify
+from kernel_dvfs_clocks.nvml.library import Library
 
 _TELL = ".snakemake/kernel-dvfs-identify.said"
 # what makes a setup another one
@@ -65,8 +66,9 @@ def given_by_slurm() -> list[str]:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     with Library() as nvml:
-        present = uuids(nvml)
-    given = [present[int(each)] for each in visible.split(",") if each.isdecimal() and int(each) < len(present)]
+        present = by_index(nvml)
+    named = [present.get(int(each)) for each in visible.split(",") if is_number(each)]
+    given = [uuid for uuid in named if isinstance(uuid, str)]
     if not given:
         raise InputError(f"Slurm gave this job no GPU (CUDA_VISIBLE_DEVICES = '{visible}'); add --gpus=1 to slurm_gpu")
     return given

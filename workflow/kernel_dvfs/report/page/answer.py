@@ -1,22 +1,24 @@
-"""The answer of a study: what the strict schedule saves, and those with more time, as a sentence, a table and a plane;
-and what a reader must know before trusting it."""
+"""The answer of a study: what the strict schedule saves, and those with more time, in a sentence; and what a reader
+must know before trusting it."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs import limit_verdict
+from kernel_dvfs.gpu.spec import savings_of
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs.report.inference import Band
 from kernel_dvfs.report.measured_tables import DIFFERS
+from kernel_dvfs.report.page.frontier import Change, Shown, Stop
 from kernel_dvfs.report.page.provenance import Tally
-from kernel_dvfs.report.page.tables import MINUS, Rows, Table, duration, energy_in_words, number, signed
+from kernel_dvfs.report.page.tables import MINUS, Rows, Table, duration, energy_in_words, signed
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.words import ALL_TOGETHER, MEASURED_AGAIN, another_minute_pp, how_known
+from kernel_dvfs.report.words import MEASURED_AGAIN, another_minute_pp, how_known
 from kernel_dvfs.student import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
@@ -25,12 +27,10 @@ _TOTALS = {
     "step": "the kernels of one step, each measured alone, take {time} and {energy} together",
     "raw": "all kernels, each launched once, take {time} and {energy}",
 }
-_TICKS = 6  # of a plane's axis
-_LETTER_PX, _LINE_PX = 7.1, 15  # of a plane's labels: about the width of a letter, and the height of a line
 _NOTHING = 0.05  # percent of energy that rounds to nothing
-_PER_KERNEL = "kernel-global-waste-slack"
 # titles of cautions whose text a mark has already
 _MISSED, _NOT_SHOWN = "Time limit missed", "Time limit not shown to be kept"
+MISSED_NOTE = "time limit missed"
 # of records, what a reader must know
 _VERDICTS = {
     "disturbed": "another process, a temperature out of its band or a changed power limit: not used for choosing",
@@ -44,25 +44,6 @@ _VERDICTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A change against auto, in percent, negative = less. None: not known."""
-
-    claimed: float | None  # by the data that chose
-    validated: float | None = None  # by measuring again
-    low: float | None = None  # of the 95 % interval of that
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Changes of energy, percent, that the model has over what nobody has measured, without noise."""
-
-    low: float
-    high: float
-    default: float | None  # at the defaults
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What the strict schedule gives."""
 
@@ -70,7 +51,7 @@ class Answer:
     time: Change
     verdict: str | None  # of measuring again on the time limit, one of limit_verdict
     limit: str  # what is known of the time limit, in words; "": nothing
-    repeats: str | None  # of measuring it again
+    repeats: int | None  # of measuring it again
     interval: str | None  # what its intervals are over
     slack_percent: float | None  # the limit
     baseline: str | None  # what the same costs at auto clocks, in words
@@ -86,54 +67,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerated:
-    """A row of the first table: what an iteration may take, and what that gives."""
-
-    limit: str  # "no longer", "0.6 % longer"
-    note: str  # in small print, where there is more to say than that it was measured again
-    energy: float  # percent of auto, negative = saved
-    time: float
-    how: str  # as words.how_known has it
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """The label of a point, and where it stands."""
-
-    text: str
-    x: float
-    y: float
-    anchor: str  # "start" or "end"
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A point of a plane, in its coordinates."""
-
-    x: float
-    y: float
-    bar_x: tuple[float, float] | None  # ends of the 95 % intervals
-    bar_y: tuple[float, float] | None
-    kind: str  # "again": measured again; "claimed"; "paper"
-    label: Label | None  # None: no place is free
-    said: str  # the same in words
-
-
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """Change of energy over change of time, both in percent of auto: down and left is less."""
-
-    x_ticks: list[tuple[float, str]]  # (place, label)
-    y_ticks: list[tuple[float, str]]
-    zero_x: float  # left of it no time is lost
-    points: list[Point]
-    line: str  # through the points measured again that belong together, as SVG has it; "": none
-
-    width, height = 640, 360
-    left, right, top, bottom = 62, 622, 22, 316  # of what is between the axes
-
-
-@dataclass(frozen=True, slots=True)
 class Caution:
     """What a reader must know before trusting a page."""
 
@@ -145,264 +78,105 @@ class Caution:
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def answer(results: Results, validation: Rows | None, headline_band: Rows | None = None) -> Answer | None:
-    """validation: what strict_again gives; headline_band: rows of that table as text, or None. None where the strict
-    schedule is infeasible: it has no totals.
+def answer(results: Results, validation: Mapping[str, Any] | None, band: Band | None = None) -> Answer | None:
+    """validation: what strict_again gives; band: what was inferred of the board. None where the strict schedule is
+    infeasible: it has no totals.
 
     Raises InputError where there is no strict schedule.
     """
     schedule = results.schedule(STRICT)
     if schedule.get("time_change_percent") is None:
         return None
-    found = {row["quantity"]: row for row in validation or ()}
-    energy, time = (_change(schedule, quantity, found.get(quantity)) for quantity in ("energy", "time"))
-    about: Mapping[str, str] = found.get("time", {})
-    verdict = about.get("verdict") or None
+    shown = shown_of(schedule, validation)
+    verdict = validation["verdict"] if validation else None
     weights = schedule.get("weights", "")
     totals = _TOTALS.get("step" if weights == "counts" and "step" in results.workload else weights)
     return Answer(
-        energy,
-        time,
+        shown.energy,
+        shown.time,
         verdict,
         limit_verdict.limit_in_words(schedule, verdict).replace("-", MINUS),
-        about.get("repeats"),
-        about.get("interval") or None,
+        validation["repeats"] if validation else None,
+        validation["interval"] if validation else None,
         schedule.get("slack_percent"),
         totals
         and totals.format(
             time=duration(schedule["baseline_time"]), energy=energy_in_words(schedule["baseline_energy"])
         ),
         schedule.get("status") == "optimal" and not schedule.get("walk"),
-        how_known(results.gpu, energy.validated is not None),
-        _band(headline_band or ()),
+        how_known(results.gpu, shown.energy.validated is not None),
+        band,
         another_minute_pp(schedule),
     )
 
 
-def strict_again(headline: Rows | None) -> Rows | None:
-    """What measuring the strict schedule again gave, of table headline: a row of time and one of energy, as text; None
-    where it was not made."""
-    for row in headline or ():
-        if row["schedule"] == STRICT:
-            own = {"interval": row["interval"], "repeats": row["repeats"]}
-            time, energy = (_quantity(row, quantity) | own for quantity in ("time", "energy"))
-            return [time | {"verdict": row["verdict"]}, energy | {"verdict": ""}]
-    return None
+def strict_again(headline: Rows | None) -> Mapping[str, Any] | None:
+    """What measuring the strict schedule again gave: its row of table headline; None where it was not made."""
+    return next((row for row in headline or () if row["schedule"] == STRICT), None)
 
 
-def _quantity(row: Mapping[str, str], name: str) -> dict[str, str]:
-    columns = ("claimed_{}_change_percent", "fresh_{}_change_percent", "fresh_{}_low_percent", "fresh_{}_high_percent")
-    found = {column.replace("{}_", ""): row[column.format(name)] for column in columns}
-    return {"quantity": name} | found | {"optimism_pp": row[f"{name}_optimism_pp"]}
-
-
-def _band(rows: Rows | tuple[()]) -> Band | None:
-    """Of clocks per kernel, over all that nobody has measured together."""
-    for row in rows:
-        if (row.get("level"), row.get("varied")) == ("kernel", ALL_TOGETHER):
-            low, high, default = (
-                number(row.get(f"{which}_energy_change_percent", "")) for which in ("low", "high", "default")
-            )
-            return None if low is None or high is None else Band(low, high, default)
-    return None
-
-
-def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Change:
-    measured = [float(row[f"fresh_{bound}_percent"]) for bound in ("change", "low", "high")] if row else []
-    return Change(schedule[f"{quantity}_change_percent"], *measured)
-
-
-# --- its table and its plane ------------------------------------------------------------------------------------------
-
-
-def tolerated(found: Answer, headline: Rows | None, one_pair: tuple[float, float] | None) -> list[Tolerated]:
-    """The first table: the strict choice, those with more time, and what one pair for the whole run gives.
-
-    headline: rows of that table as text, or None; one_pair: its claimed changes of energy and time, or None.
-    """
-    again = {row["schedule"]: row for row in headline or ()}
-    rows = [_strict_row(found)]
-    for name, row in again.items():
-        limit = number(row.get("slack_percent") or "")
-        if limit and name.startswith(_PER_KERNEL):
-            energy, time = (number(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
-            if energy is not None and time is not None:
-                rows.append(Tolerated(f"{limit:g} % longer", _note(row["verdict"]), energy, time, found.how))
-    if one_pair:
-        rows.append(Tolerated("no longer, one pair for the run", "", *one_pair, "claimed"))
-    return rows
-
-
-def _strict_row(found: Answer) -> Tolerated:
-    limit = found.slack_percent or 0
-    of = "no longer" if not limit else f"{limit:g} % longer"
-    if found.energy.validated is None or found.time.validated is None:
-        return Tolerated(of, "", found.energy.claimed or 0.0, found.time.claimed or 0.0, found.how)
-    return Tolerated(of, _note(found.verdict), found.energy.validated, found.time.validated, found.how)
-
-
-def _note(verdict: str | None) -> str:
-    return "(time limit missed)" if verdict in limit_verdict.MISSED else ""
-
-
-def plane(
-    changes: Sequence[tuple[str, Change, Change]],
-    paper: tuple[float, float] | None = None,
-    how: str = MEASURED_AGAIN,
-    joined: bool = False,
-) -> Plane | None:
-    """The plane of labelled changes of (energy, time); None if there is none with both.
-
-    paper: changes of energy and time that the paper measured for the same; how: the word for what was measured again;
-    joined: whether a line goes through the points.
-    """
-    placed = []
-    for label, energy, time in changes:
-        again = energy.validated is not None and time.validated is not None
-        y, x = (each.validated if again else each.claimed for each in (energy, time))
-        if x is not None and y is not None:
-            placed.append((label, x, y, energy, time, again))
-    if not placed:
-        return None
-    star = [paper] if paper else []
-    x_ticks = _ticks(*_reach([time for *_, time, _ in placed], [time for _, time in star]))
-    y_ticks = _ticks(*_reach([energy for *_, energy, _, _ in placed], [energy for energy, _ in star]))
-
-    def at(value: float, ticks: list[float], first: float, last: float) -> float:
-        return round(first + (last - first) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
-
-    def across(value: float) -> float:
-        return at(value, x_ticks, Plane.left, Plane.right)
-
-    def down(value: float) -> float:
-        return at(value, y_ticks, Plane.bottom, Plane.top)
-
-    def bar(change: Change, place: Callable[[float], float]) -> tuple[float, float] | None:
-        return None if change.low is None or change.high is None else (place(change.low), place(change.high))
-
-    points: list[Point] = []
-    # no label lies on a point
-    taken = [(across(x) - 6, across(x) + 6, down(y) + 4) for _, x, y, *_ in placed]
-    taken += [(across(time) - 9, across(time) + 9, down(energy) + 4) for energy, time in star]
-    for label, x, y, energy, time, again in placed:
-        said = f"{label}: energy {_said(energy, how)}; time {_said(time, how)}"
-        points.append(
-            Point(
-                across(x),
-                down(y),
-                bar(time, across) if again else None,
-                bar(energy, down) if again else None,
-                "again" if again else "claimed",
-                _beside(across(x), down(y), label, taken),
-                said,
-            )
+def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> Shown:
+    """A schedule as the first screen shows it. row: what measuring it again gave, of table headline."""
+    energy, time = (
+        Change(
+            schedule[f"{name}_change_percent"],
+            *(row[f"fresh_{name}_{bound}_percent"] for bound in ("change", "low", "high") if row),
         )
-    line = " ".join(f"{each.x},{each.y}" for each in points if each.kind == "again") if joined else ""
-    for energy_percent, time_percent in star:
-        x, y = across(time_percent), down(energy_percent)
-        text = "the paper, real board"
-        said = f"the paper, real board: energy {signed(energy_percent, 1)} %; time {signed(time_percent, 1)} %"
-        points.append(Point(x, y, None, None, "paper", _beside(x, y, text, taken), said))
-    return Plane(
-        [(across(tick), signed(tick, _digits(x_ticks))) for tick in x_ticks],
-        [(down(tick), signed(tick, _digits(y_ticks))) for tick in y_ticks],
-        across(0),
-        points,
-        line,
+        for name in ("energy", "time")
     )
+    return Shown(schedule, energy, time, MISSED_NOTE if row and row["verdict"] in limit_verdict.MISSED else "")
 
 
-def _reach(changes: Sequence[Change], others: Sequence[float]) -> tuple[float, float]:
-    """From the least to the most that is drawn of them and 0, with a tenth of that more at an end that is not 0:
-    room for marks."""
-    drawn = [
-        each
-        for change in changes
-        for each in ((change.claimed,) if change.validated is None else (change.validated, change.low, change.high))
+def again_as_rows(row: Mapping[str, Any]) -> Rows:
+    """A row of table headline as two, of time and of energy."""
+    columns = ("claimed_{}_change_percent", "fresh_{}_change_percent", "fresh_{}_low_percent", "fresh_{}_high_percent")
+    return [
+        {"quantity": name}
+        | {column.replace("{}_", ""): row[column.format(name)] for column in columns}
+        | {"optimism_pp": row[f"{name}_optimism_pp"], "interval": row["interval"], "repeats": row["repeats"]}
+        | {"verdict": row["verdict"] if name == "time" else None}
+        for name in ("time", "energy")
     ]
-    values = [0.0, *others, *(each for each in drawn if each is not None)]
-    low, high = min(values), max(values)
-    room = 0.1 * max(high - low, 1e-3)
-    return low - (room if low < 0 else 0), high + (room if high > 0 else 0)
-
-
-def _beside(x: float, y: float, text: str, taken: list[tuple[float, float, float]]) -> Label | None:
-    """Where a point's label stands: the nearest place that is free, and inside; None if there is none. taken: (first,
-    last, y) of labels and points so far, which the new one joins."""
-    long = _LETTER_PX * len(text)
-
-    def is_free(first: float, line: float) -> bool:
-        inside = Plane.left <= first and first + long <= Plane.width and Plane.top < line < Plane.bottom
-        return inside and not any(
-            abs(line - other) < _LINE_PX and begin < first + long and first < last for begin, last, other in taken
-        )
-
-    starts = {"start": x + 9, "end": x - 9 - long}
-    rows = [y + lines * _LINE_PX + off for lines in sorted(range(-20, 20), key=abs) for off in (-8, 18)]
-    free = next(((side, line) for line in rows for side in starts if is_free(starts[side], line)), None)
-    if free is None:
-        return None
-    side, line = free
-    taken.append((starts[side], starts[side] + long, line))
-    return Label(text, round(x + (9 if side == "start" else -9), 1), round(line, 1), side)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers about [low, high], 0 among them."""
-    rough = max(high - low, 0.1) / _TICKS
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [step * number for number in range(first, max(last, first + 1) + 1)]
-
-
-def _digits(ticks: Sequence[float]) -> int:
-    return max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
-
-
-def _said(change: Change, how: str) -> str:
-    """The same in words, for those who cannot see the plane."""
-    text = [] if change.claimed is None else [f"claimed {signed(change.claimed)} %"]
-    if change.validated is not None:
-        ends = (
-            "" if change.low is None or change.high is None else f" ({signed(change.low)} to {signed(change.high)} %)"
-        )
-        text.append(f"{how} {signed(change.validated)} %{ends}")
-    return ", ".join(text)
 
 
 # --- in a sentence, and what stands for it ----------------------------------------------------------------------------
 
 
-def sentence(rows: Sequence[Tolerated]) -> list[tuple[str, bool]]:
-    """[(words, whether they are the finding)] of the headline, from the first table's rows: what is saved at no loss of
-    time, and what a little more time adds."""
-    first = rows[0]
-    held, take = ("would save", "would take") if first.how != MEASURED_AGAIN else ("save", "take")
-    if first.note:
-        when = f", but {take} {first.time:.1f} % more time"
+def sentence(stops: Sequence[Stop], today: Change | None = None, per: str = "kernel") -> list[tuple[str, bool]]:
+    """[(words, whether they are the finding)] of the headline: what is saved at no loss of time, what a little more
+    time adds, and what can be set today. stops: the choices that were made, the answer first. per: what has a clock
+    each; "run": all share one pair."""
+    first = stops[0]
+    is_sure = first.how == MEASURED_AGAIN
+    of_run = per == "run"
+    held, take = (f"{verb}{'s' * of_run}" if is_sure else f"would {verb}" for verb in ("save", "take"))
+    clocks = "One pair for the run" if of_run else f"Clocks per {per}"
+    energy = first.energy.best
+    when = f", but {take} {first.time.best:.1f} % more time" if first.note == MISSED_NOTE else f" {_within(first)}"
+    if energy > _NOTHING:
+        told = [(f"{clocks} {take} {energy:.1f} % more energy{when}", False)]
+    elif energy >= -_NOTHING:
+        told = [(f"{clocks} {held} nothing{when}", False)]
     else:
-        when = f" {_within(first.limit)}"
-    if first.energy > _NOTHING:
-        told = [(f"Clocks per kernel {take} {first.energy:.1f} % more energy{when}", False)]
-    elif first.energy >= -_NOTHING:
-        told = [(f"Clocks per kernel {held} nothing{when}", False)]
-    else:
-        told = [
-            (f"Clocks per kernel {held} ", False),
-            (f"{-first.energy:.1f} %", True),
-            (f" of the energy{when}", False),
-        ]
-    if len(rows) > 1:
-        more = rows[1]
-        if more.limit.endswith("% longer") and not more.note and more.energy < min(first.energy, -_NOTHING):
-            told += [(", and ", False), (f"{-more.energy:.1f} %", True), (f" {_within(more.limit)}", False)]
+        told = [(f"{clocks} {held} ", False), (f"{-energy:.1f} %", True), (f" of the energy{when}", False)]
+    if len(stops) > 1:
+        more = stops[1]
+        if more.note != MISSED_NOTE and more.energy.best < min(energy, -_NOTHING):
+            told += [(", and ", False), (f"{-more.energy.best:.1f} %", True), (f" {_within(more)}", False)]
+    if today is not None:
+        can = "can" if is_sure and today.validated is not None else "could"
+        told += [("; ", False), (f"{max(0.0, -today.best):.1f} %", True), (f" {can} be set today", False)]
     return told
 
 
-def _within(limit: str) -> str:
-    """Of a row's limit, in a sentence: "at no loss of time", "with 0.6 % more time"."""
-    return "at no loss of time" if limit == "no longer" else f"with {limit.replace('longer', 'more time')}"
+def _within(stop: Stop) -> str:
+    """Of a limit, in a sentence: "at no loss of time", "within 0.6 % more time", "with 0.5 % less time"."""
+    if stop.limit_percent is None:
+        return f"with {signed(stop.time.best, 1)} % time"
+    if not stop.limit_percent:
+        return "at no loss of time"
+    size = f"{abs(stop.limit_percent):.4g} %"
+    return f"within {size} more time" if stop.limit_percent > 0 else f"with {size} less time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,11 +187,8 @@ class Mark:
     text: str
 
 
-def marks(found: Answer, cautions: Sequence[Caution], deployable_percent: float | None) -> list[Mark]:
-    """What stands for the answer, then what a reader must know, in few words each; `cautions` has the sentences.
-
-    deployable_percent: claimed change of energy where changes of clocks cost time; None: not known.
-    """
+def marks(found: Answer, cautions: Sequence[Caution]) -> list[Mark]:
+    """What stands for the answer, then what a reader must know, in few words each; `cautions` has the sentences."""
     told = []
     if found.time.validated is not None and found.time.low is not None and found.time.high is not None:
         repeats = "simulated repeats" if found.how == "forecast" else "repeats"
@@ -432,12 +203,10 @@ def marks(found: Answer, cautions: Sequence[Caution], deployable_percent: float 
         told.append(Mark("", "no other choice is better (proven)"))
     told += [Mark("cautions", each.title) for each in cautions if each.grave and each.title != _MISSED]
     if found.band is not None:
-        band = f"{signed(found.band.low, 1)} to {signed(found.band.high, 1)} %"
-        told.append(Mark("behind", f"energy {band} over what nobody has measured, without noise"))
-    free = "changes of clocks count as free"
-    if deployable_percent is not None:
-        free += f"; launch by launch {signed(deployable_percent, 1)} % today (claimed)"
-    return [*told, Mark("behind", free)]
+        middle = "" if found.band.p50 is None else f"{signed(found.band.p50, 1)} %, "
+        ends = f"{signed(found.band.p05, 1)} to {signed(found.band.p95, 1)} %"
+        told.append(Mark("behind", f"energy {middle}{ends} {found.band.meaning}"))
+    return [*told, Mark("behind", "clock changes count as free")]
 
 
 # --- what to know before trusting it ----------------------------------------------------------------------------------
@@ -472,8 +241,8 @@ def cautions(
             Caution(
                 True,
                 "Simulated GPU",
-                "Every number on this page comes from a model of the GPU, not from a board. It fits published "
-                "measurements; what it cannot say is in docs/simulated-gpu.md of the project.",
+                "Every number on this page comes from a model of the GPU, not from a board. Savings: "
+                f"{savings_of(gpu['name'])}. What it cannot say is in docs/simulated-gpu.md of the project.",
             )
         )
     found += _of_answer(answer, kind)
@@ -484,7 +253,7 @@ def cautions(
     return sorted(found, key=lambda each: not each.grave)
 
 
-def _of_locking(rows: Iterable[Mapping[str, str]]) -> list[Caution]:
+def _of_locking(rows: Iterable[Mapping[str, Any]]) -> list[Caution]:
     """Where a lock alone changes what a kernel costs, a caution that names the largest difference of each way."""
     differing = [row for row in rows if row.get("verdict") == DIFFERS]
     told = []
@@ -494,7 +263,7 @@ def _of_locking(rows: Iterable[Mapping[str, str]]) -> list[Caution]:
             for row in differing
             if row["way"] == way
             for quantity in ("time", "energy")
-            if (value := number(row[f"{quantity}_change_percent"])) is not None
+            if (value := row[f"{quantity}_change_percent"]) is not None
         ]
         _, quantity, value, name = max(own)
         told.append(f"{way} {signed(value)} % {quantity} ({name})")
@@ -585,8 +354,8 @@ def _of_headline(answer: Answer | None) -> list[Caution]:
     if answer is None or answer.band is None:
         return []
     text = (
-        f"Energy {signed(answer.band.low)} to {signed(answer.band.high)} % without noise, over what nobody has "
-        "measured of this GPU: tensor-core energy, DRAM traffic of dense products, highest clock at auto. The map is "
-        "under What the headline rests on."
+        f"Energy {signed(answer.band.p05)} to {signed(answer.band.p95)} % {answer.band.meaning}. Tensor-core energy, "
+        "DRAM traffic of dense products and the highest clock at auto were not measured: docs/simulated-gpu.md of the "
+        "project."
     )
     return [Caution(False, "Rests on three unmeasured figures", text)]

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs import registry
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import Change, plane
 from kernel_dvfs.report.page.other_studies import studies_in
 from kernel_dvfs.report.page.render import Figures, render
-from kernel_dvfs.report.page.tables import Rows, number, read_rows, table
+from kernel_dvfs.report.page.tables import table
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.errors import InputError, Missing
 
-TABLE = "gpus.csv"
+TABLE = "gpus.json"
 _FIRST = ("gpu", "workload", "kind")
-_OTHERS = {"pipeline": "Training pipelines", "serving": "Inference serving"}
 
 
-def make(folder: str | Path) -> tuple[str, list[str]]:
-    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.csv is unreadable."""
+def make(folder: str | Path) -> tuple[str, list[InputError]]:
+    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.json cannot be
+    read."""
     folder = Path(folder)
-    missing: list[str] = []
+    missing: list[InputError] = []
     known = comparison.OUTPUTS.of("table")
     rows = read_rows(folder / TABLE)
     lacking = [each for each in _FIRST if rows and each not in rows[0]]
     if lacking:
         raise InputError(f"table {folder / TABLE}: no column {', '.join(lacking)}; delete it and run snakemake report")
     further = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(folder.glob("*.json")):
         if path.name != TABLE:
             try:
                 further.append(table(path.stem, read_rows(path), known.get(path.stem), drop=()))
             except InputError as error:
-                missing.append(str(error))
+                missing.append(error)
     root, inside = folder.parent, Figures()
+    drawn = []
+    for name, about in comparison.OUTPUTS.of("figure").items():
+        if (path := folder / "figures" / f"{name}.png").is_file():
+            drawn.append(inside.figure(path, about))
+        else:
+            missing.append(Missing(f"figure {name}: not made yet; run snakemake --cores 1 report"))
     others = [
-        (name, title, studies_in(root / name, missing, inside, registry.outputs(name)))
-        for name, title in _OTHERS.items()
+        (name, kind.title, studies_in(root / name, missing, inside, registry.outputs(name)))
+        for name, kind in registry.kinds().items()
+        if kind.schema
     ]
     page = render(
         "comparison.html.j2",
@@ -45,7 +53,7 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
             "gpus", [_measured_again_first(row) for row in rows], known["gpus"], drop=(), against=comparison.BASELINE
         ),
         simulated=sum(row["kind"] == "simulated" for row in rows),
-        plane=plane([(_label(row, rows), _change(row, "energy"), _change(row, "time")) for row in rows]),
+        drawn=drawn,
         pages=_pages(root),
         further=further,
         others=[each for each in others if each[2]],
@@ -56,24 +64,12 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     return page, missing
 
 
-def _measured_again_first(row: dict[str, str]) -> dict[str, str]:
+def _measured_again_first(row: dict[str, Any]) -> dict[str, Any]:
     """What a reader compares in front: which, then what was measured again: of energy and time."""
     ranked = sorted(
         row, key=lambda name: (name not in _FIRST, not name.startswith("kernel_fresh_energy"), "fresh" not in name)
     )
     return {name: row[name] for name in ranked}
-
-
-def _change(row: dict[str, str], quantity: str) -> Change:
-    """What the strict schedule of a row changes."""
-    columns = [f"claimed_{quantity}_change", *(f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high"))]
-    return Change(*(number(row.get(f"kernel_{column}_percent") or "") for column in columns))
-
-
-def _label(row: dict[str, str], rows: Rows) -> str:
-    """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
-    twins = [each for each in rows if (each["gpu"], each["workload"]) == (row["gpu"], row["workload"])]
-    return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
 def _pages(root: Path) -> list[tuple[str, str]]:

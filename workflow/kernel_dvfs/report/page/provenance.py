@@ -6,25 +6,29 @@ stop the page.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
+from kernel_dvfs.layout import STRICT, Folder
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.package import VERSION
+from kernel_dvfs.native import agreement
+from kernel_dvfs.report import sealed
 from kernel_dvfs.report.headings import heading_of
+from kernel_dvfs.report.inference import digest
 from kernel_dvfs.report.results import Results
+from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.files import digest as digest_of
+from kernel_dvfs_clocks.files import read_json, seal_of
+from kernel_dvfs_clocks.package import VERSION
 
+_DIGITS = 16  # of a checksum, for people
 _PACKAGES = ("snakemake", "ortools", "numpy", "pandas", "pyarrow")
 _DEVICE = {
     "uuid": "UUID",
@@ -170,6 +174,40 @@ def of_program() -> Facts:
     return [("kernel-dvfs", VERSION), ("Python", platform.python_version()), *_versions()]
 
 
+def of_native_layer(results: Results) -> Facts:
+    """What a second count of the kernels' work found, in a sentence; nothing where there was none."""
+    path = Folder(str(results.folder)).native_rows
+    return [("second count", agreement.sentence(agreement.read(path)))] if Path(path).is_file() else []
+
+
+def of_chain(results: Results) -> Facts:
+    """What the strict schedule was made of, down to the profile and its setup, by the begin of each SHA-256; nothing
+    where there is no schedule under seal."""
+    name = f"schedules/{STRICT}.json"
+    if not results.procedure or not results.has(name):
+        return []
+    found = of_file(results.path(name), name, {"profile": results.profile_path})
+    return [*found, ("its setup", str(results.workload.get("setup") or "a table"))] if found else []
+
+
+def of_file(path: str | Path, name: str, inputs: Mapping[str, str | Path]) -> Facts:
+    """What a file under seal was made of: the begins of its own SHA-256 and of those of its inputs, {name: path}, as
+    they are now; nothing where it has no seal. Raises InputError where it is not as it was written."""
+    made_of = sealed.check_file(path)
+    own, _ = seal_of(path)
+    if not own:
+        return []
+    found = [(name, own[:_DIGITS])]
+    for each, where in inputs.items():
+        if Path(where).is_file():
+            now = digest_of(where)
+            other = "" if made_of.get(each, now) == now else ", another than it was made of"
+            found.append((f"its {Path(where).name}", now[:_DIGITS] + other))
+        elif each in made_of:
+            found.append((f"its {Path(where).name}", made_of[each][:_DIGITS] + ", no longer there"))
+    return found
+
+
 def dates(folder: str | Path, tally: Tally) -> Facts:
     """UTC: when records of a real GPU were started, when the newest result was written, and now."""
     found = []
@@ -187,11 +225,6 @@ def now() -> str:
     return _minute(datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC))
 
 
-def digest(content: dict) -> str:
-    """12 hex digits that name a content."""
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
 def setup_of(results: Results, digests: Iterable[str]) -> Setup | None:
     """The first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
     for name in digests:
@@ -204,7 +237,7 @@ def setup_of(results: Results, digests: Iterable[str]) -> Setup | None:
 
 def _results(folder: str | Path) -> list[Path]:
     return [
-        path for name in ("profile.parquet", "schedules/*.json", "tables/*.csv") for path in Path(folder).glob(name)
+        path for name in ("profile.parquet", "schedules/*.json", "tables/*.json") for path in Path(folder).glob(name)
     ]
 
 

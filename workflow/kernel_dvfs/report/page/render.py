@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.extensions import packages
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.report.page.tables import heading, signed
+from kernel_dvfs_clocks import package
+from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -27,8 +30,9 @@ _SHOWN_PER_PIXEL = 0.48
 _WIDE = 1.8
 _SHORT_CHARACTERS = 14
 
+_WITH_TEMPLATES = [name for name in packages() if os.path.isdir(os.path.join(package.FOLDER, name, "templates"))]
 _ENVIRONMENT = Environment(
-    loader=PackageLoader("kernel_dvfs.report.page"),
+    loader=ChoiceLoader([PackageLoader(name) for name in ("kernel_dvfs.report.page", *_WITH_TEMPLATES)]),
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,

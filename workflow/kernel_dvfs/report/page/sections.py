@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs.report.page.render import Figure, Figures
-from kernel_dvfs.report.page.tables import Table, read_rows, table
+from kernel_dvfs.report.page.tables import Table, table
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,10 @@ class Section:
 
 
 def sections_of(
-    folders: Sequence[Path], titles: Mapping[str, tuple[str, Sequence[str]]], outputs: Outputs, missing: list[str]
+    folders: Sequence[Path],
+    titles: Mapping[str, tuple[str, Sequence[str]]],
+    outputs: Outputs,
+    missing: list[InputError],
 ) -> list[Section]:
     """Those that have something to show, of a study beside the road.
 
@@ -40,11 +44,11 @@ def sections_of(
                     path = folder / "figures" / f"{name}.png"
                     if path.is_file() and name in of_figures:
                         own.figures.append(inside.figure(path, of_figures[name]))
-                    path = folder / "tables" / f"{name}.csv"
+                    path = folder / "tables" / f"{name}.json"
                     if path.is_file() and name in of_tables and (rows := read_rows(path)):
                         own.tables.append(table(name, rows, of_tables[name]))
                 except InputError as error:
-                    missing.append(str(error))
+                    missing.append(error)
         if own.tables or own.figures:
             found.append(own)
     return found

@@ -12,29 +12,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernel_dvfs import registry
-from kernel_dvfs.errors import InputError
+from kernel_dvfs import extensions, registry
+from kernel_dvfs.choice.schedule import default_weights, problem_from
+from kernel_dvfs.gpu.spec import NOT_JUDGED, savings_of
 from kernel_dvfs.layout import STRICT, subject
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.report.inference import band_of
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import (
     Answer,
-    Change,
-    Plane,
+    again_as_rows,
     answer,
     cautions,
     marks,
-    plane,
     sentence,
+    shown_of,
     strict_again,
-    tolerated,
 )
-from kernel_dvfs.report.page.deployment import Deployment, deployable, deployment
 from kernel_dvfs.report.page.fleet import Fleet
+from kernel_dvfs.report.page.frontier import Frontier, Source, frontier
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
 from kernel_dvfs.report.page.sections import Section
-from kernel_dvfs.report.page.step_view import step_view
 from kernel_dvfs.report.page.tables import (
     Rows,
     Table,
@@ -42,26 +41,36 @@ from kernel_dvfs.report.page.tables import (
     duration,
     energy_in_words,
     kernels,
-    number,
     plain,
-    read_rows,
     table,
 )
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.words import PAPER_POINT, against, in_words, is_papers
+from kernel_dvfs.table_file import read_rows
+from kernel_dvfs_clocks.errors import InputError, Missing
 
 Made = TypeVar("Made")
 
-# id -> title, in the order of the page
-SECTIONS = {
-    "step": "Your step",
-    "kernels": "Clocks of each kernel",
-    "choosing": "How to choose",
-    "passes": "Each pair for the whole step",
-    "rests-on": "What the headline rests on",
-    "published": "The paper's tables and figures, as published: one sweep, no margin",
-    "claims": "The paper's claims, as published",
+_PER_KERNEL = "kernel-global-waste-slack"
+# id -> (place, title); extensions have theirs between them
+_SECTIONS = {
+    "kernels": (20, "Clocks of each kernel"),
+    "choosing": (30, "How to choose"),
+    "passes": (40, "Each pair for the whole step"),
+    "published": (50, "The paper's tables and figures, as published: one sweep, no margin"),
 }
+
+
+def _unjudged(gpu: Mapping[str, Any]) -> str:
+    """What the head of a page says besides of a simulated board whose savings no measurement judges."""
+    is_said = gpu["kind"] == "simulated" and NOT_JUDGED in savings_of(gpu["name"])
+    return f"; savings: {NOT_JUDGED}" if is_said else ""
+
+
+def _own_gpu(workload: Mapping[str, Any]) -> str:
+    """The command that studies the same on a GPU of the reader's own."""
+    what = workload.get("source") or "FILE.py:FUNCTION" if "step" in workload else "nvml"
+    return f"kernel-dvfs study {what}"
 
 
 def make(
@@ -69,7 +78,7 @@ def make(
     left_out: Sequence[str] = (),
     usd_per_kwh: float | None = None,
     co2_g_per_kwh: float | None = None,
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[InputError]]:
     """(the page as HTML, [what is missing]) of a results folder.
 
     left_out: names of tables and figures that the configuration leaves out, which are not missed. usd_per_kwh,
@@ -81,7 +90,7 @@ def make(
         where = "" if folder.is_absolute() else f", in the folder that the study ran in (this is {Path.cwd()})"
         raise InputError(f"{folder}: no such folder; expected results/<gpu>/<workload>{where}")
     results = Results(folder)
-    missing: list[str] = []
+    missing: list[InputError] = []
     counted = tally(folder)
     has_profile = _has_profile(results, missing)
     digests = [results.workload["setup"]] if has_profile and results.workload.get("setup") else list(counted.setups)
@@ -101,16 +110,16 @@ def make(
         return {name: each for name, each in fitting.items() if name not in left_out}
 
     rows = _tables(folder, wanted(known_tables), missing)
-    validated, band = strict_again(rows.get("headline")), rows.get("headline_band")
+    validated = strict_again(rows.get("headline"))
+    band = _tried(lambda: band_of(gpu["spec"], workload["name"]), missing) if "spec" in gpu else None
     found = _tried(lambda: answer(results, validated, band), missing) if has_profile and is_chosen else None
-    extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in known_tables]
+    extra = [path.stem for path in sorted(folder.glob("tables/*.json")) if path.stem not in known_tables]
     drawn = _figures(folder, wanted(known_figures), missing, Figures())
     views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
-    left = deployable(rows.get("deployable"))
-    first = tolerated(found, rows.get("headline"), left.one_pair if left else None) if found else []
+    choices = _tried(lambda: _choices(results, gpu, rows.get("headline")), missing) if found else None
     warned = cautions(gpu, found, counted, views.get("chosen_clocks"), rows.get("locking"))
-    to_work = deployment(results, workload) if found else None
-    step = step_view(workload, rows, bool(gpu.get("forecast")))
+    to_work = _of_extension("deployment", results, workload) if found else None
+    step = _of_extension("step view", workload, rows, bool(gpu.get("forecast")))
     return (
         render(
             "study.html.j2",
@@ -119,13 +128,15 @@ def make(
             forecast=bool(gpu.get("forecast")),
             step=step,
             costliest=_costliest(rows.get("step_kernels")) if step and not found else None,
-            workload=results.workload["name"] if has_profile else workload["name"],
+            workload=(results.workload["name"] if has_profile else workload["name"]) + _unjudged(gpu),
             dates=provenance.dates(folder, counted),
             facts=[
                 ("Device", provenance.of_gpu(gpu, counted)),
                 ("Work", provenance.of_workload(workload)),
                 ("Protocol", provenance.of_protocol(setup)),
                 ("Program", provenance.of_program()),
+                ("Native layer", _tried(lambda: provenance.of_native_layer(results), missing) or []),
+                ("Made of", provenance.of_chain(results) if found else []),
             ],
             seed=setup.measurement.get("seed") if setup and gpu["kind"] == "simulated" else None,
             tally=counted,
@@ -137,13 +148,11 @@ def make(
             iteration=_iteration(results) if has_profile and "step" not in workload else None,
             in_words=in_words,
             against=against(workload),
-            sentence=sentence(first) if found else [],
-            tolerated=first,
-            plane=found and _plane(results, found, rows.get("headline")),
-            marks=marks(found, warned, left.energy if left else None) if found else [],
-            command=_command(gpu, to_work) if to_work else None,
-            deployable=left,
-            validation=table("measured_again", validated) if validated else None,
+            sentence=sentence(choices.made, choices.best_today) if choices else [],
+            frontier=choices,
+            marks=marks(found, warned) if found else [],
+            own_gpu=_own_gpu(workload) if gpu["kind"] == "simulated" else "",
+            validation=table("measured_again", again_as_rows(validated)) if validated else None,
             cautions=warned,
             deployment=to_work,
             sections=_sections(views, drawn, known_tables | known_figures, is_chosen),
@@ -156,6 +165,18 @@ def make(
         ),
         missing,
     )
+
+
+def sections() -> dict[str, str]:
+    """Return {id: title} of a page's sections, in their order."""
+    ranked = sorted((_SECTIONS | extensions.merged("sections")).items(), key=lambda each: each[1][0])
+    return {name: title for name, (_, title) in ranked}
+
+
+def _of_extension(part: str, *arguments: Any) -> Any:
+    """What a package beside the road has to say; None where there is none."""
+    make = extensions.part(part)
+    return make(*arguments) if make else None
 
 
 # of the kernels of a step, without a choice: how many stand on the first screen, and what of them
@@ -182,69 +203,68 @@ def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per
     return Fleet(power_w, percent, found.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
 
 
-def _plane(results: Results, found: Answer, headline: Rows | None) -> Plane | None:
-    """The strict choice and those with more time; the paper's own point where the study is of the paper's GPU and
-    workload."""
-    changes = [("no longer", found.energy, found.time)]
-    for row in headline or ():
-        if row["schedule"].startswith("kernel-") and number(row["slack_percent"]):
-            energy, time = (
-                Change(
-                    *(number(row[f"{which}_{quantity}_change_percent"]) for which in ("claimed", "fresh")),
-                    *(number(row[f"fresh_{quantity}_{end}_percent"]) for end in ("low", "high")),
-                )
-                for quantity in ("energy", "time")
-            )
-            changes.append((f"{number(row['slack_percent']):g} % longer", energy, time))
-    beside = is_papers(results.gpu["name"], results.workload["name"])
-    return plane(changes, PAPER_POINT if beside else None, found.how, joined=True)
+def _choices(results: Results, gpu: Mapping[str, Any], headline: Rows | None) -> Frontier:
+    """The strict choice, those with more time that the study made, and all that lies between."""
+    again = {row["schedule"]: row for row in headline or ()}
+    relaxed = [name for name, row in again.items() if name.startswith(_PER_KERNEL) and row["slack_percent"]]
+    shown = [shown_of(results.schedule(name), again.get(name)) for name in (STRICT, *relaxed)]
+    schedule = shown[0].schedule
+    options = {} if schedule["ties"] == "tied" else {"ties": schedule["ties"]}
+    if schedule["weights"] != default_weights({"workload": results.workload, "gpu": results.gpu}):
+        options["weights"] = schedule["weights"]
+    # as the contract has it: a page that is mailed should not tell where its maker keeps files
+    place = "/".join(("results", *results.folder.resolve().parts[-2:]))
+    walk = f"{place}/by_clock.json" if results.has("by_clock.json") else ""
+    return frontier(
+        str(results.profile_path),
+        problem_from(str(results.profile_path), "kernel", schedule["weights"], schedule["ties"]),
+        gpu,
+        shown,
+        Source(f"{place}/profile.parquet", walk, options),
+        results,
+        PAPER_POINT if is_papers(results.gpu["name"], results.workload["name"]) else None,
+    )
 
 
-def _command(gpu: Mapping[str, Any], to_work: Deployment) -> tuple[str, str] | None:
-    """(what it is for, the command) that a reader goes on with."""
-    if gpu["kind"] == "simulated":
-        return "The same on your own GPU:", "snakemake --cores 1 all --config gpu=nvml"
-    # the last step gives clocks back: nothing to begin with
-    return next(((f"{each.title}:", each.command) for each in to_work.steps[:-1] if each.command), None)
-
-
-def _has_profile(results: Results, missing: list[str]) -> bool:
+def _has_profile(results: Results, missing: list[InputError]) -> bool:
     return bool(_tried(lambda: results.gpu, missing))
 
 
 def _in_order(known: Mapping[str, Output]) -> dict[str, Output]:
     """In the order of the page; what is in no section comes last."""
-    rank = {name: number for number, name in enumerate(SECTIONS)}
+    rank = {name: number for number, name in enumerate(sections())}
     ranked = sorted(known, key=lambda name: (rank.get(known[name].section, len(rank)), known[name].place, name))
     return {name: known[name] for name in ranked}
 
 
-def _tried(make: Callable[[], Made], missing: list[str]) -> Made | None:
+def _tried(make: Callable[[], Made], missing: list[InputError]) -> Made | None:
     """What `make` gives, or None with the reason added to `missing`."""
     try:
         return make()
     except InputError as error:
-        missing.append(str(error))
+        missing.append(error)
         return None
 
 
-def _read(folder: Path, name: str, missing: list[str]) -> Rows | None:
-    return _tried(lambda: read_rows(folder / "tables" / f"{name}.csv"), missing)
+def _read(folder: Path, name: str, missing: list[InputError]) -> Rows | None:
+    return _tried(lambda: read_rows(folder / "tables" / f"{name}.json"), missing)
 
 
-def _tables(folder: Path, wanted: Iterable[str], missing: list[str]) -> dict[str, Rows]:
+def _tables(folder: Path, wanted: Iterable[str], missing: list[InputError]) -> dict[str, Rows]:
     """{name: rows} of those that are there and whole."""
-    there, absent = _split(folder, wanted, "tables/{}.csv")
+    there, absent = _split(folder, wanted, "tables/{}.json")
     if absent:
-        missing.append(f"tables {', '.join(absent)}: not made yet; run snakemake --cores 1 report")
+        missing.append(Missing(f"tables {', '.join(absent)}: not made yet; run snakemake --cores 1 report"))
     read = {name: _read(folder, name, missing) for name in there}
     return {name: rows for name, rows in read.items() if rows is not None}
 
 
-def _figures(folder: Path, wanted: Mapping[str, Output], missing: list[str], inside: Figures) -> dict[str, Figure]:
+def _figures(
+    folder: Path, wanted: Mapping[str, Output], missing: list[InputError], inside: Figures
+) -> dict[str, Figure]:
     there, absent = _split(folder, sorted(wanted), "figures/{}.png")
     if absent:
-        missing.append(f"figures {', '.join(absent)}: not made yet; run snakemake --cores 1 report")
+        missing.append(Missing(f"figures {', '.join(absent)}: not made yet; run snakemake --cores 1 report"))
     paths = {name: folder / f"figures/{name}.png" for name in there}
     read = {name: _tried(partial(inside.figure, path, wanted[name]), missing) for name, path in paths.items()}
     return {name: figure for name, figure in read.items() if figure}
@@ -261,7 +281,7 @@ def _sections(
 ) -> list[Section]:
     """Those that have something to show; views and drawn are in the order of the page."""
     found = []
-    for name, title in (SECTIONS if is_chosen else SECTIONS | {"kernels": "All kernels"}).items():
+    for name, title in (sections() if is_chosen else sections() | {"kernels": "All kernels"}).items():
         shown = [view for each, view in views.items() if known[each].section == name]
         seen = [drawn[each] for each in known if each in drawn and known[each].section == name]
         if shown or seen:

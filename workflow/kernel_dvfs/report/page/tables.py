@@ -1,18 +1,15 @@
-"""A CSV as a table to be read and sorted: headings with units, a change and its interval in one cell.
+"""Rows as a table to be read and sorted: headings with units, a change and its interval in one cell.
 
 How a value is shown follows from the name of its column, which ends in the unit.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.report.headings import heading_of, headings
@@ -35,14 +32,14 @@ _PART = "part_of_the_saving_pp"
 _BRIEF = (_LAST, "section", "core_mhz", "mem_mhz", "energy_change_percent", "time_change_percent", _PART)
 MOST = 0.8  # of a saving, what "most of it" means
 
-Rows = list[dict[str, str]]  # of a CSV, as text
+Rows = list[dict[str, Any]]  # of a table, as data
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table on a page."""
 
-    name: str  # as in the CSV
+    name: str  # as in the rows
     title: str  # its heading
     kind: str  # number, text, long (sentences) or verdict
 
@@ -52,7 +49,7 @@ class Cell:
     """A value of a table on a page."""
 
     text: str  # as shown
-    value: str  # as in the CSV; what is sorted by
+    value: str  # as in the CSV: what is sorted by, and copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +73,25 @@ class Table:
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
-def number(raw: str) -> float | None:
+def number(value: Any) -> float | None:
     """A finite number, or None for anything else."""
-    try:
-        value = float(raw)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
 
 
-def shown(column: str, raw: str) -> str:
+def shown(column: str, cell: Any) -> str:
     """The value as read by a person; a dash for nothing."""
-    if raw == "":
+    if cell is None or cell == "":
         return NOTHING
-    if raw in ("True", "False"):
-        return "yes" if raw == "True" else "no"
-    value = number(raw)
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    value = number(cell)
     if value is None:
-        return raw
+        return str(cell)
     words = column.split("_")
     if words[-1] in ("percent", "pp", "points") and column != "slack_percent" and len(words) > 1:
         return signed(value) if any(word in _SIGNED for word in words) or words[-1] == "pp" else f"{value:.2f}"
-    if words[-1] == "mhz" or (value == int(value) and "." not in raw and "e" not in raw):
+    if words[-1] == "mhz" or isinstance(value, int):
         return f"{value:.0f}"
     # what is known exactly, such as 10.0 ms of a configuration, gets no digits that nobody measured
     exact = f"{value:g}"
@@ -138,18 +132,6 @@ def heading(name: str, about: Output | None) -> str:
     return (about.title if about else "") or name.replace("_", " ").capitalize()
 
 
-def read_rows(path: str | Path) -> Rows:
-    """A CSV as text. Raises InputError naming the file."""
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"table {path}: {error}; delete it and run snakemake report") from None
-    rows = list(csv.DictReader(text.splitlines()))
-    if not text.strip() or any(None in row or None in row.values() for row in rows):
-        raise InputError(f"table {path}: empty, or a line with too few or too many fields; delete it and run snakemake")
-    return rows
-
-
 def table(
     name: str,
     rows: Rows,
@@ -158,12 +140,16 @@ def table(
     folds: bool = True,
     against: str = "auto",
 ) -> Table:
-    """The table of a CSV's rows (`read_rows`); about: what it says of itself; against: what its changes are against.
+    """The table of rows (table_file.read_rows); about: what it says of itself; against: what its changes are against.
     Columns without a value are left out.
 
     Words and counts that are the same in every row stand above the table, which is narrower without them.
     """
-    names = [each for each in (rows[0] if rows else ()) if each not in drop and any(row[each] for row in rows)]
+    names = [
+        each
+        for each in (rows[0] if rows else ())
+        if each not in drop and any(row[each] not in (None, "") for row in rows)
+    ]
     titles = headings(names, against)
     same = [each for each in names[1:] if _is_same(each, rows)]
     names = [each for each in names if each not in same]
@@ -204,26 +190,30 @@ def _larger_unit(column: str, rows: Rows) -> str | None:
     return larger if larger and values and values[-1] >= _THOUSAND else None
 
 
-def _in_thousands(raw: str) -> Cell:
-    value = number(raw)
-    return Cell(NOTHING if value is None else plain(value / _THOUSAND), raw)
+def _in_thousands(cell: Any) -> Cell:
+    value = number(cell)
+    return Cell(NOTHING if value is None else plain(value / _THOUSAND), _as_text(cell))
+
+
+def _as_text(cell: Any) -> str:
+    return "" if cell is None else str(cell)
 
 
 def _kind(column: str, rows: Rows) -> str:
     if column in _VERDICTS:
         return "verdict"
-    values = [row[column] for row in rows if row[column]]
+    values = [row[column] for row in rows if row[column] not in (None, "")]
     # clocks: numbers and `auto`
     if all(number(value) is not None or value == "auto" for value in values):
         return "number"
-    return "long" if max(map(len, values)) > _LONG_CHARACTERS else "text"
+    return "long" if max(len(str(value)) for value in values) > _LONG_CHARACTERS else "text"
 
 
-def _cell(row: Mapping[str, str], column: str, bounds: tuple[str, str] | None) -> Cell:
+def _cell(row: Mapping[str, Any], column: str, bounds: tuple[str, str] | None) -> Cell:
     text = shown(column, row[column])
-    if bounds and row[column] and all(row[each] for each in bounds):
+    if bounds and all(row[each] is not None for each in (column, *bounds)):
         text += " ({} to {})".format(*(shown(each, row[each]) for each in bounds))
-    return Cell(text, row[column])
+    return Cell(text, _as_text(row[column]))
 
 
 # --- the table of kernels ---------------------------------------------------------------------------------------------
@@ -249,16 +239,15 @@ def kernels(results: Results, rows: Rows, about: Output) -> Table:
     wider = []
     for row in rows:
         name = row[_LAST]
-        more: dict[str, str] = {}
+        more: dict[str, Any] = {}
         if weighed is not None and name in auto.index:
-            more = {column: repr(float(values[name])) for column, values in shares.items()}
-            change = number(row.get("energy_change_percent", ""))
-            part = None if change is None else float(more["energy_share_percent"]) * change / 100
-            more["part_of_the_saving_pp"] = "" if part is None else repr(part)
+            more = {column: float(values[name]) for column, values in shares.items()}
+            change = row["energy_change_percent"]
+            more[_PART] = None if change is None else more["energy_share_percent"] * change / 100
         if name in chosen.index:
             ran = chosen.loc[name]
             for column in ("reached_core_mhz", "reached_mem_mhz"):
-                more[column] = "" if ran[column] != ran[column] else f"{ran[column]:.0f}"
+                more[column] = None if ran[column] != ran[column] else round(ran[column])
             more["verdict"] = ran.verdict
         wider.append({key: value for key, value in row.items() if key != _LAST} | more | {_LAST: name})
     # whole, but on demand: `by_saving` shows what most want to see
@@ -272,16 +261,20 @@ def by_saving(full: Table) -> Table | None:
     if _PART not in names or not full.rows:
         return None
     part = names.index(_PART)
-    order = sorted(full.rows, key=lambda row: number(row[part].value) or 0.0)
+    order = sorted(full.rows, key=lambda row: _part(row[part]))
     places = [names.index(name) for name in shown]
     return Table(
         name="kernels_by_saving",
         title="The largest part of the saving first",
-        text=most([(row[names.index(_LAST)].text, number(row[part].value) or 0.0) for row in order]),
+        text=most([(row[names.index(_LAST)].text, _part(row[part])) for row in order]),
         columns=[full.columns[place] for place in places],
         rows=[[row[place] for place in places] for row in order],
         folded=False,
     )
+
+
+def _part(cell: Cell) -> float:
+    return float(cell.value or 0)
 
 
 def most(parts: Sequence[tuple[str, float]]) -> str:
@@ -300,4 +293,4 @@ def most(parts: Sequence[tuple[str, float]]) -> str:
 def _even(rows: Rows) -> Rows:
     """All rows with the columns of all, the last one last."""
     columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name != _LAST] + [_LAST]
-    return [{name: row.get(name, "") for name in columns} for row in rows]
+    return [{name: row.get(name) for name in columns} for row in rows]

@@ -63,6 +63,36 @@ for (const region of document.querySelectorAll(".scroll")) {
   region.after(bar);
 }
 
+// The slider shows a row of the table of its stops for each way of setting clocks, and where it lies.
+const front = document.getElementById("frontier");
+if (front) {
+  const table = document.querySelector("table[data-table=stops]");
+  const names = [...table.tHead.rows[0].cells].map((cell) => cell.dataset.column);
+  const rows = [...table.tBodies[0].rows].map((row) => Object.fromEntries(names.map((name, at) => [name, row.cells[at].dataset.value])));
+  const limits = front.dataset.limits.split("|");
+  const bar = front.querySelector(".slider"), input = bar.querySelector("input");
+  const say = () => {
+    const at = Number(input.value), limit = limits[at];
+    bar.querySelector("output").value = limit;
+    input.setAttribute("aria-valuetext", limit);
+    for (const card of front.querySelectorAll(".way")) {
+      const row = rows.find((each) => each.way === card.dataset.way && each.limit === limit);
+      for (const node of card.querySelectorAll("[data-cell]")) node.textContent = row ? row[node.dataset.cell] : node.dataset.cell === "note" ? "none here" : "";
+      card.querySelector("p").hidden = !row;
+      card.querySelector("pre").hidden = !row?.command;
+    }
+    for (const ring of document.querySelectorAll("[data-places]")) {
+      const [x, y] = ring.dataset.places.split("|")[at].split(",");
+      ring.setAttribute("visibility", x ? "visible" : "hidden");
+      if (x) { ring.setAttribute("cx", x); ring.setAttribute("cy", y); }
+    }
+    for (const node of document.querySelectorAll("[data-said]")) node.textContent = node.dataset.said.split("|")[at];
+  };
+  bar.hidden = false;
+  input.addEventListener("input", say);
+  say(); // a browser may have kept where it stood
+}
+
 // What a change of energy is for a fleet of one's own.
 const fleet = document.getElementById("fleet");
 if (fleet) {

@@ -1,0 +1,53 @@
+"""A shell completes the commands, their second words and their options."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from kernel_dvfs.cli.arguments import arguments_of
+from kernel_dvfs.cli.completion import script
+from kernel_dvfs.cli.main import commands, every_command, main
+
+
+@pytest.fixture(scope="module")
+def completed():
+    """`completed("study", "--d")`: what bash offers for the last of these words."""
+    bash = shutil.which("bash") or pytest.skip("no bash")
+    made = script("bash", every_command())
+    ask = 'COMP_WORDS=(kernel-dvfs "$@"); COMP_CWORD=$#; _kernel_dvfs; echo "${COMPREPLY[@]}"'
+
+    def of(*words):
+        done = subprocess.run([bash, "-c", f"{made}{ask}", "bash", *words], capture_output=True, text=True, check=True)
+        assert not done.stderr
+        return done.stdout.split()
+
+    return of
+
+
+def test_the_first_word_is_a_command_or_a_group(completed):
+    listed = {name for name, each in commands().items() if each.listed}
+    assert listed <= {*completed("")} and {"pipeline", "serving"} <= {*completed("")}
+    assert completed("stu") == ["study"] and not completed("nothing", "")
+
+
+@pytest.mark.parametrize("name", [name for name, each in every_command().items() if each.listed])
+def test_every_option_of_every_command_is_offered(completed, name):
+    flags = {flag for each in arguments_of(every_command()[name]).actions for flag in each.option_strings}
+    assert {*completed(*name.split(), "--")} == {each for each in flags if each.startswith("--")} | {"--help", "--log"}
+
+
+def test_what_a_group_and_command_takes_depends_on_the_words_before(completed):
+    assert completed("measure", "a") == ["again", "aggregate"]
+    assert completed("measure", "again", "a") == [] == completed("measure", "--target", "a")
+    assert completed("measure", "again", "--sc") == ["--schedules"]
+    assert completed("study", "mine.csv", "--dr") == completed("study", "--dr") == ["--dry-run"]
+    assert "serve" not in completed("measure", ""), "only rules call it"
+
+
+def test_the_script_is_printed_for_shells_that_it_is_for(capsys, refused):
+    with pytest.raises(SystemExit) as ended:
+        main(["--completion", "zsh"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0 and told.startswith("autoload -U +X bashcompinit && bashcompinit\n_kernel_dvfs() {")
+    assert "choose from bash, zsh" in refused("--completion", "fish")

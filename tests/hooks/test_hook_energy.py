@@ -1,0 +1,119 @@
+"""What the hooks of all trainers share: sums by hand, and a board read beside a loop of one's own."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from known_board import BUSY_W, IDLE_W
+
+from kernel_dvfs_hooks.energy import Stretch, summed
+
+
+def stretch(board, power_w, verdict="ok", reasons=(), steps=4, time_s=3.0, tokens=700.0):
+    return Stretch(board, steps, time_s, tokens, power_w, True, verdict, list(reasons))
+
+
+def test_boards_add_up_once_each_over_the_first_ranks_steps():
+    every = [stretch("a 1", 310.0), stretch("a 2", 250.0, tokens=200.0), stretch("a 1", 320.0, tokens=0.0)]
+    every += [stretch("b 1", 75.0, steps=5, time_s=9.0, tokens=25.0)]  # the same UUID on another host
+    found = summed(every)
+    power_w = 320 + 250 + 75
+    assert found["power_w"] == power_w and found["energy_j_per_step"] == pytest.approx(power_w * 3 / 4)
+    assert found["tokens_per_j"] == pytest.approx((700 + 200 + 25) / (power_w * 3))
+    assert found["energy_verdict"] == "ok"
+
+
+def test_the_worst_verdict_is_told_with_its_rank_and_there_is_no_sum_without_a_board():
+    good, short = stretch("a 1", 310.0), stretch("a 2", 250.0, "unstable", ["counted over 1.2 s"])
+    disturbed = stretch("a 3", 111.0, "disturbed", ["1 other process(es)", "the power limit changed"])
+    found = summed([good, short, disturbed])
+    assert found["energy_verdict"] == "disturbed"
+    assert found["reason"] == "rank 2: 1 other process(es); the power limit changed" and found["power_w"] == 671
+    lost = stretch("", None, "counter", ["the GPU is lost"])
+    assert summed([good, disturbed, lost]) == {"energy_verdict": "counter", "reason": "rank 2: the GPU is lost"}
+    assert summed([good, stretch("a 2", None, "unstable", ["not moved"])]).keys() == {"energy_verdict", "reason"}
+    assert "tokens_per_j" not in summed([stretch("a 1", 310.0, tokens=0.0)])
+
+
+def test_a_rank_reads_the_board_that_torch_computes_on(monkeypatch):
+    from types import SimpleNamespace
+
+    from kernel_dvfs_hooks import energy
+
+    boards = [SimpleNamespace(uuid="aa"), SimpleNamespace(uuid="bb"), SimpleNamespace()]
+    cuda = SimpleNamespace(is_available=lambda: True, get_device_properties=boards.__getitem__)
+    for place, uuid in ((0, "GPU-aa"), (1, "GPU-bb"), (2, "")):  # the last: a torch that does not tell
+        cuda.current_device = lambda place=place: place
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+        assert energy._of_torch() == uuid
+    cuda.is_available = lambda: False
+    assert energy._of_torch() == ""
+
+
+LOOP = """
+import sys, time
+from kernel_dvfs_hooks.energy import Energy
+energy = Energy(say=lambda line: print(line, flush=True))
+energy.begin(100)
+for number in range(101, 401):
+    time.sleep(0.02)
+    energy.step(number)
+    if number % 10 == 0 and (told := energy.since(number, tokens=70)):
+        print(sorted(told.items()), flush=True)
+        energy.say(number, told)
+        {then}
+energy.end()
+"""
+
+
+def loop(made, then="break"):
+    return made.python(LOOP.replace("{then}", then))
+
+
+def test_a_loop_of_ones_own_is_told_its_joules_and_waits_until_they_can_be_believed(lab):
+    done = loop(lab())
+    assert done.returncode == 0, done.stderr
+    values, line = done.stdout.splitlines()
+    told = dict(eval(values))
+    assert told["energy_verdict"] == "ok" and told["power_w"] == pytest.approx(IDLE_W + BUSY_W / 2, rel=0.04)
+    assert told["tokens_per_j"] * told["energy_j_per_step"] == pytest.approx(7)
+    number = int(line.split()[1].rstrip(":"))
+    assert number >= 190, "90 steps of 20 ms are too little for a counter that moves each 0.1 s"
+    assert told["energy_j_per_step"] > told["power_w"] * 0.02 and line.endswith("tokens a joule: ok")
+
+
+def test_somebody_else_on_the_board_is_told(lab):
+    made = lab()
+    library, uuid = str(made.boards.library), made.boards.uuid.encode()
+    opens = f"time.sleep(0.5); import ctypes; ctypes.CDLL({library!r}).fakenvml_open({uuid!r})"
+    done = loop(made, opens)  # after the first stretch
+    assert done.returncode == 0, done.stderr
+    assert "energy of the steps: disturbed: 1 other process" in done.stdout, done.stdout
+
+
+def test_a_counter_that_falls_has_no_joules(lab):
+    made = lab()
+    made.boards.set(counter="reset@4")
+    done = loop(made, "pass")
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if "energy_verdict', 'counter'" in line)
+    assert "power_w" not in line and "energy of the steps: counter: energy counter: fell" in done.stdout
+
+
+def test_the_reader_ends_with_a_training_that_is_killed(lab):
+    made = lab()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOP.replace("{then}", "pass").replace("401", "100000")],
+        **{"env": made.environment(), "cwd": made.folder, "stdout": subprocess.PIPE, "text": True},
+        start_new_session=True,
+    )
+    made.begun.append(process)
+    assert "power_w" in process.stdout.readline()
+    words = ["pgrep", "-P", str(process.pid), "-f", "kernel_dvfs_hooks.reader"]
+    reader = int(subprocess.run(words, capture_output=True, text=True).stdout)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert made.comes_to(lambda: not os.path.exists(f"/proc/{reader}"))
+    assert made.boards.get("sets") == "0" and not made.lease.exists()

@@ -1,0 +1,136 @@
+"""What the study of a GPU needs: what of it is here, what is missing and how to get it, how long it takes. Nothing is
+measured, compiled or written for it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_dvfs import extensions, shipped
+from kernel_dvfs.measurement.real import inventory, loads
+from kernel_dvfs.native.build import check_tools
+from kernel_dvfs.native.load import read_build
+from kernel_dvfs.plan.config import check, load
+from kernel_dvfs.plan.estimate import estimates
+from kernel_dvfs.plan.step import step_source
+from kernel_dvfs.plan.study import plan
+from kernel_dvfs_clocks import package
+from kernel_dvfs_clocks.errors import InputError
+
+# which the workflow reads
+_CONFIG = shipped.WORKFLOW / "config.yaml"
+# the costliest kernels of a step, at clocks that are left alone
+_STEP_MINUTES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What the study of a GPU needs, and how it is run."""
+
+    here: list[str]  # a line each
+    missing: list[InputError]  # likewise, with the remedy; [] where the study can begin
+    takes: list[str]  # how long it takes, in lines; [] where something is missing
+    target: str  # of the workflow
+    config: dict[str, Any]  # what its configuration is told besides
+
+
+def of_simulated(gpu: str, step: str = "") -> Readiness:
+    """Return what the study of a simulated GPU needs. step: as of `of_real`; it runs none, and says where to."""
+    own = {"gpu": gpu, **_workload(step)}
+    here, missing = _looked([_workflow, lambda: f"{gpu}: simulated, so no GPU is needed" if _planned(**own) else ""])
+    takes = [] if missing else ["all tables and figures: one to three minutes, on two free cores"]
+    return Readiness(here, missing, takes, "all", own)
+
+
+def of_real(gpu: str, step: str = "") -> Readiness:
+    """Return what the study of a real GPU needs. gpu: nvml, nvml:UUID or nvml:INDEX. step: FILE.py:FUNCTION, a
+    training step to study there; "": the configuration's workload.
+
+    Where nothing may lock its clocks, the study is one at clocks that are left alone.
+    """
+    path, config = (_CONFIG.name if _CONFIG.parent == Path.cwd() else str(_CONFIG)), load(_CONFIG)
+    own = _workload(step)
+    in_minutes = own | ({"minutes": _STEP_MINUTES} if step and config["minutes"] is None else {})
+    looks = [lambda: _python_of(step)] if step else []
+    here, missing = _looked([_workflow, *looks, lambda: _native(bool(step))])
+    which = gpu.partition(":")[2]
+    try:
+        found = inventory.of_gpu(which, lambda uuid, can_lock: estimates(uuid, path, can_lock, in_minutes))
+    except InputError as error:
+        return Readiness(here, [*missing, error], [], "", {})
+    taken = None if config["share"] else found.obstacle
+    in_the_way = [each for each in (found.problem, found.counter_problem, taken, found.lease_problem) if each]
+    if not (in_the_way or found.estimates):
+        in_the_way += found.notes
+    problems = [each.problem for each in found.estimates[-1:] if each.problem]
+    missing += [InputError(f"{found.name}: {each}") for each in in_the_way + problems]
+    if missing:
+        return Readiness(here, missing, [], "", {})
+    here += [f"{found.name}: driver {found.driver}, free, its energy counter moves", *found.notes]
+    alone, *others = found.estimates
+    if not others or others[-1].clocks == alone.clocks:
+        why = "" if found.through else ": kernel-dvfs devices says what to ask for (docs/cluster.md)"
+        here.append(f"its clocks are left alone, so none are chosen{why}")
+        return Readiness(here, [], [*alone.in_words()], "all", {"gpu": gpu, "clocks": alone.clocks} | in_minutes)
+    here.append(f"the right to lock its clocks, through {found.through}")
+    is_ours = others[-1].clocks == "lock"
+    takes = others[-1].of_answer() if is_ours else others[-1]
+    return Readiness(here, [], [*takes.in_words()], "answer" if is_ours else "all", {"gpu": gpu} | own)
+
+
+def folder_of(ready: Readiness) -> str:
+    """Return where the results of a study go that can begin."""
+    return _planned(**ready.config)
+
+
+def _workload(step: str) -> dict[str, Any]:
+    """What the configuration is told of a step; nothing where there is none."""
+    return {"workload": f"step:{step}"} if step else {}
+
+
+def _looked(looks: list[Callable[[], str]]) -> tuple[list[str], list[InputError]]:
+    """(what is here, what is missing): each look returns a line, or raises."""
+    here, missing = [], []
+    for look in looks:
+        try:
+            here.append(look())
+        except InputError as error:
+            missing.append(error)
+    return here, missing
+
+
+def _workflow() -> str:
+    """A line on the workflow. Raises InputError for packages that this Python lacks."""
+    if why := package.lacking("workflow"):
+        raise InputError(why)
+    return f"the workflow: {shipped.WORKFLOW}, Snakemake {importlib.metadata.version('snakemake')}"
+
+
+def _python_of(step: str) -> str:
+    """A line on the Python that runs a step. Raises InputError where there is no such step, or torch is missing."""
+    python = extensions.part("step python")
+    if python is None:
+        raise InputError(f"{step}: no package here captures a training step; install kernel-dvfs as a whole")
+    step_source(f"step:{step}")
+    told: str = python(step)
+    return told
+
+
+def _native(is_step: bool) -> str:
+    """A line on what runs kernels on a GPU. Raises InputError where neither it nor what builds it is here."""
+    what, backend = ("the reader of captured graphs", "graph") if is_step else ("the CUDA kernels", "cuda")
+    try:
+        read_build(loads.record(is_step))
+        return f"{what}: built"
+    except InputError:
+        return f"{what}: built at first, by {check_tools(backend)}"
+
+
+def _planned(**own: Any) -> str:
+    """The folder of the study that the workflow would make. Raises InputError where it would refuse."""
+    content = load(_CONFIG) | own
+    check(content, str(shipped.SCHEMA))
+    return plan(content).folder

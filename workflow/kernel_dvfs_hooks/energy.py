@@ -1,0 +1,172 @@
+"""Joules of a training's steps, summed over the boards of all its ranks, for a log; and its steps told to who tunes it.
+
+    energy = Energy()
+    energy.begin()
+    for number, batch in enumerate(data, start=1):
+        train(batch)
+        energy.step(number)
+        if number % 10 == 0:
+            log(energy.since(number, tokens=10 * batch.numel()))
+    energy.end()
+
+Ranks are those of torch.distributed, where it is initialised: `since` then is for all of them, as a collective is.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernel_dvfs_clocks.errors import InputError, one_line
+from kernel_dvfs_deploy.marks import tell_step
+from kernel_dvfs_hooks.reader import Reader
+
+# which of several verdicts is told: that of the worst
+WORST = ("counter", "disturbed", "unstable", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What one rank has seen since the last one."""
+
+    board: str  # host and UUID; "" where it cannot be read
+    steps: int
+    time_s: float
+    tokens: float
+    power_w: float | None  # of its board
+    is_enough: bool  # whether its counter has moved often enough
+    verdict: str
+    reasons: list[str]
+
+
+class Energy:
+    """gpu: UUID or index of this rank's board; default: that of torch's device, or the only one. say: called with a
+    line for the user, on the first rank. A board that cannot be read ends no training: the log goes without it."""
+
+    def __init__(self, gpu: str = "", say: Callable[[str], object] | None = None) -> None:
+        self._gpu = gpu
+        self._say = say or (lambda line: print(f"kernel-dvfs: {line}", file=sys.stderr, flush=True))
+        self._reader: Reader | None = None
+        self._first, self._since_s, self._tokens = 0, 0.0, 0.0  # of the stretch under way
+        self._said = "ok"
+        self._tells = True
+        self.total_j = 0.0  # of all that `since` has told since it was begun
+
+    def begin(self, number: int = 0) -> None:
+        """So many steps are done, and the next one begins."""
+        if self._reader is None:
+            self._reader = Reader(self._gpu or _of_torch())
+            self.total_j = 0.0
+        self._first, self._since_s, self._tokens = number, time.monotonic(), 0.0
+
+    def step(self, number: int) -> None:
+        """So many steps are done: who tunes the training, or runs it at clocks, is told."""
+        if self._tells:
+            try:
+                tell_step(number)
+            except InputError as error:
+                self._tells = False
+                self._say(one_line(str(error)))
+
+    def since(self, number: int, tokens: float = 0.0, last: bool = False) -> dict[str, Any]:
+        """{name: value} for a log, the same on all ranks: energy_j_per_step, power_w, tokens_per_j, energy_verdict.
+
+        Empty while too little was counted since the last time; all of it is in the next one then. number: of steps
+        done; tokens: of this rank since the last call, 0 where they are not known; last: none follows. The energy is
+        that of all that went on meanwhile: a checkpoint and an evaluation among them.
+        """
+        self._tokens += tokens
+        every = _gathered(self._stretch(number))
+        if not every[0].steps or not (last or all(own.is_enough for own in every)):
+            return {}
+        self._first, self._since_s, self._tokens = number, time.monotonic(), 0.0
+        if self._reader:
+            self._reader.next()
+        found = summed(every)
+        self._tell(found.pop("reason"), found["energy_verdict"])
+        self.total_j += every[0].steps * found.get("energy_j_per_step", 0.0)
+        return found
+
+    def say(self, number: int, told: Mapping[str, Any]) -> None:
+        """Say, on the first rank, what `since` has told, where there is no log that takes it."""
+        if _rank() == 0 and "power_w" in told:
+            a_joule = f", {told['tokens_per_j']:.4g} tokens a joule" if "tokens_per_j" in told else ""
+            self._say(
+                f"step {number}: {told['energy_j_per_step']:.4g} J a step, {told['power_w']:.4g} W{a_joule}: "
+                f"{told['energy_verdict']}"
+            )
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._reader:
+            self._reader.close()
+            self._reader = None
+
+    def _stretch(self, number: int) -> Stretch:
+        steps, time_s = number - self._first, time.monotonic() - self._since_s
+        try:
+            if self._reader is None:
+                raise InputError("the board is not watched: begin() was not called")
+            read = self._reader.so_far()
+            board = f"{socket.gethostname()} {self._reader.uuid}"
+        except InputError as error:
+            board, read = "", {"power_w": None, "is_enough": True, "verdict": "counter", "reasons": [str(error)]}
+        return Stretch(board, steps, time_s, self._tokens, **read)
+
+    def _tell(self, reason: str, verdict: str) -> None:
+        """Say why a number is not to be believed, once, where the verdict changes."""
+        said, self._said = self._said, verdict
+        if verdict not in ("ok", said) and _rank() == 0:
+            self._say(f"energy of the steps: {verdict}: {reason}")
+
+
+def summed(every: Sequence[Stretch]) -> dict[str, Any]:
+    """What a log gets of the stretches of all ranks, and the `reason` of its verdict. A board that several ranks share
+    counts once; where one cannot be read, or its counter is wrong, there is no sum."""
+    steps, time_s = every[0].steps, every[0].time_s
+    rank, worst = min(enumerate(every), key=lambda each: WORST.index(each[1].verdict))
+    reason = "; ".join(worst.reasons)
+    found = {"energy_verdict": worst.verdict, "reason": f"rank {rank}: {reason}" if len(every) > 1 else reason}
+    powers_w = {own.board: own.power_w for own in every}
+    if worst.verdict == "counter" or None in powers_w.values():
+        return found
+    power_w = sum(watts for watts in powers_w.values() if watts is not None)
+    tokens = sum(own.tokens for own in every)
+    told: dict[str, Any] = {"energy_j_per_step": power_w * time_s / steps, "power_w": power_w}
+    if tokens:
+        told["tokens_per_j"] = tokens / (power_w * time_s)
+    return told | found
+
+
+def _distributed() -> Any:
+    """torch.distributed, where this process is one of several ranks of it."""
+    module = sys.modules.get("torch.distributed")
+    return module if module and module.is_available() and module.is_initialized() else None
+
+
+def _rank() -> int:
+    ranks = _distributed()
+    return int(ranks.get_rank()) if ranks else 0
+
+
+def _gathered(own: Stretch) -> list[Stretch]:
+    """The stretches of all ranks, in their order."""
+    ranks = _distributed()
+    if not ranks:
+        return [own]
+    every: list[Any] = [None] * ranks.get_world_size()
+    ranks.all_gather_object(every, asdict(own))
+    return [Stretch(**each) for each in every]
+
+
+def _of_torch() -> str:
+    """UUID of the GPU that torch computes on here; "" for none, and of a torch that does not tell."""
+    torch = sys.modules.get("torch")
+    if not torch or not torch.cuda.is_available():
+        return ""
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    return f"GPU-{uuid}" if uuid else ""

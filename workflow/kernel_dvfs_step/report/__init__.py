@@ -1,0 +1,1 @@
+"""What tables and page say of a captured step."""

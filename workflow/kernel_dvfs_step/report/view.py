@@ -1,0 +1,270 @@
+"""What the page of a captured step says first: joules, watts and time of one step, and how few kernels make most of it.
+
+Reads the step's own tables and what the setup says of kernels that stay at auto.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_dvfs.report.page.frontier import HERE, ONE, Change, Curve, Frontier, Stop, apply_at, offered
+from kernel_dvfs.report.page.tables import Rows, plain, signed
+
+_MOST_PERCENT = 80.0
+# more time that a step may take, percent: where the slider over its settings stops
+_LIMITS_PERCENT = (0, 1, 2, 3, 4, 5, 7.5, 10, 15, 20)
+_SETTING = re.compile(r"core locked at ([\d.]+) MHz|power limit of ([\d.]+) W")
+_ENDS = ("energy_change_least_percent", "energy_change_most_percent")
+_AT_AUTO: tuple[Any, ...] = (Change(0.0), Change(0.0), {}, {"known": "measured", "what": "auto"})
+_DEARER_PERCENT = 3.0  # more energy than the loop's that is worth a word: both are read from a counter
+_NAMED = 10  # kernels left at auto that are named, with what keeps them there
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A number that stands out, what it is, and what belongs to it."""
+
+    title: str
+    value: str
+    text: str  # "": nothing
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """The cards of a step, and lines on what is not in its numbers."""
+
+    sentence: list[tuple[str, bool]]  # words, and whether they are the finding
+    cards: list[Card]
+    notes: list[str]
+    settings: Frontier | None = None  # what one core clock or one power limit for the step saves
+
+
+def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_forecast: bool) -> StepView | None:
+    """workload: of the setup. tables: {name: rows} of those that are there. None where it is no step, or nothing of it
+    is there yet."""
+    totals = tables.get("step_totals")
+    if "step" not in workload or not totals:
+        return None
+    row = totals[0]
+    what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels"
+    what = f"{what}, at auto clocks" + (", forecast" if is_forecast else "")
+    if "energy_least_j" in row:
+        what += f"; its power is the model's, and anything from {_of(row, 'energy_least_j')} to "
+        what += f"{_of(row, 'energy_most_j')} J is possible"
+    cap = row["power_cap_share"]
+    # a study in minutes measured some
+    its, their, measured = ("the", "their", " measured") if workload.get("tail") else ("its", "the", "")
+    those = f"{row['kernels']} kernels{measured}"
+    cards = [
+        Card("Energy of one step", f"{_of(row, 'energy_j')} J", what),
+        Card("Time of one step", f"{_of(row, 'time_ms')} ms", f"{row['launches']} launches of {those}"),
+        Card(
+            "Mean power",
+            f"{_of(row, 'power_w')} W",
+            "" if cap is None else f"{100 * cap:.0f} % of the time under the power cap",
+        ),
+        Card(
+            "80 % of the energy",
+            f"{row['kernels_of_80_percent']} of {row['kernels']}",
+            f"kernels{measured}",
+        ),
+    ]
+    if needed := _make_most(tables.get("step_saving")):
+        cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
+    few = f"{row['kernels_of_80_percent']} of {its} {those}"
+    adds_up, sums = _sums(tables)
+    sentence = [
+        (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
+        (few, True),
+        (f" take 80 % of {their} energy.{adds_up}", False),
+    ]
+    notes = sums + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
+    settings = _settings(tables.get("step_limits") or (), row)
+    return StepView(sentence, [*_ways(workload, tables), *cards], notes, settings)
+
+
+def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]:
+    """Loop, graph and schedule: of the first two what was measured one after the other in one process; of the schedule
+    the graph, changed by as much as the study measured."""
+    whole = workload.get("whole") or {}
+    if "loop_us" not in whole or "graph_us" not in whole:
+        return []
+    loop = whole["loop_us"], whole.get("loop_j")
+    graph = whole["graph_us"], whole.get("graph_j")
+    cards = [
+        _way("As a loop", *loop, "calls of the step as your program makes them, at auto clocks", workload),
+        _way("As a graph", *graph, f"replays of it, at auto clocks: {_against(graph, loop)} the loop", workload),
+    ]
+    if (call_us := whole.get("call_us")) is not None:
+        cards.append(_waits(call_us, loop, graph))
+    chosen = next(iter(tables.get("headline") or ()), None)
+    if chosen and graph[1] and (energy := chosen.get("fresh_energy_change_percent")) is not None:
+        time = chosen.get("fresh_time_change_percent") or 0.0
+        changed = graph[0] * (1 + time / 100), graph[1] * (1 + energy / 100)
+        text = f"the graph, changed by what the study measured: {_against(changed, loop)} the loop"
+        cards.append(_way("At the schedule", *changed, text, workload))
+    return cards
+
+
+def _dearer(workload: Mapping[str, Any]) -> list[str]:
+    """That a graph takes more energy than the loop, where it does."""
+    whole = workload.get("whole") or {}
+    loop_j, graph_j = whole.get("loop_j"), whole.get("graph_j")
+    if not (loop_j and graph_j and graph_j > (1 + _DEARER_PERCENT / 100) * loop_j):
+        return []
+    return [
+        f"Its graph takes {100 * (graph_j / loop_j - 1):.0f} % more energy than the loop: do not replay it before you "
+        "know why. What is measured below are the graph's kernels."
+    ]
+
+
+def _waits(call_us: float, loop: tuple[float, float | None], graph: tuple[float, float | None]) -> Card:
+    """What of the loop's time is not the GPU's: it runs nothing and waits for the next launch."""
+    waits_us = max(0.0, loop[0] - call_us)
+    text = f"{100 * waits_us / loop[0]:.0f} % of the loop's time the GPU has nothing to run: it waits for the host"
+    if loop[1] and graph[1] and graph[0] < loop[0] and graph[1] < loop[1]:
+        text += f"; a replay saves {plain(loop[1] - graph[1])} J of it"
+    return Card("Not the GPU", f"{plain(1e-3 * waits_us)} ms", text)
+
+
+def _way(title: str, time_us: float, energy_j: float | None, text: str, workload: Mapping[str, Any]) -> Card:
+    time = f"{plain(1e-3 * time_us)} ms"
+    if energy_j is None:
+        return Card(title, time, text)
+    per = [
+        f"{plain(1e3 * energy_j / count)} mJ a {item}, {1e6 * count / time_us:,.0f} {item}s a second"
+        for item, count in (workload.get("items") or {}).items()
+    ]
+    return Card(title, f"{plain(energy_j)} J", ", ".join([time, *per]) + f"; {text}")
+
+
+def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) -> str:
+    """`-23 % time, -15 % energy of`."""
+    told = [f"{100 * (way[0] / loop[0] - 1):+.0f} % time"]
+    if way[1] is not None and loop[1]:
+        told.append(f"{100 * (way[1] / loop[1] - 1):+.0f} % energy")
+    return ", ".join(told) + " against"
+
+
+def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> Frontier | None:
+    """The slider over core locks and power limits, as table step_limits has them; None where none of them saves within
+    the last limit."""
+    ways: dict[str, list[tuple[Change, Change, dict[str, Any], Mapping[str, Any]]]] = {HERE: [], ONE: []}
+    for row in rows:
+        if found := _SETTING.match(row["what"]):
+            name, setting = (
+                (HERE, {"power_cap_w": float(found[2])}) if found[2] else (ONE, {"core_mhz": float(found[1])})
+            )
+            energy, time = (Change(row[f"{each}_change_percent"]) for each in ("energy", "time"))
+            ways[name].append((energy, time, setting, row))
+    curves = []
+    for name, title in ((ONE, "Core clock locked"), (HERE, "Power limit set")):
+        stops = []
+        for limit in _LIMITS_PERCENT:
+            within = [each for each in ways[name] if each[1].best <= limit and each[0].best < 0]
+            energy, time, setting, row = min(within, key=lambda each: each[0].best, default=_AT_AUTO)
+            ends = [signed(row[name], 1) for name in _ENDS if row.get(name) is not None]
+            note = f"energy {ends[0]} to {ends[1]} %" if len(ends) == 2 else ""
+            stops.append(Stop(limit, energy, time, row["known"], row["what"], apply_at([("", setting)]), note))
+        curves.append(Curve(name, title, stops))
+    if all(stop.energy.best == 0 for curve in curves for stop in curve.stops):
+        return None
+    return offered(curves, curves[0].stops[:1], (totals["energy_j"], 1e-3 * totals["time_ms"]))
+
+
+def _sums(tables: Mapping[str, Rows]) -> tuple[str, list[str]]:
+    """(that the kernels do not add up to the step, for the answer; by how much they do or do not, and where)."""
+    rows = tables.get("step_check") or ()
+    row = next((row for row in rows if row["section"] == "step"), None)
+    if row is None:
+        return "", []
+    time, energy = _differences(row)
+    if row["adds_up"] is True:
+        return "", [f"Its kernels add up to it within {abs(time):.1f} % of time, {abs(energy):.1f} % of energy."]
+    if row["adds_up"] is not False:
+        return "", [f"Whether its kernels add up to it is {row['adds_up']}, and these may draw any power."]
+    parts = [
+        f"{each['section']} ({_differences(each)[0]:+.1f} % time, {_differences(each)[1]:+.1f} % energy)"
+        for each in rows
+        if each is not row and each["adds_up"] is False
+    ]
+    where = f" The gap is in {', '.join(parts)}." if parts else ""
+    return " Its kernels do not add up to it.", [
+        f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
+        f"{energy:+.1f} % energy.{where} What is paid is the whole."
+    ]
+
+
+def _differences(row: Mapping[str, Any]) -> tuple[float, float]:
+    """By how much a section, or the step, takes more time and energy than the best sum of its kernels, percent."""
+    sums = ("with_others_", "paced_", "")
+    first = next((each for each in sums if row.get(f"{each}time_difference_percent") is not None), "")
+    time, energy = (row[f"{first}{each}_difference_percent"] or 0.0 for each in ("time", "energy"))
+    return time, energy
+
+
+def _residual(totals: Rows) -> list[str]:
+    """By how much kernels that draw more than the limit for a moment were scaled in the sum."""
+    row = next((row for row in totals if row["step"] == "sum of its kernels"), {})
+    time, energy = (row.get(f"residual_{each}_percent") for each in ("time", "energy"))
+    if time is None or energy is None:
+        return []
+    return [
+        "Kernels repeated with rests briefly exceed the power limit; the sum scales them to what their sections "
+        f"leave: {time:+.1f} % time, {energy:+.1f} % energy."
+    ]
+
+
+def _tail(totals: Rows) -> list[str]:
+    """What was not measured for want of time, and what share of the sum that is."""
+    measured = next((row for row in totals if row["step"] == "sum of its kernels"), None)
+    rest = next((row for row in totals if row["step"] == "the others, not measured"), None)
+    if not measured or not rest:
+        return []
+    known_j, rest_j = measured["energy_j"] or 0.0, rest["energy_j"] or 0.0
+    return [
+        f"{rest['kernels']} kernels were not measured for want of time: {100 * rest_j / (known_j + rest_j):.1f} % of "
+        "the energy of all, told by their time in the step at the power that is left of their sections."
+    ]
+
+
+def _of(row: Mapping[str, Any], column: str) -> str:
+    return plain(row[column])
+
+
+def _make_most(saving: Rows | None) -> int:
+    """How many kernels make 80 % of the saving; 0 where nothing is saved, or that is not known."""
+    shares = [row["saving_so_far_percent"] or 0.0 for row in saving or ()]
+    if not shares or shares[-1] < _MOST_PERCENT:
+        return 0
+    return 1 + sum(share < _MOST_PERCENT for share in shares)
+
+
+def _notes(workload: Mapping[str, Any]) -> list[str]:
+    notes = []
+    left = workload.get("left_at_auto", ())
+    if left:
+        share = workload.get("measured_share")
+        told = "" if share is None else f"{100 * (1 - share):.1f} % of the step's traced time: "
+        names = ", ".join(f"{name} ×{launches} ({reason})" for name, launches, reason in left[:_NAMED])
+        names += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        notes.append(f"Left at auto, since they cannot be repeated alone; {told}{names}.")
+    if overlapped := workload.get("overlapped"):
+        notes.append(
+            f"Overlapped with other kernels in the step, so the sum of all kernels is above the whole: "
+            f"{', '.join(overlapped)}."
+        )
+    for section, why in workload.get("by_difference", {}).items():
+        notes.append(
+            f"Section {section} is the difference of two measurements, the step up to its end and up to its "
+            f"beginning. {why[0].upper()}{why[1:]}."
+        )
+    for section, why in workload.get("not_repeated", {}).items():
+        notes.append(f"Section {section} was not measured as a whole: {why}.")
+    notes += [f"{line[0].upper()}{line[1:]}." for line in workload.get("said", ())]
+    if why := workload.get("state_left_out"):
+        notes.append(f"Not all of the step's state could be put back before each kernel was measured: {why}.")
+    return notes
