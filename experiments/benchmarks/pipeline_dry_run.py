@@ -1,13 +1,14 @@
-"""A pipeline measured and a plan followed on one GPU, nothing set: pipeline measure, a plan, pipeline run.
+"""A pipeline measured and a plan followed on real GPUs, nothing set: pipeline measure, a plan, pipeline run.
 
-    python experiments/benchmarks/pipeline_dry_run.py OUT [--ranks 2 1]
+    python experiments/benchmarks/pipeline_dry_run.py OUT [--runs 2x1 2x2 1x2]
 
-Twice: several ranks share the GPU and hand activations on through the host (gloo), each followed by the host's clock;
-and one rank runs two stages of an interleaved schedule, followed by events on its CUDA stream. What is measured is the
-operations at default clocks, what an idle GPU draws, and what following a plan costs: no clock is set, so the plan's
-changes are noted at their moments and the certificate's blocks differ by the executor alone. At other clocks times and
-energies, and how long changes take, are ASSUMED (`assume`), to have a plan that changes clocks. Run it behind an NVML
-that refuses to set anything. Writes certificates, stages and dry_run.txt to OUT.
+A run is ranks x stages of a rank: one stage by 1F1B, more by an interleaved schedule. Where each rank has a GPU of its
+own, activations are handed on by NCCL and operations are followed by events on the CUDA stream; ranks that share a GPU
+hand them on through the host (gloo) and are followed by its clock. What is measured is the operations at default
+clocks, what a waiting GPU draws, and what following a plan costs: no clock is set, so the plan's changes are noted at
+their moments and the certificate's blocks differ by the executor alone. At other clocks times and energies, and how
+long changes take, are ASSUMED (`assume`), to have a plan that changes clocks. Run it behind an NVML that refuses to set
+anything. Writes certificates, stages and dry_run.txt to OUT.
 """
 
 import argparse
@@ -24,6 +25,7 @@ WIDE, LONG, BATCH, LAYERS, MICROBATCHES = 2048, 1024, 4, 6, 8
 # assumed: share of the time that goes with the core clock, clocks, and the power that goes with its cube
 _SHARE, _CLOCKS, _CUBE = 0.6, (1980, 1740, 1500, 1290, 1080), 0.5
 _LATENCY_S = (0.004, 0.005, 0.006, 0.008)
+_STAGES = "STAGES_OF_A_RANK"
 
 
 def training(follow):
@@ -32,9 +34,10 @@ def training(follow):
     from torch.distributed.pipelining import Schedule1F1B, ScheduleInterleaved1F1B
     from torch.nn import functional
 
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, ranks, own_stages = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", _STAGES))
     torch.manual_seed(rank)
-    gpu, by_host = torch.device("cuda", 0), ranks > 1
+    by_host = ranks > torch.cuda.device_count()
+    gpu = torch.device("cuda", 0 if by_host else rank)
 
     class Part(torch.nn.Module):
         def __init__(self):
@@ -50,11 +53,10 @@ def training(follow):
             return found.cpu() if by_host else found
 
     device = torch.device("cpu") if by_host else gpu
-    count = ranks if by_host else 2
-    parts = [Part() for _ in range(count // ranks)]
-    stages = [follow.stage(part, rank + at * ranks, count, device) for at, part in enumerate(parts)]
+    parts = [Part() for _ in range(own_stages)]
+    stages = [follow.stage(part, rank + at * ranks, ranks * own_stages, device) for at, part in enumerate(parts)]
     loss = follow.loss(lambda output, target: functional.mse_loss(output.float(), target.float()))
-    if by_host:
+    if own_stages == 1:
         schedule = Schedule1F1B(stages[0], MICROBATCHES, loss_fn=loss)
     else:
         schedule = ScheduleInterleaved1F1B(stages, MICROBATCHES, loss_fn=loss)
@@ -146,14 +148,17 @@ def plan_of(folder: Path, path: str) -> None:
     write_sealed(path, {"schema": PLAN_SCHEMA, "time_s": time_s, "ranks": ranks, "latency": latency})
 
 
-def dry_run(out: Path, ranks: int, iterations: int, blocks: int) -> list[str]:
+def dry_run(out: Path, ranks: int, stages: int, boards: int, iterations: int, blocks: int) -> list[str]:
     """The three commands; lines of what came of them."""
-    folder = out / f"ranks{ranks}"
+    name = f"{ranks}_ranks_of_{stages}_stages"
+    folder = out / name
     own = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "-m", "kernel_dvfs"]
-    shared = ["--gpus", "0", "--dry-run"]
+    by_host = ranks > boards
+    shared = ["--gpus", "0" if by_host else ",".join(str(number) for number in range(ranks)), "--dry-run"]
     script, plan = str(Path(__file__).resolve()), str(folder / "plan.json")
-    # stages that hand on through the host are timed by its clock, which must not run ahead of the GPU
-    environment = os.environ | ({"CUDA_LAUNCH_BLOCKING": "1"} if ranks > 1 else {})
+    environment = os.environ | {_STAGES: str(stages)}
+    if by_host:  # these are timed by the host's clock, which must not run ahead of the GPU
+        environment |= {"CUDA_LAUNCH_BLOCKING": "1"}
     began_s = time.monotonic()
     subprocess.run([*own, "pipeline", "measure", script, *shared, "-o", str(folder)], check=True, env=environment)
     measured_s = time.monotonic()
@@ -161,7 +166,7 @@ def dry_run(out: Path, ranks: int, iterations: int, blocks: int) -> list[str]:
     plan_of(folder / "assumed", plan)
     planned_s = time.monotonic()
     count = ["--iterations", str(iterations), "--blocks", str(blocks), "--block-s", "1.2"]
-    file = out / f"certificate_{ranks}_ranks.json"
+    file = out / f"certificate_{name}.json"
     told = subprocess.run(
         [*own, "pipeline", "run", script, plan, *shared, *count, "-o", str(file)],
         check=True,
@@ -169,12 +174,13 @@ def dry_run(out: Path, ranks: int, iterations: int, blocks: int) -> list[str]:
         text=True,
         env=environment,
     ).stdout
-    (out / f"stages_{ranks}_ranks.csv").write_text((folder / "stages.csv").read_text())
+    (out / f"stages_{name}.csv").write_text((folder / "stages.csv").read_text())
     certificate = json.loads(file.read_text())
     iteration_s = [block["time_s"] for block in certificate["blocks"][0]]
+    where = "sharing a GPU, through the host" if by_host else "a GPU each, by NCCL" if ranks > 1 else "on a GPU"
     return [
-        f"{ranks} rank(s): measure {measured_s - began_s:.0f} s, plan {planned_s - measured_s:.0f} s, run "
-        f"{time.monotonic() - planned_s:.0f} s; iterations of rank 0's blocks, s: "
+        f"{ranks} rank(s) of {stages} stage(s) {where}: measure {measured_s - began_s:.0f} s, plan "
+        f"{planned_s - measured_s:.0f} s, run {time.monotonic() - planned_s:.0f} s; iterations of rank 0's blocks, s: "
         + ", ".join(f"{block['mode']} {own:.4f}" for block, own in zip(certificate["blocks"][0], iteration_s)),
         told.strip(),
     ]
@@ -183,15 +189,17 @@ def dry_run(out: Path, ranks: int, iterations: int, blocks: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 1])
+    parser.add_argument("--runs", nargs="+", default=["2x1", "2x2", "1x2"], metavar="RANKSxSTAGES")
     parser.add_argument("--blocks", type=int, default=3)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    name = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
-    lines = [f"{time.strftime('%Y-%m-%d', time.gmtime())}, {name}, torch {version('torch')}; nothing was set"]
-    for ranks in options.ranks:
-        lines += dry_run(options.out, ranks, 10, options.blocks)
+    boards = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    lines = [f"{day}, {len(boards)} x {boards[0]}, torch {version('torch')}; nothing was set"]
+    for run in options.runs:
+        ranks, stages = (int(number) for number in run.split("x"))
+        lines += dry_run(options.out, ranks, stages, len(boards), 10, options.blocks)
         (options.out / "dry_run.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
