@@ -1,7 +1,8 @@
 """Capture training steps on a real GPU at its default clocks, measure their kernels alone, and add them up.
 
-Sets nothing on the GPU. Per step: `kernel-dvfs capture`, then, in a process of its own, the step as a whole, its
-kernels from the costliest down to a share of its time, the sections that can be repeated, and the whole once more. The
+Sets nothing on the GPU. Of several GPUs, it takes the one whose UUID is in CUDA_VISIBLE_DEVICES. Per step:
+`kernel-dvfs capture`, then, in a process of its own, the step as a whole, its hot kernels with and without rests, the
+others from the costliest down to a share of its time, the sections that can be repeated, and the whole once more. The
 loads are those of a study (measurement.real.step_loads), the windows aligned to the energy counter as there; they are
 short, one a target, at whatever temperature the board has, so that six steps fit into ten minutes. What is not measured
 (the smallest kernels) counts with its time in the step and the mean power of the rest of its section. A section that
@@ -33,7 +34,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import read_json, write_json
-from kernel_dvfs_clocks.nvml.board import Board, uuids
+from kernel_dvfs_clocks.nvml.board import resolve
 from kernel_dvfs_clocks.nvml.library import Library
 
 # how far the sum may be from the whole, percent
@@ -52,10 +53,9 @@ def arguments():
     parser.add_argument("--paced", type=int, default=0, help="so many hot kernels also at their clock of the step (0)")
     parser.add_argument("--captured", default="", help="a folder with STEP.step.json, to capture nothing again")
     parser.add_argument("--share", type=float, default=0.985, help="of the step's time to measure (default: 0.985)")
-    parser.add_argument("--limit-s", type=float, default=1e9, help="measure no kernel of a step after that")
+    parser.add_argument("--limit-s", type=float, default=1e9, help="begin no kernel of a step after that")
     parser.add_argument("--warm-s", type=float, default=0.4, help="run each target before its window (default: 0.4)")
     parser.add_argument("--window-s", type=float, default=1.05, help="of each target (default: 1.05)")
-    parser.add_argument("--results", default="results", help="the folder with the native layer (default: results)")
     parser.add_argument("--keep", default="", metavar="DIR", help="also keep nodes and traces of the captures there")
     parser.add_argument("--study", help=argparse.SUPPRESS)  # in a process of its own: measure this step
     parser.add_argument("-o", "--output", required=True, help="folder for the results")
@@ -109,12 +109,12 @@ class Bench:
 
     def __init__(self, path: Path, options) -> None:
         self._options, self.step = options, steps.read(path)
-        nvml = Library().__enter__()
-        uuid = uuids(nvml)[0]
-        self._board = Board(nvml, uuid)
+        self._board = resolve(Library().__enter__(), "")
         from kernel_dvfs_step.loads import StepLoads
 
-        self._loads = StepLoads(uuid, {"file": str(path), "checksum": self.step.checksum, "code": self.step.source})
+        self._loads = StepLoads(
+            self._board.uuid, {"file": str(path), "checksum": self.step.checksum, "code": self.step.source}
+        )
         self._running = None
         self._counter = EnergyCounter(self._board.energy_mj, time.monotonic, time.sleep, self._feed)
         self._counter.calibrate()
@@ -189,22 +189,34 @@ def study(name: str, options) -> None:
         step = bench.step
         whole = [Target("pass", steps.WHOLE)] if steps.WHOLE in step.passes else []
         passes = [Target("pass", each) for each in step.passes if each != steps.WHOLE]
+        hot = step.paced[: options.paced]
         costliest = sorted(step.measured, key=lambda each: -(each.time_us or 0) * each.launches)
-        rows, share = [bench.row(what) for what in whole], 0.0
-        for target in costliest:
-            if share >= options.share or time.monotonic() - begin_s > ready_s + options.limit_s:
-                break
-            rows.append(bench.row(Target("kernel", target.id)))
-            share += target.launches * target.time_us / step.time_us
-        hot = [each for each in step.paced if each.id in {row["target"] for row in rows}][: options.paced]
-        rows += [bench.row(Target("pass", f"{steps.PACED}{target.id}")) for target in hot]
-        rows += [bench.row(what) for what in [*passes, *whole]]
+        rows, share = [], 0.0
+        with (output / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            table.writeheader()
+
+            def measure(what: Target) -> None:
+                rows.append(bench.row(what))
+                table.writerow(rows[-1])
+                # what is measured stays where this process is stopped
+                file.flush()
+                print(f"{time.monotonic() - begin_s:.1f} s: {what.study} {what.name}", flush=True)
+
+            for what in whole:
+                measure(what)
+            for target in [*hot, *(each for each in costliest if each not in hot)]:
+                is_hot = target in hot
+                if (share >= options.share and not is_hot) or time.monotonic() - begin_s > ready_s + options.limit_s:
+                    break
+                measure(Target("kernel", target.id))
+                share += target.launches * target.time_us / step.time_us
+                if is_hot:
+                    measure(Target("pass", f"{steps.PACED}{target.id}"))
+            for what in [*passes, *whole]:
+                measure(what)
     except InputError as error:
         sys.exit(f"error: {error}")
-    with (output / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
     times = {"ready_s": ready_s, "study_s": time.monotonic() - begin_s}
     write_json(output / f"{name}.json", summed(name, step, rows, share) | times)
 
