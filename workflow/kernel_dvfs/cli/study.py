@@ -94,7 +94,7 @@ def _of_gpu(gpu: str, step: str, is_dry_run: bool) -> int:
     from kernel_dvfs.plan import readiness
 
     is_real = gpu.partition(":")[0] == "nvml"
-    ready = (readiness.of_real if is_real else readiness.of_simulated)(gpu, step)
+    ready = readiness.of_real(gpu, step, not is_dry_run) if is_real else readiness.of_simulated(gpu, step)
     for line in ready.here:
         answer(f"here: {line}")
     if ready.missing:
