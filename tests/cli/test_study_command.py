@@ -279,6 +279,19 @@ def test_all_that_is_missing_is_told_at_once_and_nothing_is_started(lab, snakema
     assert "takes: " not in done.stdout and {path.name for path in made.folder.iterdir()} == {"train.py"}
 
 
+def test_the_gpu_of_a_step_is_named_as_other_commands_name_it(lab, torch):
+    made = lab("h200,h200")
+    uuid = made.boards.uuid
+    for gpu, named in (("1", "nvml:1"), ("nvml:1", "nvml:1"), (uuid, f"nvml:{uuid}")):
+        done = made.command("study", "train.py:make_step", "--gpu", gpu, "--dry-run", PYTHONPATH=torch)
+        assert done.returncode == 0 and f"gpu={named}" in words_of(done), done.stderr
+
+
+def test_a_step_that_is_not_there_is_told_of_once(lab, torch):
+    done = lab().command("study", "nowhere.py:make_step", PYTHONPATH=torch)
+    assert done.returncode == 2 and done.stderr.count("nowhere.py: no such file") == 1, done.stderr
+
+
 def test_a_gpu_that_is_not_free_is_refused_and_so_is_one_of_several_that_is_not_named(lab, snakemake):
     made = lab("h200,h200", foreign_compute=1)
     told = {"PYTHONPATH": snakemake()}

@@ -70,7 +70,11 @@ def of_real(gpu: str, step: str = "", tries: bool = False) -> Readiness:
     in_the_way = [each for each in (found.problem, found.counter_problem, taken, found.lease_problem) if each]
     if not (in_the_way or found.estimates):
         in_the_way += found.notes
-    problems = [each.problem for each in found.estimates[-1:] if each.problem]
+    told = [str(each) for each in missing]
+    # a step that is not there is told of already
+    problems = [
+        each.problem for each in found.estimates[-1:] if each.problem and not any(map(each.problem.endswith, told))
+    ]
     missing += [InputError(f"{found.name}: {each}") for each in in_the_way + problems]
     if missing:
         return Readiness(here, missing, [], "", {})
