@@ -206,7 +206,7 @@ def test_a_gpu_whose_clocks_may_be_locked_takes_what_devices_says_of_its_answer(
     for said in (
         "here: the CUDA kernels: built",
         "here: Simulated H200 on a fake NVML: driver 580.00 (fake NVML), free, its energy counter moves",
-        "here: the right to lock its clocks, through nvml",
+        "here: the right to lock its clocks, through nvml (not tried)",
     ):
         assert said in done.stdout, done.stdout
     parts = json.loads(made.command("devices", "--json").stdout)["gpus"][0]["estimates"][-1]["least_s"]
@@ -226,6 +226,33 @@ def test_without_the_right_its_clocks_are_left_alone(lab):
         "here: its clocks are left alone, so none are chosen: kernel-dvfs devices says what to ask for" in done.stdout
     )
     assert words_of(done) == ["--cores", "1", "all", "--config", "gpu=nvml", "clocks=auto-only"]
+
+
+@pytest.mark.parametrize("what", ["nvml", "train.py:make_step"])
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [({"deny": 1}, "no permission"), ({"fail": "nvmlDeviceSetGpuLockedClocks:3"}, "not supported on this GPU")],
+)
+def test_a_driver_that_refuses_locks_to_root_has_its_clocks_left_alone_before_anything_is_built(
+    lab, snakemake, torch, what, knobs, why
+):
+    made = lab(**knobs)
+    done = made.command("study", what, PYTHONPATH=f"{torch}:{snakemake()}")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    line = f"since the driver refuses to lock them ({why}): kernel-dvfs devices says what to ask for"
+    assert f"here: its clocks are left alone, so none are chosen, {line}" in done.stdout
+    words = ["gpu=nvml", "clocks=auto-only"]
+    words += [] if what == "nvml" else [f"workload=step:{what}", "minutes=10"]
+    assert json.loads((made.folder / TOLD).read_text())[-len(words) - 2 :] == ["all", "--config", *words]
+    assert made.boards.get("sets") == "0" and made.restored()
+
+
+def test_a_lock_that_is_tried_is_of_the_whole_range_and_is_given_back(lab, snakemake):
+    made = lab()
+    done = made.command("study", "nvml", PYTHONPATH=snakemake())
+    assert "here: the right to lock its clocks, through nvml\n" in done.stdout
+    # the range, then both locks reset
+    assert made.boards.get("sets") == "3" and made.restored()
 
 
 def test_a_step_runs_in_this_python_and_is_captured_first(lab, torch):
@@ -250,6 +277,19 @@ def test_all_that_is_missing_is_told_at_once_and_nothing_is_started(lab, snakema
     assert done.returncode == 2 and len(errors) == 2 and all(each.startswith("error: ") for each in errors)
     assert "nowhere.py: no such file" in errors[0] and "no NVIDIA driver" in errors[1]
     assert "takes: " not in done.stdout and {path.name for path in made.folder.iterdir()} == {"train.py"}
+
+
+def test_the_gpu_of_a_step_is_named_as_other_commands_name_it(lab, torch):
+    made = lab("h200,h200")
+    uuid = made.boards.uuid
+    for gpu, named in (("1", "nvml:1"), ("nvml:1", "nvml:1"), (uuid, f"nvml:{uuid}")):
+        done = made.command("study", "train.py:make_step", "--gpu", gpu, "--dry-run", PYTHONPATH=torch)
+        assert done.returncode == 0 and f"gpu={named}" in words_of(done), done.stderr
+
+
+def test_a_step_that_is_not_there_is_told_of_once(lab, torch):
+    done = lab().command("study", "nowhere.py:make_step", PYTHONPATH=torch)
+    assert done.returncode == 2 and done.stderr.count("nowhere.py: no such file") == 1, done.stderr
 
 
 def test_a_gpu_that_is_not_free_is_refused_and_so_is_one_of_several_that_is_not_named(lab, snakemake):

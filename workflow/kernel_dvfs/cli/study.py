@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "FILE.py:FUNCTION, a training step (docs/your-step.md)",
     )
     parser.add_argument("--dry-run", action="store_true", help="say this, and end")
-    parser.add_argument("--gpu", metavar="nvml[:UUID|INDEX]", help="that runs the step (default: nvml, the only one)")
+    parser.add_argument("--gpu", metavar="GPU", help="that runs the step: UUID or index, if there are several")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="of a table's study (default: study-NAME)")
     add_reading(parser)
 
@@ -53,7 +53,13 @@ def run(options: Namespace) -> int:
         raise InputError(f"study {what}: --gpu names the GPU of a training step; leave it out")
     if is_table:
         return _of_table(what, options)
-    return _of_gpu(options.gpu or "nvml" if is_step else what, what if is_step else "", options.dry_run)
+    return _of_gpu(_named(options.gpu) if is_step else what, what if is_step else "", options.dry_run)
+
+
+def _named(gpu: str | None) -> str:
+    """The GPU that runs a step, as the configuration names it: what other commands call UUID or index, too."""
+    is_whole = not gpu or gpu.partition(":")[0] == "nvml" or gpu in spec.names()
+    return gpu or "nvml" if is_whole else f"nvml:{gpu}"
 
 
 def _of_table(path: str, options: Namespace) -> int:
@@ -94,7 +100,7 @@ def _of_gpu(gpu: str, step: str, is_dry_run: bool) -> int:
     from kernel_dvfs.plan import readiness
 
     is_real = gpu.partition(":")[0] == "nvml"
-    ready = (readiness.of_real if is_real else readiness.of_simulated)(gpu, step)
+    ready = readiness.of_real(gpu, step, not is_dry_run) if is_real else readiness.of_simulated(gpu, step)
     for line in ready.here:
         answer(f"here: {line}")
     if ready.missing:

@@ -1,5 +1,5 @@
 """What the study of a GPU needs: what of it is here, what is missing and how to get it, how long it takes. Nothing is
-measured, compiled or written for it."""
+measured, compiled or written for it; only who is about to run it has the driver asked whether it locks clocks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from kernel_dvfs.plan.step import step_source
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs_clocks import package
 from kernel_dvfs_clocks.errors import InputError
+from kernel_dvfs_clocks.guard import Guard
+from kernel_dvfs_clocks.nvml.library import Denied, Unsupported, meaning
+from kernel_dvfs_clocks.setters.choice import AUTO
+from kernel_dvfs_clocks.setters.setter import Nvml
 
 # which the workflow reads
 _CONFIG = shipped.WORKFLOW / "config.yaml"
@@ -45,9 +49,10 @@ def of_simulated(gpu: str, step: str = "") -> Readiness:
     return Readiness(here, missing, takes, "all", own)
 
 
-def of_real(gpu: str, step: str = "") -> Readiness:
+def of_real(gpu: str, step: str = "", tries: bool = False) -> Readiness:
     """Return what the study of a real GPU needs. gpu: nvml, nvml:UUID or nvml:INDEX. step: FILE.py:FUNCTION, a
-    training step to study there; "": the configuration's workload.
+    training step to study there; "": the configuration's workload. tries: whether a lock is tried where the rights
+    allow one, since a driver may refuse it all the same, in a container of root's for one; else no clock is set.
 
     Where nothing may lock its clocks, the study is one at clocks that are left alone.
     """
@@ -65,17 +70,25 @@ def of_real(gpu: str, step: str = "") -> Readiness:
     in_the_way = [each for each in (found.problem, found.counter_problem, taken, found.lease_problem) if each]
     if not (in_the_way or found.estimates):
         in_the_way += found.notes
-    problems = [each.problem for each in found.estimates[-1:] if each.problem]
+    told = [str(each) for each in missing]
+    # a step that is not there is told of already
+    problems = [
+        each.problem for each in found.estimates[-1:] if each.problem and not any(map(each.problem.endswith, told))
+    ]
     missing += [InputError(f"{found.name}: {each}") for each in in_the_way + problems]
     if missing:
         return Readiness(here, missing, [], "", {})
     here += [f"{found.name}: driver {found.driver}, free, its energy counter moves", *found.notes]
     alone, *others = found.estimates
-    if not others or others[-1].clocks == alone.clocks:
-        why = "" if found.through else ": kernel-dvfs devices says what to ask for (docs/cluster.md)"
-        here.append(f"its clocks are left alone, so none are chosen{why}")
+    can_lock = bool(others) and others[-1].clocks != alone.clocks
+    by_rights = can_lock and found.through == Nvml.name and config["through"] in (AUTO, Nvml.name)
+    refusal = _refusal(found) if by_rights and tries else ""
+    if refusal or not can_lock:
+        why = f"{refusal}: kernel-dvfs devices says what to ask for (docs/cluster.md)"
+        here.append(f"its clocks are left alone, so none are chosen{why if refusal or not found.through else ''}")
         return Readiness(here, [], [*alone.in_words()], "all", {"gpu": gpu, "clocks": alone.clocks} | in_minutes)
-    here.append(f"the right to lock its clocks, through {found.through}")
+    untried = " (not tried)" if by_rights and not tries else ""
+    here.append(f"the right to lock its clocks, through {found.through}{untried}")
     is_ours = others[-1].clocks == "lock"
     takes = others[-1].of_answer() if is_ours else others[-1]
     return Readiness(here, [], [*takes.in_words()], "answer" if is_ours else "all", {"gpu": gpu} | own)
@@ -84,6 +97,17 @@ def of_real(gpu: str, step: str = "") -> Readiness:
 def folder_of(ready: Readiness) -> str:
     """Return where the results of a study go that can begin."""
     return _planned(**ready.config)
+
+
+def _refusal(found: inventory.Gpu) -> str:
+    """Why the driver does not lock the clocks of a GPU, to go on a sentence; "" where it does. It is asked for the
+    range of all core clocks, which changes nothing, and to reset it."""
+    try:
+        with Guard(found.uuid, through=Nvml.name) as guard:
+            guard.lock_core(found.core_mhz[0], found.core_mhz[-1])
+    except (Denied, Unsupported) as error:
+        return f", since the driver refuses to lock them ({meaning(error.code)})"
+    return ""
 
 
 def _workload(step: str) -> dict[str, Any]:
