@@ -52,6 +52,42 @@ def test_a_rank_reads_the_board_that_torch_computes_on(monkeypatch):
     assert energy._of_torch() == ""
 
 
+def test_no_time_falls_between_stretches_and_no_tokens_count_before_the_first_step(monkeypatch):
+    from types import SimpleNamespace
+
+    from kernel_dvfs_hooks import energy
+
+    clock = [100.0]
+
+    class Slow:
+        """A reader that takes 0.5 s to answer."""
+
+        uuid = "GPU-1"
+
+        def __init__(self, which):
+            pass
+
+        def so_far(self):
+            clock[0] += 0.5
+            return {"power_w": 310.0, "is_enough": True, "verdict": "ok", "reasons": []}
+
+        def next(self):
+            pass
+
+    monkeypatch.setattr(energy, "Reader", Slow)
+    monkeypatch.setattr(energy, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    watch = energy.Energy("0")
+    watch.begin(7)
+    assert watch.since(7, tokens=1000) == {}
+    told = []
+    for number, seconds in ((9, 2.0), (13, 3.3), (14, 0.7)):
+        clock[0] += seconds
+        told.append(watch.since(number, tokens=90 * (number - 7)))
+    assert watch.total_j == pytest.approx(310 * (2.0 + 3.3 + 0.7 + 3 * 0.5)), "from begin to the last question"
+    assert told[0]["tokens_per_j"] == pytest.approx(180 / (310 * 2.5))
+    assert told[1]["energy_j_per_step"] == pytest.approx(310 * 3.8 / 4)
+
+
 LOOP = """
 import sys, time
 from kernel_dvfs_hooks.energy import Energy

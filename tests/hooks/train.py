@@ -124,18 +124,27 @@ def torchtitan(model):
     torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("ranks"), rank=0, world_size=1)
     # a batch that two ranks share is counted by both
     ranks = SimpleNamespace(non_data_parallel_size=2, pp_enabled=False)
-    processor = EnergyMetrics.Config(log_freq=10, gpu=GPU).build(parallel_dims=ranks)
+    is_asked_first = hasattr(metrics.MetricsProcessor, "Config")  # since 0.3
+    if is_asked_first:
+        processor = EnergyMetrics.Config(log_freq=10, gpu=GPU).build(parallel_dims=ranks)
+    else:
+        config = metrics.JobConfig()
+        config.metrics.log_freq = 10
+        processor = EnergyMetrics(config, ranks, gpu=GPU)
     processor.logger, processor.num_flops_per_token = Log(), 6
     optimiser = torch.optim.SGD(model.parameters(), 0.01)
     batches = torch.utils.data.DataLoader(Rows(), batch_size=7)
     for step, batch in enumerate(batches, start=1):
-        logs = processor.should_log(step)
+        if is_asked_first:
+            logs = processor.should_log(step)
         processor.ntokens_since_last_log += TOKENS
         processor.data_loading_times.append(0.001)
         loss = model(**batch)["loss"]
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
+        if not is_asked_first:
+            logs = processor.should_log(step)
         if logs:
             processor.log(step, loss.item(), loss.item(), 1.0, extra_metrics={"lr": 0.01})
     processor.close()

@@ -79,11 +79,13 @@ class Energy:
         done; tokens: of this rank since the last call, 0 where they are not known; last: none follows. The energy is
         that of all that went on meanwhile: a checkpoint and an evaluation among them.
         """
-        self._tokens += tokens
-        every = _gathered(self._stretch(number))
+        if number > self._first:  # tokens of what went before are of no step that is watched
+            self._tokens += tokens
+        now_s = time.monotonic()  # here the next stretch begins: no time falls in between
+        every = _gathered(self._stretch(number, now_s))
         if not every[0].steps or not (last or all(own.is_enough for own in every)):
             return {}
-        self._first, self._since_s, self._tokens = number, time.monotonic(), 0.0
+        self._first, self._since_s, self._tokens = number, now_s, 0.0
         if self._reader:
             self._reader.next()
         found = summed(every)
@@ -106,8 +108,8 @@ class Energy:
             self._reader.close()
             self._reader = None
 
-    def _stretch(self, number: int) -> Stretch:
-        steps, time_s = number - self._first, time.monotonic() - self._since_s
+    def _stretch(self, number: int, now_s: float) -> Stretch:
+        steps, time_s = number - self._first, now_s - self._since_s
         try:
             if self._reader is None:
                 raise InputError("the board is not watched: begin() was not called")
