@@ -21,6 +21,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import pynvml
+
 WIDE, LONG, BATCH, LAYERS, MICROBATCHES = 2048, 1024, 4, 6, 8
 # assumed: share of the time that goes with the core clock, clocks, and the power that goes with its cube
 _SHARE, _CLOCKS, _CUBE = 0.6, (1980, 1740, 1500, 1290, 1080), 0.5
@@ -193,13 +195,15 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=3)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    boards = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    lines = [f"{day}, {len(boards)} x {boards[0]}, torch {version('torch')}; nothing was set"]
+    pynvml.nvmlInit()
+    boards = pynvml.nvmlDeviceGetCount()
+    name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
+    driver, day = pynvml.nvmlSystemGetDriverVersion(), time.strftime("%Y-%m-%d", time.gmtime())
+    pynvml.nvmlShutdown()
+    lines = [f"{day}, {boards} x {name}, driver {driver}, torch {version('torch')}; nothing was set"]
     for run in options.runs:
         ranks, stages = (int(number) for number in run.split("x"))
-        lines += dry_run(options.out, ranks, stages, len(boards), 10, options.blocks)
+        lines += dry_run(options.out, ranks, stages, boards, 10, options.blocks)
         (options.out / "dry_run.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # nearer than this the counter and the power reading agree: a sensor of a board is good to about 5 %
 AGREE_PERCENT = 5.0
-_LAG_S = 1.0  # over which a power reading may be a mean
+READING_LAG_S = 1.0  # over which a power reading may be a mean
 
 
 class Compared(NamedTuple):
@@ -52,7 +52,7 @@ class Compared(NamedTuple):
         if low_j <= 0:
             return high_j > 0
         moved_percent = 100 * (self.highest_w - self.lowest_w) * self.time_s / self.integral_j
-        missed = max(_LAG_S / self.time_s, 1 / math.sqrt(self.readings))
+        missed = max(READING_LAG_S / self.time_s, 1 / math.sqrt(self.readings))
         return 100 * (high_j / low_j - 1) > percent + moved_percent * missed
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from kernel_dvfs.measurement.counter import AlignedWindow, EnergyCounter
+from kernel_dvfs.measurement.counter import READING_LAG_S, AlignedWindow, EnergyCounter
 from kernel_dvfs.measurement.real import clock_probe, preflight
 from kernel_dvfs.measurement.real.watch import Watch, disturbances, look_at, rise, state_of
 from kernel_dvfs.measurement.setup import Setup
@@ -213,6 +213,8 @@ class RealGpu:
             own_mhz = cast("Running", self._steady).own_mhz()
             self.stop()
             self._start(load.less)
+            # until the power reading, which the counter is held to, has forgotten the load
+            self._run(READING_LAG_S)
             before = self._window(load.less, seconds)
             self.stop()
             self._start(load)  # as it was found
