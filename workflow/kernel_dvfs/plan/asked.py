@@ -44,7 +44,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class WorkloadVariant:
     """The same workload at another batch, degree or tensor-core energy."""
 
     setup: PlannedFile
@@ -74,7 +74,7 @@ class Study(layout.Folder):
     visitable: tuple[Pair, ...] = ()  # that a study by clock may ask for, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
-    variants: dict[str, Variant] = field(default_factory=dict)
+    variants: dict[str, WorkloadVariant] = field(default_factory=dict)
     batches: tuple[int, ...] = ()  # where the strict schedule, as published, is carried to
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP

@@ -22,7 +22,7 @@ from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
-from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
+from kernel_dvfs.plan.asked import PlannedFile, Study, WorkloadVariant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
@@ -145,14 +145,14 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
         for value in values:
             if value != config[key]:
                 file, workload = planned(config | {key: value}, board.spec)
-                variants[f"{kind_of}-{value}"] = Variant(file, kind_of, value, list(workload.kernels))
+                variants[f"{kind_of}-{value}"] = WorkloadVariant(file, kind_of, value, list(workload.kernels))
     energies_pj = [] if is_real or step else _energies_pj(config)
     for value in energies_pj:
         if value != board.more["tensor_energy_pj"]:
             energy = config["gpu_overrides"].get("energy_pj", {}) | {"tensor_bf16_flop": value}
             other = gpu_spec.resolve(config["gpu"], config["gpu_overrides"] | {"energy_pj": energy})
             file, workload = planned(config, other)
-            variants[f"tensor-energy-{layout.shortest(value)}"] = Variant(
+            variants[f"tensor-energy-{layout.shortest(value)}"] = WorkloadVariant(
                 file, "tensor-energy", value, list(workload.kernels)
             )
     study = Study(
@@ -302,7 +302,7 @@ def _check_step(step: StepSource | None, config: dict, kind: str, runs: bool) ->
         )
 
 
-class Look(NamedTuple):
+class MeasuringBudget(NamedTuple):
     """What so many minutes are enough for, beside the sections of a step."""
 
     kernels: int  # so many, the costliest first, 1 at least
@@ -310,7 +310,7 @@ class Look(NamedTuple):
     window_s: float  # in windows of so many seconds
 
 
-def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
+def in_minutes(step: Step, minutes: float, protocol: dict) -> MeasuringBudget:
     """What is measured of a step in so many minutes.
 
     What is left out is told by its time in the step, so measuring more kernels is worth more than longer windows, until
@@ -323,7 +323,7 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
     needed = 1 + sum(each < MINUTES_SHARE * so_far_us[-1] for each in so_far_us)
     hot_us = [target.launches * (target.time_us or 0.0) for target in step.paced]
     hot = sum(math.fsum(hot_us[place:]) > MINUTES_HOT * (step.time_us or 0.0) for place in range(len(hot_us)))
-    look = Look(1, 0, MINUTES_WINDOWS_S[-1])
+    look = MeasuringBudget(1, 0, MINUTES_WINDOWS_S[-1])
     for window_s in MINUTES_WINDOWS_S:
         record_s = least_s(protocol | {"window_s": window_s}) + RECORD_S
         # a difference is measured in two windows
@@ -331,7 +331,7 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
         paced_s = 2 * record_s + PACED_S
         paced = max(0, min(hot, int((MINUTES_PACED * left_s - CLOCKS_S) / paced_s)))
         left_s -= bool(paced) * CLOCKS_S + paced * paced_s
-        look = Look(max(1, int(left_s / record_s)), paced, window_s)
+        look = MeasuringBudget(max(1, int(left_s / record_s)), paced, window_s)
         if look.kernels >= needed:
             break
     return look

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint, Workload, read_schedule
+from kernel_dvfs.choice.schedule_file import FrontierFile, FrontierPoint, ScheduleWorkload, read_schedule
 from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, PUBLISHED, RELIED_ON, fresh_repeats, published, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
@@ -21,14 +21,14 @@ from kernel_dvfs_clocks.shape import read
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_dvfs.measurement.consistency import Compared, Comparison
+    from kernel_dvfs.measurement.consistency import ComparedPoint, Comparison
 
 _REMEDY = "delete it and run snakemake"
 
 
 class _Deployable(TypedDict):
     schema: str
-    workload: Workload
+    workload: ScheduleWorkload
     rows: list[dict[str, Any]]
 
 
@@ -113,7 +113,7 @@ class Results:
     def frontier(self) -> list[FrontierPoint]:
         """The least energy at each slack."""
         path = self.path(f"schedules/{self.named('frontier')}.json")
-        return read(path, Frontier, FRONTIER, _REMEDY, is_sealed=True, inputs=self._inputs)["points"]
+        return read(path, FrontierFile, FRONTIER, _REMEDY, is_sealed=True, inputs=self._inputs)["points"]
 
     @property
     def deployable(self) -> list[dict]:
@@ -132,9 +132,9 @@ class Results:
         """A setup of this folder by its digest."""
         return setups.read(str(self.folder / "setup" / f"{digest}.json"))
 
-    def variant(self, name: str) -> Variant:
+    def variant(self, name: str) -> VariantResults:
         """The workload at another batch, degree or tensor-core energy."""
-        return Variant(self, name)
+        return VariantResults(self, name)
 
     def table(self, name: str) -> pd.DataFrame:
         """A finished table."""
@@ -154,12 +154,12 @@ class Results:
         """The repeats that validate a schedule of this procedure."""
         return self.comparisons(*fresh_repeats(self.named(schedule), repeats))
 
-    def _is_own(self, path: Path, workload: Workload) -> None:
+    def _is_own(self, path: Path, workload: ScheduleWorkload) -> None:
         if workload.get("setup") != self.workload.get("setup"):
             raise InputError(f"{path}: chosen from measurements of another setup; run snakemake choose")
 
 
-class Variant(Results):
+class VariantResults(Results):
     """`variants/<name>` of a results folder: its own profile, and schedules of one sweep with their validation."""
 
     def __init__(self, parent: Results, name: str) -> None:
@@ -190,7 +190,7 @@ class Comparisons:
     """
 
     launches: dict[str, int]
-    points: list[tuple[str, int, list[Compared]]]
+    points: list[tuple[str, int, list[ComparedPoint]]]
     sessions: list[str]
 
     def __init__(self, folder: Path, paths: Sequence[Path]) -> None:
