@@ -119,21 +119,21 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
 
     def planned(options: dict, spec: dict) -> tuple[PlannedFile, Workload]:
         """The setup of this workload, or of it changed, and the workload."""
-        own = protocol
+        settings = protocol
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
-            found, alone = read_step(record), config["clocks"] == "auto-only"
+            captured, alone = read_step(record), config["clocks"] == "auto-only"
             most, paced = None, None if alone else 0
             if config["minutes"] is not None:
-                most, paced, window_s = in_minutes(found, config["minutes"], protocol)
-                own = protocol | {"window_s": window_s, "least_periods": MINUTES_PERIODS}
-            workload = of_step(found, step.name, record, step.code, paced=paced, most=most)
+                most, paced, window_s = in_minutes(captured, config["minutes"], protocol)
+                settings = protocol | {"window_s": window_s, "least_periods": MINUTES_PERIODS}
+            workload = of_step(captured, step.name, record, step.code, paced=paced, most=most)
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
             workload = of_model(options, *board.cores, None if is_real else lambda rows: dense_products(rows, spec))
         gpu = about if is_real else about | {"spec": spec}
-        digest, text = setup.content(gpu, workload.about, workload.targets, own)
+        digest, text = setup.content(gpu, workload.about, workload.targets, settings)
         return PlannedFile(f"{folder}/setup/{digest}.json", text), workload
 
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
@@ -320,7 +320,7 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> MeasuringBudget:
     costs_us = [target.launches * (target.time_us or target.alone_us or 0.0) for target in step.measured]
     ordered = sorted(costs_us, reverse=True)
     so_far_us = [math.fsum(ordered[: count + 1]) for count in range(len(ordered))]
-    needed = 1 + sum(each < MINUTES_SHARE * so_far_us[-1] for each in so_far_us)
+    needed = 1 + sum(cost_us < MINUTES_SHARE * so_far_us[-1] for cost_us in so_far_us)
     hot_us = [target.launches * (target.time_us or 0.0) for target in step.paced]
     hot = sum(math.fsum(hot_us[place:]) > MINUTES_HOT * (step.time_us or 0.0) for place in range(len(hot_us)))
     look = MeasuringBudget(1, 0, MINUTES_WINDOWS_S[-1])
@@ -380,8 +380,8 @@ def _protocol(config: dict, kind: str) -> dict:
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
     # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
     # was measured stays what it is
-    named = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
-    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | named
+    through = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | through
 
 
 def _degrees(config: dict) -> list:
@@ -457,13 +457,13 @@ def notices(study: Study) -> list[str]:
 def stamp(path: str) -> tuple[int, int] | None:
     """What tells one version of a file from another without reading it; None where there is none."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def seen(*folders: str) -> list[str]:
     """Tables and figures that lie in folders, with their times: what a page shows of other studies."""
-    found = [path for folder in folders for form in ("tables/*.json", "*.png") for path in Path(folder).rglob(form)]
-    return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
+    paths = [path for folder in folders for form in ("tables/*.json", "*.png") for path in Path(folder).rglob(form)]
+    return sorted(f"{path} {path.stat().st_mtime_ns}" for path in paths)
