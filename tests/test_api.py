@@ -16,7 +16,7 @@ from kernel_dvfs.extensions import merged
 from kernel_dvfs.measurement.again import compare_iteration
 from kernel_dvfs.measurement.setup import read as read_setup
 from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import Pair
 
 
@@ -64,7 +64,7 @@ def true_changes(sweep, schedule) -> tuple[float, float]:
     """Change of energy and time of the iteration on the simulated GPU without noise, percent."""
     setup = read_setup(str(sweep.setup))
     kernels = setup.targets["kernel"]
-    pairs = {Target("kernel", name): Pair(*own.values()) for name, own in schedule["targets"].items()}
+    pairs = {MeasurementTarget("kernel", name): Pair(*own.values()) for name, own in schedule["targets"].items()}
     [comparisons] = compare_iteration(setup, SimulatedVisitor(setup, exact=True), [pairs], 0)
     totals = [
         [

@@ -221,7 +221,7 @@ def test_nothing_else_leads_into_a_folder(name):
 
 @pytest.mark.parametrize("name", ["../../x", "$(touch x)", "a\n"])
 def test_every_path_of_a_study_is_made_of_such_names(name):
-    one = request.Request("kernel", name, 900, 5001, (0,))
+    one = request.PointRequest("kernel", name, 900, 5001, (0,))
     folder = layout.Folder("results/gpu/model")
     for make in (
         lambda: request.path(one, 0),

@@ -22,8 +22,8 @@ import numpy as np  # noqa: E402 - of this checkout
 
 from kernel_dvfs.measurement import again, setup  # noqa: E402
 from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor  # noqa: E402
-from kernel_dvfs.measurement.target import Target  # noqa: E402
-from kernel_dvfs.measurement.visit import OPENING_S, Visit, Visited  # noqa: E402
+from kernel_dvfs.measurement.target import MeasurementTarget  # noqa: E402
+from kernel_dvfs.measurement.visit import OPENING_S, Visit, VisitMeasurement  # noqa: E402
 from kernel_dvfs.plan.config import load  # noqa: E402
 from kernel_dvfs.plan.study import ALONE, plan  # noqa: E402
 from kernel_dvfs.report.remeasured import means  # noqa: E402
@@ -37,7 +37,7 @@ class Clocked(SimulatedVisitor):
 
     spent_s = 0.0
 
-    def visit(self, visit: Visit) -> Visited:
+    def visit(self, visit: Visit) -> VisitMeasurement:
         """Measure."""
         visited = super().visit(visit)
         self.spent_s += visited["spent_s"]
@@ -54,7 +54,7 @@ def blocks(gpu: str, count: int, folder: str) -> tuple[list[str], np.ndarray, fl
     own = setup.read(path)
     launches = {name: about["launches_per_iteration"] for name, about in own.targets["kernel"].items()}
     choices = [
-        {Target(name.split("-")[0], each): Pair(*pair) for each, pair in walked["pairs"].items()}
+        {MeasurementTarget(name.split("-")[0], each): Pair(*pair) for each, pair in walked["pairs"].items()}
         for name, walked in study.walks.items()
     ]
     board, changes = Clocked(own), []

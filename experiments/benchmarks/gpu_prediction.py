@@ -30,7 +30,7 @@ if "PYTHONPATH" not in os.environ:
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, clock_share, parameters
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.workload.rows import kernel_rows
 from kernel_dvfs.workload.traffic import dense_products
@@ -74,7 +74,7 @@ def predict(spec: dict, row) -> dict:
     """
     gpu = SimulatedGpu(spec, seed=0, exact=True)
     byte, share = dense_products([row], spec).get(row.id, (row.read_byte + row.write_byte, 1.0))
-    work = Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, byte, share)
+    work = LaunchWork(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, byte, share)
     load = [(parameters(spec, work), 1)]
     with gpu.locked(BASELINE, ("prediction",)):
         gpu.condition(load)

@@ -30,7 +30,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.gpu import less
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import read_json, write_json
@@ -123,7 +123,7 @@ class Bench:
         if self._running:
             self._running.feed()
 
-    def row(self, what: Target) -> dict:
+    def row(self, what: MeasurementTarget) -> dict:
         """A row of the table: one target or pass at auto."""
         begin_s = time.monotonic()
         load = self._loads.prepare(None, what)
@@ -187,8 +187,8 @@ def study(name: str, options) -> None:
         bench = Bench(output / f"{name}.step.json", options)
         ready_s = time.monotonic() - begin_s
         step = bench.step
-        whole = [Target("pass", steps.WHOLE)] if steps.WHOLE in step.passes else []
-        passes = [Target("pass", each) for each in step.passes if each != steps.WHOLE]
+        whole = [MeasurementTarget("pass", steps.WHOLE)] if steps.WHOLE in step.passes else []
+        passes = [MeasurementTarget("pass", each) for each in step.passes if each != steps.WHOLE]
         hot = step.paced[: options.paced]
         costliest = sorted(step.measured, key=lambda each: -(each.time_us or 0) * each.launches)
         rows, share = [], 0.0
@@ -196,7 +196,7 @@ def study(name: str, options) -> None:
             table = csv.DictWriter(file, COLUMNS)
             table.writeheader()
 
-            def measure(what: Target) -> None:
+            def measure(what: MeasurementTarget) -> None:
                 rows.append(bench.row(what))
                 table.writerow(rows[-1])
                 # what is measured stays where this process is stopped
@@ -209,10 +209,10 @@ def study(name: str, options) -> None:
                 is_hot = target in hot
                 if (share >= options.share and not is_hot) or time.monotonic() - begin_s > ready_s + options.limit_s:
                     break
-                measure(Target("kernel", target.id))
+                measure(MeasurementTarget("kernel", target.id))
                 share += target.launches * target.time_us / step.time_us
                 if is_hot:
-                    measure(Target("pass", f"{steps.PACED}{target.id}"))
+                    measure(MeasurementTarget("pass", f"{steps.PACED}{target.id}"))
             for what in [*passes, *whole]:
                 measure(what)
     except InputError as error:

@@ -31,7 +31,7 @@ from kernel_dvfs_serving.machine import machine
 from kernel_dvfs_serving.profile import read_profile
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.report.share import plan_in_words
-from kernel_dvfs_serving.system import TUNED, Settings
+from kernel_dvfs_serving.system import TUNED, ClusterSettings
 from kernel_dvfs_serving.trace import read_trace
 
 
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=1, choices=(1, 2))
     parser.add_argument("-o", "--output", metavar="OUT.csv")
     options = parser.parse_args()
-    profile, own = read_profile(options.profile), Settings(servers=options.servers)
+    profile, own = read_profile(options.profile), ClusterSettings(servers=options.servers)
     replayer = Replayer(machine(profile, profile.gpu, profile.model), profile)
     rows = []
     for path in options.traces:

@@ -31,7 +31,7 @@ from reduced_study import clone
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.forecast import settled
-from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.kernel import LaunchWork
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step_workload import work_of
 
@@ -91,7 +91,7 @@ def planted(kernels: int, seed: int) -> tuple[steps.Step, dict[str, float]]:
             moved_byte=0,
             own=(),
         )
-        state = settled(spec, [(Work(*work_of(target)), 1)])
+        state = settled(spec, [(LaunchWork(*work_of(target)), 1)])
         targets.append(replace(target, time_us=1e6 * state.time_s, alone_us=1e6 * state.time_s, time_sd_us=None))
         energies[target.id] = state.time_s * state.power_w
     order = tuple(range(kernels))

@@ -30,7 +30,7 @@ from scipy.optimize import brentq
 from experiments.calibration.products import FRESH, MOST_REPLAYS, PRODUCTS_AT_ONCE
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs.workload.formulas import Gemm, gemm
 from kernel_dvfs.workload.traffic import tensor_share
 from kernel_dvfs_clocks.clocks import BASELINE
@@ -93,7 +93,7 @@ def simulate(spec: dict, large: Large) -> tuple[np.ndarray, np.ndarray]:
     for m, n, k in zip(large.m, large.n, large.k, strict=True):
         g = Gemm(1, int(m), int(n), int(k), "TN", False, 0)
         share = tensor_share(g, spec["sm_count"], spec["rates"])
-        work = Work("gemm", gemm(g).tensor_flop, 0, 0, byte * (m * k + n * k) + 2 * m * n, share)
+        work = LaunchWork("gemm", gemm(g).tensor_flop, 0, 0, byte * (m * k + n * k) + 2 * m * n, share)
         state = settle(spec, [(parameters(spec, work), 1)], BASELINE, spec["thermal"]["reference_c"])
         found.append((state.time_s, state.power_w))
     time_s, power_w = np.array(found).T

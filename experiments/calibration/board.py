@@ -41,10 +41,10 @@ from experiments.searches.one_sweep import (
 from experiments.searches.sampling import true_points
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs.workload.formulas import Gemm, gemm
 from kernel_dvfs.workload.rows import kernel_rows
-from kernel_dvfs.workload.traffic import Cache, gemm_byte, gemm_bytes, wave_share
+from kernel_dvfs.workload.traffic import L2Cache, gemm_byte, gemm_bytes, wave_share
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 
@@ -70,9 +70,9 @@ def square(n: int) -> Gemm:
 def product_rate(spec: dict, n: int) -> tuple[float, float]:
     """(TFLOP/s, MHz reached) of a square product at auto on a simulated GPU as warm as its static power was taken."""
     tile, g = spec["rates"].get("gemm_tile"), square(n)
-    cache = Cache(spec["memory"]["l2_mb"] * 1e6, spec["sm_count"])
+    cache = L2Cache(spec["memory"]["l2_mb"] * 1e6, spec["sm_count"])
     share = wave_share(g, spec["sm_count"], tile) if tile else 1.0
-    kernel = parameters(spec, Work("gemm", gemm(g).tensor_flop, 0, 0, gemm_byte(g, cache), share))
+    kernel = parameters(spec, LaunchWork("gemm", gemm(g).tensor_flop, 0, 0, gemm_byte(g, cache), share))
     state = settle(spec, [(kernel, 1)], BASELINE, spec["thermal"]["reference_c"])
     return gemm(g).tensor_flop / state.time_s * 1e-12, state.core_mhz
 
@@ -120,8 +120,8 @@ def readings(spec: dict) -> None:
     for peak in (0.993, 1.0):
         longest = seconds * (1 - (known[10240] / peak) ** 3) ** (1 / 3)
         print(f"  at most {longest * 0.9 * 600e9 / once:.1f}, if without memory it ran at {peak} of the rate")
-    print(f"  by tiles, RTX 3080 Ti: {gemm_byte(square(10240), Cache(6e6, 80)) / once:.1f}")
-    double = gemm_byte(Gemm(1, 16384, 16384, 16384, "NN", False, 0), Cache(20e6, 108, (128, 64)), element_byte=8)
+    print(f"  by tiles, RTX 3080 Ti: {gemm_byte(square(10240), L2Cache(6e6, 80)) / once:.1f}")
+    double = gemm_byte(Gemm(1, 16384, 16384, 16384, "NN", False, 0), L2Cache(20e6, 108, (128, 64)), element_byte=8)
     print(
         f"  by tiles of 128 x 64, FP64 on an A100: a byte in {2 * 16384**3 / double:.0f} FLOP; by its counters in 122"
     )
@@ -160,7 +160,7 @@ def at_auto() -> None:
     whole = sum(count * once[name] for name, (_, count) in products.items())
     print(f"\nthe {len(products)} dense products of the study: DRAM bytes, times each operand once, in all (each)")
     for tile in ((256, 128), (128, 128)):
-        byte = gemm_bytes(products, Cache(6e6, 80, tile))
+        byte = gemm_bytes(products, L2Cache(6e6, 80, tile))
         total = sum(count * byte[name] for name, (_, count) in products.items()) / whole
         each = [byte[name] / once[name] for name in products]
         print(f"  tiles of {tile[0]} x {tile[1]}: {total:.1f} ({min(each):.1f} to {max(each):.1f})")

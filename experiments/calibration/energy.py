@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.calibration.probes import PROBES
-from kernel_dvfs.gpu.governor import State, held_factor, settle
+from kernel_dvfs.gpu.governor import OperatingPoint, held_factor, settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import clock_w, relative_voltage, static_w
 from kernel_dvfs.workload.formulas import Gemm
@@ -148,7 +148,7 @@ def product(spec: dict[str, Any], point: Point) -> Kernel:
     return without._replace(core_j=own_j / relative_voltage(spec["core"], mhz) ** 2)
 
 
-def at(spec: dict[str, Any], kernel: Kernel, core_mhz: int) -> State:
+def at(spec: dict[str, Any], kernel: Kernel, core_mhz: int) -> OperatingPoint:
     """The state of a kernel at a locked clock, the board as warm as its standing power was taken."""
     return settle(spec, [(kernel, 1)], Pair(core_mhz, AUTO), spec["thermal"]["reference_c"])
 

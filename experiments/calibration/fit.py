@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from experiments.calibration.constants import Constant, power_constants, solve, time_constants, voltages
 from experiments.calibration.points import Point, Points, power_w
 from experiments.calibration.top import fit_top, is_top
-from kernel_dvfs.gpu.governor import Running, State, settle
+from kernel_dvfs.gpu.governor import GovernedLoad, OperatingPoint, settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
 from kernel_dvfs_clocks.clocks import applied_mem_mhz, asked_core_mhz, reached_core_mhz
@@ -99,7 +99,7 @@ def all_constants(points: Points, spec: dict[str, Any], voltage: bool = True) ->
     return time_constants(spec, mem_mhz), of_power
 
 
-def state(spec: dict[str, Any], kernel: Kernel, point: Point) -> State:
+def state(spec: dict[str, Any], kernel: Kernel, point: Point) -> OperatingPoint:
     """The state of a kernel at a point's clocks, the board as warm as for its static power."""
     return settle(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"])
 
@@ -178,7 +178,7 @@ def _fit_power(
 
     def mean_w(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
         asked = point.core_mhz or asked_core_mhz(spec["clocks"], point.pair)
-        running = Running(spec, [(kernel, 1)], point.pair)
+        running = GovernedLoad(spec, [(kernel, 1)], point.pair)
         return running.at(asked, core_mhz(spec, point), spec["thermal"]["reference_c"])[1]
 
     measured = [power_w(point) for point in points]

@@ -31,11 +31,11 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.governor import State, settle
-from kernel_dvfs.gpu.kernel import Kernel, Work, family_of, parameters
+from kernel_dvfs.gpu.governor import OperatingPoint, settle
+from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, family_of, parameters
 from kernel_dvfs.gpu.model import launch_time_s, relative_voltage
 from kernel_dvfs.workload.formulas import Gemm
-from kernel_dvfs.workload.traffic import Cache, gemm_byte
+from kernel_dvfs.workload.traffic import L2Cache, gemm_byte
 from kernel_dvfs_clocks.clocks import AUTO, Pair
 from kernel_dvfs_clocks.errors import InputError
 
@@ -118,21 +118,21 @@ def read_runs(path: str | PathLike[str], gpu: str) -> list[Run]:
 
 def works(
     model: str, precision: str, batch: int, sequence: int, byte_of: Callable[[Gemm], float]
-) -> list[tuple[Work, int]]:
+) -> list[tuple[LaunchWork, int]]:
     """[(work, launches)] of one pass. byte_of: DRAM traffic of a bf16 matrix product on the GPU in question, B."""
     a, e = ARCHITECTURES[model], _BYTE[precision]
     tokens, head = batch * sequence, a.hidden // a.heads
     scores = batch * a.heads * sequence * sequence
-    found: list[tuple[Work, int]] = []
+    found: list[tuple[LaunchWork, int]] = []
 
     def product(m: int, n: int, k: int, count: int = 1, family: str = "gemm") -> None:
         gemm = Gemm(count, m, n, k, "TN", False, 0)
         flop, byte = 2.0 * count * m * n * k, byte_of(gemm) * e / 2
         tensor, fp32 = (flop, 0.0) if precision == "bf16" else (0.0, flop)
-        found.append((Work(family, tensor, fp32, 0.0, byte), a.layers))
+        found.append((LaunchWork(family, tensor, fp32, 0.0, byte), a.layers))
 
     def elementwise(elements: int, byte: float, family: str = "residual", sfu: float = 0.0, launches: int = 1) -> None:
-        found.append((Work(family, 0.0, float(elements), sfu * elements, byte * elements), a.layers * launches))
+        found.append((LaunchWork(family, 0.0, float(elements), sfu * elements, byte * elements), a.layers * launches))
 
     def norm() -> None:
         if a.gated:  # square, scale, cast and weight, the mean in between; in fp32
@@ -214,13 +214,13 @@ _NEAR_CAP_W = 15  # a run this close to the cap may have been held now and then
 _KEEP = 0.02
 
 
-def load(spec: Spec, run: Run) -> list[tuple[Work, int]]:
+def load(spec: Spec, run: Run) -> list[tuple[LaunchWork, int]]:
     """The work of a run on the GPU of `spec`: [(work, launches)]."""
-    cache = Cache(spec["memory"]["l2_mb"] * 1e6, spec["sm_count"])
+    cache = L2Cache(spec["memory"]["l2_mb"] * 1e6, spec["sm_count"])
     return works(run.model, run.precision, run.batch, run.sequence, lambda g: gemm_byte(g, cache))
 
 
-def simulate(spec: Spec, run: Run) -> State:
+def simulate(spec: Spec, run: Run) -> OperatingPoint:
     """The state in which the simulated GPU of `spec` runs a pass at the clock asked for, warm."""
     return settle(spec, _kernels(spec, run), Pair(run.core_mhz, AUTO), spec["thermal"]["reference_c"])
 
@@ -336,7 +336,7 @@ def tensor_fits(runs: list[Run]) -> list[tuple[str, float]]:
     found = []
     for words, chosen, byte_pj in ways:
         for tile in TILES:
-            cache = Cache(6e6, 72, tile)
+            cache = L2Cache(6e6, 72, tile)
             fit = energies(chosen, lambda g, cache=cache: gemm_byte(g, cache), byte_pj)
             (watt, _), (pj, sd), (byte, _) = fit.standing_w, fit.tensor_pj, fit.byte_pj
             print(
@@ -358,7 +358,7 @@ def scores(runs: list[Run], spec: dict) -> dict[str, list[float]]:
     time, power, energy, curve (energy relative to that at the highest clock): percent of measured. clock: what runs at
     the cap reached, MHz. least: the clock of least energy, steps of the sweep.
     """
-    workloads: dict[tuple, list[tuple[Run, State]]] = {}
+    workloads: dict[tuple, list[tuple[Run, OperatingPoint]]] = {}
     for run in runs:
         workloads.setdefault(run.workload, []).append((run, simulate(spec, run)))
     found: dict[str, list[float]] = {name: [] for name in ("time", "power", "energy", "curve", "clock", "least")}

@@ -30,7 +30,7 @@ from scipy.optimize import least_squares
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.forecast import standing_power_w
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs.workload.formulas import Gemm, gemm
 from kernel_dvfs.workload.traffic import tensor_share
 from kernel_dvfs_clocks.clocks import BASELINE
@@ -98,7 +98,7 @@ def simulate(spec: dict, products: Products, which) -> tuple[np.ndarray, np.ndar
     for number in which:
         g = products.gemms[number]
         share = tensor_share(g, spec["sm_count"], spec["rates"])
-        work = Work("gemm", products.flop[number], 0, 0, products.byte[number], share)
+        work = LaunchWork("gemm", products.flop[number], 0, 0, products.byte[number], share)
         state = settle(spec, [(parameters(spec, work), 1)], BASELINE, spec["thermal"]["reference_c"])
         found.append((1e3 * state.time_s, state.power_w))
     time_ms, power_w = np.array(found).T

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.searches.clock_rig import BOARDS, OPENING_S, board_of, studied, validated
-from kernel_dvfs.search.by_clock import Options
+from kernel_dvfs.search.by_clock import StudyOptions
 from kernel_dvfs.search.parts import KERNEL
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import write_text
@@ -43,7 +43,7 @@ def by_clock(name: str, seed: int, minutes: float | None, worth_percent: float) 
     """A study by clock of a board: a row for each level and limit."""
     board = board_of(name)
     given = BOARDS[name][1] if minutes is None else minutes
-    found = studied(board, Options(LIMITS, given, worth_percent, OVER_PERCENT, "tied", seed, OPENING_S))
+    found = studied(board, StudyOptions(LIMITS, given, worth_percent, OVER_PERCENT, "tied", seed, OPENING_S))
     rows = []
     for (level, limit), shown in found.shown.items():
         row = {"board": name, "level": level, "limit_percent": limit, "seed": seed}

@@ -25,7 +25,7 @@ from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import ALONE, plan
 from kernel_dvfs.search.board_pairs import LEAST, pairs_of
-from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown, answered
+from kernel_dvfs.search.by_clock import StudyOptions, StudyOutcome, VisitOutcome, WalkedChoice, answered
 from kernel_dvfs.search.parts import Space, targets_of
 from kernel_dvfs.student import interval
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
@@ -89,11 +89,11 @@ class Board:
         assert found, "auto keeps every limit"
         return float(sum(np.concatenate(tables[1])[found.option])) - 100
 
-    def kernels(self, shown: Shown) -> np.ndarray:
+    def kernels(self, shown: WalkedChoice) -> np.ndarray:
         """(K,) place of each kernel's pair in a choice for kernels."""
         return np.array([self.place[shown.pairs[name]] for name in self.known.names])
 
-    def change(self, shown: Shown) -> tuple[float, float]:
+    def change(self, shown: WalkedChoice) -> tuple[float, float]:
         """The change of time and energy that a choice brings in truth, percent; for kernels or for passes."""
         if self.known.names[0] in shown.pairs:
             row, chosen = np.arange(len(self.known.names)), self.kernels(shown)
@@ -120,7 +120,7 @@ class Rig:
         self._session = -1
         self._offsets = np.zeros((2, *board.known.time_s.shape))
 
-    def answer(self, visit: Visit) -> Answer:
+    def answer(self, visit: Visit) -> VisitOutcome:
         """Measure a visit."""
         board, noise = self._board, self._board.noise
         if visit.session != self._session:
@@ -142,18 +142,18 @@ class Rig:
             sd = np.sqrt((noise.power_sd[rows, place] ** 2).mean() + late**2 + besides**2)
             powers.append(watts * float(self._scattered(np.zeros(1), sd)[0]))
             spent_s += (AUTO_KERNEL_S if is_auto else KERNEL_S) + visit.window_s
-        return Answer(time_s, np.array(powers), spent_s, True)
+        return VisitOutcome(time_s, np.array(powers), spent_s, True)
 
     def _scattered(self, offset: np.ndarray, sd: np.ndarray | float) -> np.ndarray:
         return np.exp(offset + sd * self._draw.standard_normal(offset.shape))
 
 
-def studied(board: Board, options: Options) -> Result:
+def studied(board: Board, options: StudyOptions) -> StudyOutcome:
     """A study of a board, by the seed of its options."""
     return answered(board.space, options, Rig(board, options.seed).answer)
 
 
-def validated(board: Board, shown: Shown, seed: int) -> dict[str, Any]:
+def validated(board: Board, shown: WalkedChoice, seed: int) -> dict[str, Any]:
     """What VALIDATION fresh blocks of auto and a choice for kernels show: whether the 95 % intervals hold the truth."""
     rig, chosen = Rig(board, seed), board.kernels(shown)
     targets = targets_of(board.known.groups)

@@ -17,7 +17,7 @@ from kernel_dvfs.gpu.governor import is_governed
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.point import Judged
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import Pair
 
 
@@ -83,7 +83,7 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
 
 def true_points(setup: Setup, kernel: str, pairs: Sequence[Pair]) -> np.ndarray:
     """(3, C): s and J of one launch of a kernel, and the core clock reached, MHz, measured without noise."""
-    bench = Bench(setup, Target("kernel", kernel), exact=True)
+    bench = Bench(setup, MeasurementTarget("kernel", kernel), exact=True)
     points = [bench.point(pair) for pair in pairs]
     return np.array([[*per_launch(point), point["reached"]["core_mhz"]] for point in points]).T
 

@@ -4,8 +4,8 @@ A training on a simulated board, in virtual time: its steps are a mix of dense p
 each seed draws; step times and power scatter, drift, and in the middle the sequences become half as long again. The
 board's energy counter moves every 100 ms. Three ways have the same minutes on the same training:
 
-* tune: kernel_dvfs_deploy.tune.Session as it runs beside a real training, in virtual time: it sees signs of steps and
-  the counter, and asks for clocks.
+* tune: kernel_dvfs_deploy.tune.TuningSession as it runs beside a real training, in virtual time: it sees signs of steps
+  and the counter, and asks for clocks.
 * power limit: what Zeus's GlobalPowerLimitOptimizer does: limits in steps of 25 W from the highest, one after the
   other, a window each, and the one of least energy whose mean step keeps the limit against the highest.
 * grid: clock pairs, coarse, one after the other with the same length of time each, auto first; best as above.
@@ -45,13 +45,13 @@ import numpy as np
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
-from kernel_dvfs.measurement.real.watch import Look, State, Watch
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
+from kernel_dvfs.measurement.real.watch import BoardSample, BoardState, Watch
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, parse
 from kernel_dvfs_clocks.files import write_json
-from kernel_dvfs_deploy.holder import Holder
-from kernel_dvfs_deploy.tune import Ended, Session, Steps
-from kernel_dvfs_deploy.tuning import OVER, Block, Candidates, Procedure
+from kernel_dvfs_deploy.guarded_control import GuardedControl
+from kernel_dvfs_deploy.tune import Ended, Steps, TuningSession
+from kernel_dvfs_deploy.tuning import OVER, Candidates, Procedure, TrialBlock
 
 BLOCK_S, LOST_S = 5.0, 0.7  # of a block; to settle, and to the next move of the counter
 _STEP_S = 0.4  # at auto
@@ -75,7 +75,7 @@ class Load:
         self.spec, self.seed = spec, seed
         drawn = draw.uniform(0.1, 0.5)
         memory_share = drawn if memory_share is None else memory_share
-        unit = [Work("gemm", 1e12, 0, 0, 1e9), Work("residual", 0, 1e8, 0, 4e9)]
+        unit = [LaunchWork("gemm", 1e12, 0, 0, 1e9), LaunchWork("residual", 0, 1e8, 0, 4e9)]
         kernels = [parameters(spec, work) for work in unit]
         alone = [settle(spec, [(kernel, 1)], BASELINE, 60).time_s for kernel in kernels]
         shares = 1 - memory_share, memory_share
@@ -106,7 +106,7 @@ class Training(Steps):
     """A training in virtual time, which ends soon after the minutes. scatter: sd of a step's time, as a share. every:
     so many steps are told at once.
 
-    It is the steps that a Session follows, and by `control` the GPU that it asks.
+    It is the steps that a TuningSession follows, and by `control` the GPU that it asks.
     """
 
     def __init__(self, load: Load, scatter: float, minutes: float, every: int = 1) -> None:
@@ -119,8 +119,8 @@ class Training(Steps):
         self._times_s, self._energies_j = deque([0.0], 64), deque([0.0], 64)  # at the ends of steps
         self._signs = deque([(0, 0.0)], 64)  # (steps so far, s) that were told
 
-    def control(self) -> Holder:
-        """The GPU, as a Session asks it."""
+    def control(self) -> GuardedControl:
+        """The GPU, as a TuningSession asks it."""
         about = {"name": self._load.spec["name"], "clocks": self._load.spec["clocks"]}
         made = SimpleNamespace(about=about, reads_only=False, pair=BASELINE, board=self, period_s=_COUNTER_S)
 
@@ -131,12 +131,12 @@ class Training(Steps):
         made.ask, made.to_auto = ask, lambda: ask(BASELINE)
         made.seen = lambda: (self._load.auto_core_mhz, 0)
 
-        def look() -> Look:
+        def look() -> BoardSample:
             asked = (self._load.auto_core_mhz if clock == AUTO else clock for clock in made.pair)
-            return Look(0, *map(int, asked), None, self.energy_mj())
+            return BoardSample(0, *map(int, asked), None, self.energy_mj())
 
-        made.watch = lambda now_s: Watch(look, lambda: State(None, False, None, 50.0, None, None), now_s)
-        return cast(Holder, made)
+        made.watch = lambda now_s: Watch(look, lambda: BoardState(None, False, None, 50.0, None, None), now_s)
+        return cast(GuardedControl, made)
 
     def energy_mj(self) -> int:
         """The counter."""
@@ -172,7 +172,7 @@ class Training(Steps):
     def sleep(self, seconds: float) -> None:
         raise Ended  # what is kept by now is the answer
 
-    def window(self, setting: Setting, seconds: float) -> Block:
+    def window(self, setting: Setting, seconds: float) -> TrialBlock:
         """Train for about so long at a setting; steps before the clocks have settled are not counted."""
         self.setting = setting
         begin_s = self._times_s[-1] + LOST_S
@@ -181,7 +181,7 @@ class Training(Steps):
         first = self._count, self._times_s[-1], self._energies_j[-1]
         while self._times_s[-1] < first[1] + seconds:
             self._train()
-        return Block(self._count - first[0], self._times_s[-1] - first[1], self._energies_j[-1] - first[2])
+        return TrialBlock(self._count - first[0], self._times_s[-1] - first[1], self._energies_j[-1] - first[2])
 
     def _train(self) -> None:
         """A step."""
@@ -203,7 +203,7 @@ class Training(Steps):
 
 def tuned(training: Training, slack: float, seed: int, minutes: float, say: Callable[[str], object]) -> Setting:
     """What the product keeps. say: called with each of its lines."""
-    session = Session([training.control()], training, slack, minutes, say, BLOCK_S, seed=seed)
+    session = TuningSession([training.control()], training, slack, minutes, say, BLOCK_S, seed=seed)
     session.run()
     say(session.last_line())
     found = session.summary()

@@ -10,7 +10,7 @@ from experiments.calibration import calibrate_h200, energy
 from experiments.calibration.probes import PROBES
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_voltage
 from kernel_dvfs_clocks.clocks import BASELINE
 from kernel_dvfs_clocks.errors import InputError
@@ -184,7 +184,7 @@ def test_with_the_figures_of_a_probe_the_model_takes_as_long_as_the_probe(spec, 
     found = specs.resolve("h200_sxm", given)
     found["families"]["gemm"] |= families["default"] | families["attention_gemm"]
     found["families"]["gemm"] |= {"dram_efficiency": energy.dram_efficiency(points, spec, name), "latency_us": 0}
-    work = Work("gemm", point.operations, 0, 0, point.read_byte + point.write_byte)
+    work = LaunchWork("gemm", point.operations, 0, 0, point.read_byte + point.write_byte)
     time_s = launch_time_s(parameters(found, work), point.core_mhz / 1000, 1.0)
     assert time_s == pytest.approx(point.time_s, rel=0.01)
 

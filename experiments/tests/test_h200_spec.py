@@ -98,7 +98,7 @@ def test_the_h100_is_held_to_what_was_measured_on_one(measured):
 def test_two_probes_of_memory_halve_the_error_of_energy_on_another_board(root):
     """`kernel-dvfs calibrate` on one H100, and the kernels that were measured on another."""
     content = json.loads((gpu_prediction.RESULTS / "calibrate_h100.json").read_text())
-    probes = {kind: calibration.Probe(**probe) for kind, probe in content["probes"].items()}
+    probes = {kind: calibration.CalibrationProbe(**probe) for kind, probe in content["probes"].items()}
     found = calibration.overrides(specs.resolve("h100_sxm"), probes)
     plain, own = (gpu_prediction.errors(gpu_prediction.predictions("h100", each)) for each in ({}, found))
     assert gpu_prediction.mape(own.energy) < 0.55 * gpu_prediction.mape(plain.energy)

@@ -15,9 +15,9 @@ from experiments.searches.sampling import per_launch
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.kernel import LaunchWork
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import AUTO, Pair
 
 ODD = {
@@ -35,9 +35,9 @@ def test_the_quick_truth_is_the_simulated_gpus():
     setup, pairs = setup_of(ODD)
     assert tuple(pairs) == study.pairs
     for place, target in (
-        (4, Target("kernel", study.names[4])),
-        (21, Target("kernel", study.names[21])),
-        (study.kernels, Target("pass", "forward")),
+        (4, MeasurementTarget("kernel", study.names[4])),
+        (21, MeasurementTarget("kernel", study.names[21])),
+        (study.kernels, MeasurementTarget("pass", "forward")),
     ):
         bench = Bench(setup, target, exact=True)
         known = np.array([per_launch(bench.point(pair)) for pair in pairs])
@@ -82,7 +82,7 @@ PAIRS = (Pair(AUTO, AUTO), Pair(1890, AUTO), Pair(2100, 9251), Pair(1680, 5001))
 
 def small_study(**changed):
     """Two kernels, launched 3 and 2 times, the first one forward, at auto and three pairs."""
-    work = Work("gemm", 1e12, 0, 0, 1e9)
+    work = LaunchWork("gemm", 1e12, 0, 0, 1e9)
     loads = (((0, 1.0),), ((1, 1.0),), ((0, 3.0),), ((1, 2.0),), ((2, 1.0),))
     rows = np.array([22, 4])  # Table 1 leaves both clocks of the first at auto, none of the second
     parts = {"names": ("forward_a", "backward_b"), "rows": rows, "launches": np.array([3.0, 2.0])}

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.searches import sampling
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in (1050, 1470, 1890, 2100) for mem in (5001, 9251, AUTO))]
@@ -35,7 +35,7 @@ def test_measurements_scatter_about_the_truth_as_those_drawn_in_bulk_do(of_energ
     """Mean and scatter over campaigns, of a job's own measurements and of those drawn at once."""
     (setup, known), count = of_energy[energy], 300
     place = known.names.index(name), PAIRS.index(pair)
-    bench = Bench(setup, Target("kernel", name))
+    bench = Bench(setup, MeasurementTarget("kernel", name))
     points = [bench.point(pair, f"c-{k}") for k in range(count)]
     one = np.array([[each["summary"]["time_us"] * 1e-6, each["summary"]["energy_mj"] * 1e-3] for each in points])
     noise = sampling.noise_of(setup.gpu["spec"], setup.measurement, known)
@@ -52,7 +52,7 @@ def test_measurements_scatter_about_the_truth_as_those_drawn_in_bulk_do(of_energ
 
 def test_some_of_these_spots_are_held_down_by_the_cap_and_some_are_not(of_energy):
     capped = {
-        "power cap" in " ".join(Bench(setup, Target("kernel", name)).point(pair)["reasons"])
+        "power cap" in " ".join(Bench(setup, MeasurementTarget("kernel", name)).point(pair)["reasons"])
         for setup, _ in of_energy.values()
         for name, pair in SPOTS
     }

@@ -240,9 +240,9 @@ def test_a_mark_without_a_listener_costs_nothing_and_says_so(monkeypatch):
 def test_a_mark_that_a_listener_does_not_take_is_an_error_and_the_next_ones_are_heard(monkeypatch):
     from kernel_dvfs_clocks.errors import InputError
     from kernel_dvfs_deploy import mark
-    from kernel_dvfs_deploy.marks import Marks
+    from kernel_dvfs_deploy.marks import MarkListener
 
-    marks = Marks()
+    marks = MarkListener()
     for name, value in marks.environment.items():
         monkeypatch.setenv(name, value)
     assert mark("forward")
@@ -254,9 +254,9 @@ def test_a_mark_that_a_listener_does_not_take_is_an_error_and_the_next_ones_are_
 
 
 def test_processes_whose_sockets_have_no_address_are_told_apart():
-    from kernel_dvfs_deploy.marks import Marks
+    from kernel_dvfs_deploy.marks import MarkListener
 
-    marks = Marks()
+    marks = MarkListener()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
         own.connect(marks.path)
         own.send(b"step")

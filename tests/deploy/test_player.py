@@ -19,7 +19,7 @@ from kernel_dvfs_deploy.player import Player, Tolerance
 from kernel_dvfs_deploy.sequence.changes import Timing
 from kernel_dvfs_deploy.sequence.launches import read_sequence
 from kernel_dvfs_deploy.sequence.programme import choose_changes
-from kernel_dvfs_deploy.sequence.schedule import Iteration, iteration_schedule, read_iteration
+from kernel_dvfs_deploy.sequence.schedule import IterationSchedule, iteration_schedule, read_iteration
 
 HERE = Path(__file__).resolve().parent
 LATENCY_S = 0.005
@@ -229,7 +229,9 @@ def test_a_gpu_that_has_run_dry_before_a_late_player_looked_is_nobody_else_s_doi
     timing = Timing("lag", 0.01)
     pairs = [(1500, 3201), (1200, 3201), (1350, 3201)]
     changes = [(0, 1), (1, 0), (2, 2)]
-    iteration = Iteration("it.json", {}, {}, timing, pairs, 2, ["a", "b", "c"], [1, 0, 2], [0.01] * 3, changes, {})
+    iteration = IterationSchedule(
+        "it.json", {}, {}, timing, pairs, 2, ["a", "b", "c"], [1, 0, 2], [0.01] * 3, changes, {}
+    )
     log = Player(iteration, stream, stream, tolerance=Tolerance(late_s=0.1)).play(1)
     assert (log.surprise, log.finished, len(log.asked)) == (None, True, 3)
     assert [own.reached_s is not None for own in log.asked] == [own.launch < late_at for own in log.asked]

@@ -25,9 +25,9 @@ from simulated_load import DEATHS
 
 from kernel_dvfs_clocks.clocks import BASELINE
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_deploy.marks import Marks, hand_on, is_gone
+from kernel_dvfs_deploy.marks import MarkListener, hand_on, is_gone
 from kernel_dvfs_deploy.progress import Counter, pattern_of
-from kernel_dvfs_deploy.tune import Ended, Paused, Session, Silent, Steps
+from kernel_dvfs_deploy.tune import Ended, Paused, Silent, Steps, TuningSession
 
 HOOKS = str(Path(__file__).resolve().parents[1] / "fakenvml")
 
@@ -318,7 +318,7 @@ def test_a_step_that_is_told_is_its_number_and_no_pass_and_of_one_rank_alone():
 
 
 def test_a_process_for_each_mark_is_followed_at_once_and_one_that_cannot_be_seen_is_not_taken_for_gone():
-    marks, passed = Marks(), []
+    marks, passed = MarkListener(), []
     sends = "import sys; from socket import *; socket(AF_UNIX, SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
     names = [f"step {number}" for number in range(5)]
     with marks.followed(passed.append, passed.append):
@@ -596,7 +596,7 @@ class _Counter:
 @pytest.mark.parametrize("state", ["asleep", "given up"])
 def test_a_million_steps_and_marks_leave_nothing_in_memory(state):
     steps, said = Steps(), []
-    session = Session([_Counter()], steps, 1.0, 30, said.append)
+    session = TuningSession([_Counter()], steps, 1.0, 30, said.append)
     thread = threading.Thread(target=session.run if state == "given up" else lambda: _asleep(steps), daemon=True)
     thread.start()
     while state == "given up" and thread.is_alive():

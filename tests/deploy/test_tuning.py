@@ -12,15 +12,15 @@ from experiments.searches.tuning import Load, Setting, Training, WithLimits, fol
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_deploy.passes import Clocks
-from kernel_dvfs_deploy.tune import Ended, Quiet, Session, Silent, Steps
+from kernel_dvfs_deploy.passes import PassClocks
+from kernel_dvfs_deploy.tune import Ended, Silent, Steps, StepsStopped, TuningSession
 from kernel_dvfs_deploy.tuning import (
-    Block,
     Candidates,
     Gain,
     PassCandidates,
     Procedure,
     Round,
+    TrialBlock,
     arguments,
     gain,
     least_share,
@@ -36,7 +36,7 @@ def drifting(pairs, step_s, step_j, drift, steps=(7, 11, 13, 5, 9, 3)):
     made = Round(pairs)
     for place, pair in enumerate(made.order):
         n, factor = steps[place], math.exp(drift * place)
-        made.blocks.append(Block(n, n * factor * step_s[pair], n * factor**2 * step_j[pair]))
+        made.blocks.append(TrialBlock(n, n * factor * step_s[pair], n * factor**2 * step_j[pair]))
     return made
 
 
@@ -68,7 +68,10 @@ def test_of_one_round_nothing_is_shown():
 
 
 def test_scatter_pools_the_two_blocks_of_each_pair():
-    made = Round((LOW,), [Block(1, 1.0, 1.0), Block(1, 2.0, 1.0), Block(1, 2.0, 1.0), Block(1, math.exp(0.3), 1.0)])
+    made = Round(
+        (LOW,),
+        [TrialBlock(1, 1.0, 1.0), TrialBlock(1, 2.0, 1.0), TrialBlock(1, 2.0, 1.0), TrialBlock(1, math.exp(0.3), 1.0)],
+    )
     # two differences, 0.3 and 0; the guess of 1 % counts for two: (4 0.01^2 + 0.09) / 8
     assert scatter([made])[0] == pytest.approx((0.0004 + 0.09) / 8)
 
@@ -85,7 +88,7 @@ def test_a_round_in_which_the_training_changed_is_dropped_whatever_the_pair_does
     procedure = Procedure(Candidates(spec["clocks"], spec, 1980.0), 3)
     for longer in ([1, 1, 1, 1], [1.001, 1, 1.002, 1], [1, 1.002, 1, 1], [1, 1, 1.5, 1.5], [1, 1, 1.001, 1]):
         for factor in longer:
-            procedure.add(Block(5, 2.0 * factor, 900.0), 0.0)
+            procedure.add(TrialBlock(5, 2.0 * factor, 900.0), 0.0)
     assert len(procedure.rounds) == 4
 
 
@@ -99,7 +102,7 @@ def tuned(slack, scatter_sd, seed, time_of):
         core = 1.0 if pair == BASELINE else pair.core_mhz / 1980
         steps = 12
         time_s = steps * 0.4 * slower * draw.gauss(1, scatter_sd / math.sqrt(steps))
-        procedure.add(Block(steps, time_s, time_s * (0.4 + 0.6 * core**2)), now_s / 1800)
+        procedure.add(TrialBlock(steps, time_s, time_s * (0.4 + 0.6 * core**2)), now_s / 1800)
         now_s += time_s + 0.5
     return procedure
 
@@ -167,7 +170,7 @@ class Board:
 
 def test_clocks_follow_the_marks_only_while_passes_have_pairs():
     board, steps = Board(), []
-    clocks = Clocks([board], lambda: 0.0, lambda: steps.append(1))
+    clocks = PassClocks([board], lambda: 0.0, lambda: steps.append(1))
     clocks.mark("forward")
     clocks.mark("backward")
     assert not board.asked and not steps, "the first step has not ended yet"
@@ -182,7 +185,7 @@ def test_clocks_follow_the_marks_only_while_passes_have_pairs():
 
 def test_a_refusal_at_a_mark_is_told_at_the_next_request_and_nothing_more_is_asked():
     board = Board()
-    clocks = Clocks([board], lambda: 0.0)
+    clocks = PassClocks([board], lambda: 0.0)
     clocks.ask((("forward", LOW), ("backward", LOWER)))
     board.refuses = True
     clocks.mark("forward")
@@ -196,7 +199,7 @@ def test_a_refusal_at_a_mark_is_told_at_the_next_request_and_nothing_more_is_ask
 
 def test_a_pass_is_as_long_as_until_the_next_mark():
     now = SimpleNamespace(s=0.0)
-    clocks = Clocks([], lambda: now.s)
+    clocks = PassClocks([], lambda: now.s)
     for name, lasts_s in (("load", 9.0), ("forward", 1.0), ("backward", 2.5), ("forward", 1.5), ("backward", 3.0)):
         if name == "forward" and lasts_s == 1.0:
             clocks.forget()
@@ -235,7 +238,7 @@ def test_by_passes_no_walk_is_begun_that_would_outlast_the_time(round_share, wal
         walked |= made.phase == "walk"
         done += round_share / 4
         j = 1.0 if made.pair == BASELINE else 0.9 if made.pair == held else 0.7
-        made.add(Block(10, 10 * random_s.gauss(1, 0.001), 10 * j), done)
+        made.add(TrialBlock(10, 10 * random_s.gauss(1, 0.001), 10 * j), done)
     assert walked == walks and done <= 1 + 1.5 * round_share, done
     assert (made.kept != held) == walks
 
@@ -282,7 +285,7 @@ def two_passes(latency_s, minutes=30):
     spec = uncapped()
     loads = {name: Load(spec, 1, share) for name, share in (("forward", 0.02), ("backward", 0.98))}
     training, lines = TwoPasses(loads, 2 * minutes), []
-    session = Session([training.control()], training, 1, minutes, lines.append, latency_s=latency_s)
+    session = TuningSession([training.control()], training, 1, minutes, lines.append, latency_s=latency_s)
     training.clocks = session.clocks
     session.run()
     return session.summary(), lines
@@ -334,7 +337,7 @@ def test_a_kept_pair_is_looked_at_every_hour_and_given_back_where_steps_become_t
     spec = uncapped()
     light, bound = Load(spec, 1, 0.9), Load(spec, 1, 0.0)
     training, lines = Hours(light, bound, 3600 * 2, 5), []
-    session = Session([training.control()], training, 3, 30, lines.append)
+    session = TuningSession([training.control()], training, 3, 30, lines.append)
     session.run()
     kept = training.settings[0]
     assert kept != BASELINE and training.settings == [kept, kept, BASELINE], training.settings
@@ -357,7 +360,7 @@ def test_pairs_of_passes_are_looked_at_every_hour_too():
     loads = {name: Load(spec, 1, share) for name, share in (("forward", 0.02), ("backward", 0.98))}
     training, lines = Watched(loads, 60), []
     training.settings, training._end_s = [], 3600 * 5
-    session = Session([training.control()], training, 1, 30, lines.append, latency_s=0.02)
+    session = TuningSession([training.control()], training, 1, 30, lines.append, latency_s=0.02)
     training.clocks = session.clocks
     session.run()
     kept = [line for line in lines if " kept: " in line]
@@ -372,7 +375,7 @@ def test_pairs_of_passes_are_looked_at_every_hour_too():
 def test_steps_that_are_told_a_hundred_at_a_time_are_tuned_and_their_scatter_is_a_steps():
     training, lines = Training(Load(gpu_spec.resolve("h200_sxm"), 104), 0.01, 30, every=100), []
     training._end_s = 3600
-    session = Session([training.control()], training, 3, 30, lines.append)
+    session = TuningSession([training.control()], training, 3, 30, lines.append)
     session.run()
     found = session.summary()
     assert found["scatter_percent"] == pytest.approx(1, abs=0.7), "0.1 % is that of a hundred's mean"
@@ -387,7 +390,7 @@ def test_a_pause_between_two_of_few_signs_is_in_no_step():
 
     load = Load(gpu_spec.resolve("h200_sxm"), 1)
     training = Slow(load, 0.01, 30, every=100)
-    session = Session([training.control()], training, 3, 1, lambda line: None)
+    session = TuningSession([training.control()], training, 3, 1, lambda line: None)
     session.run()
     assert session.summary()["auto_step_s"] == pytest.approx(load.truth(Setting(BASELINE))[0], rel=0.02)
 
@@ -396,7 +399,7 @@ def test_what_long_steps_take_until_a_pair_is_kept_is_said_at_once(monkeypatch):
     monkeypatch.setattr("experiments.searches.tuning._STEP_S", 60.0)
     training, lines = Training(Load(gpu_spec.resolve("h200_sxm"), 1), 0.01, 30), []
     training._end_s = 3600 * 5
-    session = Session([training.control()], training, 3, 30, lines.append)
+    session = TuningSession([training.control()], training, 3, 30, lines.append)
     session.run()
     said = re.search(r"a block of 5 x 1 steps takes \d+ s, so a pair is kept after (\d+) minutes at the ear", lines[1])
     assert said and lines[0].startswith("a step takes "), lines
@@ -426,7 +429,7 @@ def test_what_auto_would_have_taken_is_told_within_its_interval():
             at_auto_j.append(at_auto_j[-1] + step_j * auto_s * auto_w / (own_s * own_w))
 
     training = Watched(load, load, math.inf, 4)
-    session = Session([training.control()], training, 3, 30, lambda line: None)
+    session = TuningSession([training.control()], training, 3, 30, lambda line: None)
     session.run()
     found = session.summary()
     low, likely, high = found["auto_would_have_taken_j"]
@@ -452,7 +455,7 @@ class Compiles(Training):
 def test_a_pause_in_the_first_steps_ends_nothing_and_is_in_no_step():
     load = Load(gpu_spec.resolve("h200_sxm"), 1)
     training = Compiles(load, 0.01, 30)
-    session = Session([training.control()], training, 3, 1, lambda line: None)
+    session = TuningSession([training.control()], training, 3, 1, lambda line: None)
     session.run()
     found = session.summary()
     assert not found["why"] and found["rounds_in_all"] >= 4
@@ -470,7 +473,7 @@ def test_only_where_no_step_is_told_for_long_is_that_said_and_since_the_last():
     for steps.at_s in (5.0, 1000.0):
         steps.step()
     steps.at_s = 2300.0
-    with pytest.raises(Quiet) as quiet:
+    with pytest.raises(StepsStopped) as quiet:
         steps.since(0.0, 5, 10.0, 1200.0)
     assert quiet.value.seconds == 1300
 
@@ -480,10 +483,10 @@ def test_only_where_no_step_is_told_for_long_is_that_said_and_since_the_last():
                 raise self.raises.pop()
             return super().since(*asked)
 
-    for raises, said in (([], []), ([Quiet(1300.0)], ["0 steps were told so far, and none for 1300 s; "])):
+    for raises, said in (([], []), ([StepsStopped(1300.0)], ["0 steps were told so far, and none for 1300 s; "])):
         training, lines = Checkpoints(Load(gpu_spec.resolve("h200_sxm"), 1), 0.01, 1), []
         training.pause_s, training.raises, training._end_s = 1500.0, raises, 1600.0
-        Session([training.control()], training, 3, 1, lines.append).run()
+        TuningSession([training.control()], training, 3, 1, lines.append).run()
         told = [line.partition("if it")[0] for line in lines if "told so far" in line]
         assert told == said, "a long pause between two steps is none of that"
 
@@ -494,7 +497,7 @@ def test_where_no_step_is_told_tuning_ends_and_says_what_to_look_at():
             raise Silent
 
     training, lines = Mute(Load(gpu_spec.resolve("h200_sxm"), 1), 0.01, 1), []
-    session = Session([training.control()], training, 3, 1, lines.append)
+    session = TuningSession([training.control()], training, 3, 1, lines.append)
     session.run()
     assert len(lines) == 1 and "no step was told for 1200 s; look at --progress" in lines[0]
     assert session.last_line() == "no steps were told: nothing was measured and nothing set"

@@ -4,7 +4,7 @@ Time passes only while somebody waits or sleeps; then launches run at the clocks
 board is told each one's power. What is to happen meanwhile is given as {seconds from the begin: function}.
 """
 
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 
 _SLICE_S = 0.0003
 
@@ -14,7 +14,7 @@ class SimulatedIteration:
     all times. oversleep_s: how much later than asked a sleeper wakes. ends_s: when the launching program stops."""
 
     def __init__(self, loads, setup, names, happens=None, slower=1.0, oversleep_s=0.0, ends_s=float("inf")):
-        kernels = {name: loads.prepare(setup, Target("kernel", name)) for name in set(names)}
+        kernels = {name: loads.prepare(setup, MeasurementTarget("kernel", name)) for name in set(names)}
         self._loads, self._names = loads, [kernels[name] for name in names]
         self._tables = {}
         self._happens = sorted((happens or {}).items())

@@ -13,13 +13,13 @@ import signal
 from itertools import pairwise
 
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_time_s, relative_bandwidth, run_j, static_w
 from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.measurement.real.clock_probe import highest
 from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.simulated import works
-from kernel_dvfs.measurement.target import Target, iteration
+from kernel_dvfs.measurement.target import MeasurementTarget, iteration
 from kernel_dvfs_clocks.nvml.board import Board
 
 # by what a board's name holds
@@ -70,7 +70,7 @@ class SimulatedLoads:
         if target.name in setup.workload.get("by_difference", {}):
             # as measurement.real.step_loads: with all that comes before it in the step, which is taken off
             names = list(setup.targets["pass"])
-            earlier = [Target("pass", name) for name in names[: names.index(target.name)]]
+            earlier = [MeasurementTarget("pass", name) for name in names[: names.index(target.name)]]
             before = [each for section in earlier for each in self._kernels(setup, section)]
             load = _Load(self, before + kernels, target.name)
             load.less = _Load(self, before, f"before {target.name}")
@@ -96,7 +96,7 @@ class SimulatedLoads:
         family = dict(self.spec["families"]["residual" if kind == "dram_copy" else "bias"], instruction_per_byte=0)
         spec = self.spec | {"families": {"probe": family}}
         byte = 16 << 30
-        return _Load(self, [(parameters(spec, Work("probe", 0, 0, 0, byte)), 1)], kind), byte
+        return _Load(self, [(parameters(spec, LaunchWork("probe", 0, 0, 0, byte)), 1)], kind), byte
 
     def move(self):
         return True
@@ -233,13 +233,13 @@ class _Steady:
 
 
 class _Iteration:
-    """What measurement.real.loads.Iteration offers: all kernels under one governor, each with its own time."""
+    """What measurement.real.loads.IterationLoad offers: all kernels under one governor, each with its own time."""
 
     def __init__(self, loads, setup):
         self._loads, counts = loads, {}
         for name, count in iteration(setup):
             counts[name] = counts.get(name, 0) + count
-        self._kernels = {name: loads._kernels(setup, Target("kernel", name))[0][0] for name in counts}
+        self._kernels = {name: loads._kernels(setup, MeasurementTarget("kernel", name))[0][0] for name in counts}
         self._load = _Load(loads, [(self._kernels[name], count) for name, count in counts.items()], "iteration")
         self._rounds = {}
 

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 
 _SLICE_S = 0.002
 
@@ -21,7 +21,9 @@ class SimulatedStep:
 
     def __init__(self, loads, setup, record, slower=100.0, forgets=False):
         self.record, self._loads, self._slower, self._forgets = record, loads, slower, forgets
-        self._kernels = {target.id: loads.prepare(setup, Target("kernel", target.id)) for target in record.measured}
+        self._kernels = {
+            target.id: loads.prepare(setup, MeasurementTarget("kernel", target.id)) for target in record.measured
+        }
         self._power = {
             name: [[load.power_w(c, m) for c in loads.core_mhz] for m in loads.mem_mhz]
             for name, load in self._kernels.items()

@@ -13,13 +13,13 @@ from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import SimulatedGpu
-from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.window import Device, Window
+from kernel_dvfs.measurement.target import MeasurementTarget
+from kernel_dvfs.measurement.window import RecordDevice, Window
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.shape import fault, fields
 
-KERNEL, PASS = Target("kernel", "gelu"), Target("pass", "forward")
+KERNEL, PASS = MeasurementTarget("kernel", "gelu"), MeasurementTarget("pass", "forward")
 WORK = {"gelu": ["gelu", 0.0, 3e9, 7e8, 1.3e9], "gemm": ["gemm", 1e12, 0.0, 0.0, 9e8]}
 TARGETS = {
     "kernel": {name: {"work": work} for name, work in WORK.items()},
@@ -58,7 +58,7 @@ def it_says_what_it_is(gpu, setup):
 
 def a_window_has_the_fields_of_the_seam(gpu, setup):
     window = window_at(gpu, gpu.prepare(setup, KERNEL), CLOCKS)
-    assert fault(window, Window) == fault(gpu.device(), Device) == ""
+    assert fault(window, Window) == fault(gpu.device(), RecordDevice) == ""
     assert window.keys() == fields(Window).keys() - {"with_beginning", "beginning"}, "and no others"
     assert json.loads(json.dumps(window)) == window, "a record can hold it"
 
@@ -81,9 +81,9 @@ def a_window_counts_whole_runs_of_the_load(gpu, setup):
 def a_pass_takes_the_time_of_its_kernels(gpu, setup):
     times = {
         target: window_at(gpu, gpu.prepare(setup, target), CLOCKS)["time_us"]
-        for target in (KERNEL, Target("kernel", "gemm"), PASS)
+        for target in (KERNEL, MeasurementTarget("kernel", "gemm"), PASS)
     }
-    of_kernels = 2 * times[KERNEL] + times[Target("kernel", "gemm")]
+    of_kernels = 2 * times[KERNEL] + times[MeasurementTarget("kernel", "gemm")]
     assert math.isclose(times[PASS], of_kernels, rel_tol=0.03)
 
 

@@ -5,11 +5,11 @@ import pytest
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.forecast import held
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs_clocks.clocks import BASELINE
 
-GEMM = Work("gemm", 6.87e10, 0.0, 0.0, 8.4e7)
-STREAM = Work("residual", 0.0, 0.0, 0.0, 1.3e8)
+GEMM = LaunchWork("gemm", 6.87e10, 0.0, 0.0, 8.4e7)
+STREAM = LaunchWork("residual", 0.0, 0.0, 0.0, 1.3e8)
 
 
 @pytest.fixture(scope="module")

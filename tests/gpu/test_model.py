@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kernel_dvfs.gpu.governor import Running, is_governed, settle
-from kernel_dvfs.gpu.kernel import Kernel, Work, clock_share, parameters
+from kernel_dvfs.gpu.governor import GovernedLoad, is_governed, settle
+from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, clock_share, parameters
 from kernel_dvfs.gpu.model import advance_c, launch_time_s, relative_bandwidth, relative_voltage, static_w
 from kernel_dvfs.gpu.spec import merge, resolve
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, top_core_mhz
@@ -24,8 +24,8 @@ def board(**groups):
 TI = board()
 # of twice the tensor energy that is thought likely, so that it surely hits the power cap
 HUNGRY = board(energy_pj={"tensor_bf16_flop": 2.2})
-GEMM = parameters(HUNGRY, Work("gemm", 1.37e12, 0, 0, 8.7e8))
-STREAM = parameters(TI, Work("residual", 0, 7.5e8, 0, 6.7e8))
+GEMM = parameters(HUNGRY, LaunchWork("gemm", 1.37e12, 0, 0, 8.7e8))
+STREAM = parameters(TI, LaunchWork("residual", 0, 7.5e8, 0, 6.7e8))
 WARM_C = TI["thermal"]["reference_c"]
 
 
@@ -53,7 +53,7 @@ def test_where_the_spec_says_so_memory_work_takes_less_time_at_a_lower_core_cloc
     kernel = Kernel(0.0, 2e-3, 1e-6, 3, 0.0, 0.0, memory_exponent=0.1)
     assert launch_time_s(kernel, 0.7, 0.5) == pytest.approx(4e-3 * 0.7**0.1 + 1e-6)
     a100 = resolve("a100_sxm")
-    work = Work("residual", 0, 0, 0, 1e9)
+    work = LaunchWork("residual", 0, 0, 0, 1e9)
     own, plain = (
         parameters(spec, work)
         for spec in (a100, resolve("a100_sxm", {"families": {"residual": {"memory_exponent": 0}}}))
@@ -116,7 +116,7 @@ def test_a_capped_board_hunts_about_the_clock_that_keeps_the_cap_so_that_its_mea
 def test_the_kernels_of_a_load_share_its_time_at_the_clocks_that_it_runs_at(core, mem, clocks):
     """Of a hot kernel, cooler ones and one twice: alone, the hot one runs at another clock."""
     load = [(GEMM, 3), (STREAM, 7), (WARM, 11), (GEMM, 2)]
-    running = Running(TI, load, Pair(core, mem))
+    running = GovernedLoad(TI, load, Pair(core, mem))
     state = running.settled(WARM_C)
     launch_s = running.launch_s(state)
     assert len(state.runs) == clocks and math.fsum(runs.share for runs in state.runs) == pytest.approx(1)
@@ -180,7 +180,7 @@ def test_a_board_that_draws_more_while_held_has_the_clock_of_a_lower_cap_and_a_l
     assert state.time_s == pytest.approx(other.time_s, rel=2e-3) and state.time_s > 1.02 * at(GEMM, 1890, 9251).time_s
     locked = at(GEMM, kept(GEMM), 9251, held)
     assert not locked.capped and locked == at(GEMM, kept(GEMM), 9251) and locked.time_s < state.time_s
-    running = Running(held, [(GEMM, 3), (STREAM, 7)], Pair(AUTO, AUTO))
+    running = GovernedLoad(held, [(GEMM, 3), (STREAM, 7)], Pair(AUTO, AUTO))
     whole = running.settled(WARM_C)
     gemm_j, stream_j = running.launch_j(whole, WARM_C)
     assert whole.capped and 3 * gemm_j + 7 * stream_j == pytest.approx(whole.power_w * whole.time_s, rel=1e-12)
@@ -291,9 +291,9 @@ def test_leakage_feeds_back_into_temperature():
     ("work", "measured_us", "measured_w"),
     [
         # experiments/results/auto_only_h200.csv
-        (Work("gemm", 1.0307921510e12, 0, 0, 6.963e8), 1558, 693),
-        (Work("residual", 0, 7.55e8, 0, 6.7142e8), 166, 636),
-        (Work("permute", 0, 0, 0, 1.00663e9), 247.9, 552),
+        (LaunchWork("gemm", 1.0307921510e12, 0, 0, 6.963e8), 1558, 693),
+        (LaunchWork("residual", 0, 7.55e8, 0, 6.7142e8), 166, 636),
+        (LaunchWork("permute", 0, 0, 0, 1.00663e9), 247.9, 552),
     ],
 )
 def test_the_h200_spec_is_near_an_h200_that_it_was_not_made_from(work, measured_us, measured_w):
@@ -305,7 +305,7 @@ def test_the_h200_spec_is_near_an_h200_that_it_was_not_made_from(work, measured_
 
 def test_sms_count_fewer_cycles_than_the_reported_clock_while_tensor_cores_work():
     h200, plain = resolve("h200_sxm"), resolve("h200_sxm", {"core": {"tensor_clock_share": 1}})
-    gemm, copy = Work("gemm", 1e12, 0, 0, 1e8), Work("permute", 0, 0, 0, 1e9)
+    gemm, copy = LaunchWork("gemm", 1e12, 0, 0, 1e8), LaunchWork("permute", 0, 0, 0, 1e9)
     share = h200["core"]["tensor_clock_share"]
     assert clock_share(h200, gemm) == share < 1
     assert clock_share(h200, copy) == clock_share(TI, gemm) == 1
@@ -316,7 +316,7 @@ def test_sms_count_fewer_cycles_than_the_reported_clock_while_tensor_cores_work(
 
 def test_instructions_cost_energy_and_no_time():
     h200, without = resolve("h200_sxm"), resolve("h200_sxm", {"energy_pj": {"instruction": 0}})
-    row = Work("softmax", 0, 0, 0, 1e9)
+    row = LaunchWork("softmax", 0, 0, 0, 1e9)
     full, less = parameters(h200, row), parameters(without, row)
     instructions = 1e9 * h200["families"]["softmax"]["instruction_per_byte"]
     assert full.core_j - less.core_j == pytest.approx(instructions * h200["energy_pj"]["instruction"] * 1e-12)

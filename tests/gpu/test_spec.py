@@ -5,7 +5,7 @@ import yaml
 
 from kernel_dvfs.gpu import spec
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, family_of, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, family_of, parameters
 from kernel_dvfs.workload.rows import kernel_rows
 from kernel_dvfs.workload.traffic import dense_products
 from kernel_dvfs_clocks.clocks import BASELINE
@@ -85,7 +85,7 @@ def test_families_hold_no_kernel_of_their_own():
 
 
 def test_only_a_gpu_that_says_so_tells_a_backward_family_from_the_forward_one():
-    backward = Work("flash_attention_backward", 1e12, 0, 0, 1e8)
+    backward = LaunchWork("flash_attention_backward", 1e12, 0, 0, 1e8)
     h200, a100 = (spec.resolve(name) for name in ("h200_sxm", "a100_sxm"))
     having = [name for name in spec.names() if backward.family in spec.resolve(name)["families"]]
     assert having == ["b200_sxm", "gb200", "h100_sxm", "h200_sxm"]
@@ -115,7 +115,7 @@ def test_a_board_says_what_judges_its_savings_or_that_nothing_does():
 
 
 def test_a_product_in_fewer_bits_is_faster_moves_less_and_costs_less():
-    work = Work("gemm", 1e12, 0, 0, 1e8)
+    work = LaunchWork("gemm", 1e12, 0, 0, 1e8)
     bf16, nvfp4 = (spec.resolve("b200_sxm", {"families": {"gemm": {"precision": name}}}) for name in ("bf16", "nvfp4"))
     plain, few = (parameters(each, work) for each in (bf16, nvfp4))
     assert few.core_s_ghz == pytest.approx(plain.core_s_ghz / 4) and few.memory_s == plain.memory_s
@@ -137,7 +137,7 @@ def test_a_product_in_fewer_bits_is_faster_moves_less_and_costs_less():
 def test_large_products_on_blackwell_cost_what_public_tables_say(gpu, precision, board_pj, within):
     own = spec.resolve(gpu, {"families": {"gemm": {"precision": precision}}})
     byte = (2 * (own["precisions"][precision]["byte"] if precision != "bf16" else 2) + 2) * 8192**2
-    work = Work("gemm", 2 * 8192**3, 0, 0, byte, 0.97)
+    work = LaunchWork("gemm", 2 * 8192**3, 0, 0, byte, 0.97)
     state = settle(own, [(parameters(own, work), 1)], BASELINE, own["thermal"]["reference_c"])
     assert state.capped and 1e12 * state.power_w * state.time_s / work.tensor_flop == pytest.approx(
         board_pj, rel=within

@@ -8,11 +8,11 @@ import sys
 import pytest
 from known_board import BUSY_W, IDLE_W
 
-from kernel_dvfs_hooks.energy import Stretch, summed
+from kernel_dvfs_hooks.energy import RankStretch, summed
 
 
 def stretch(board, power_w, verdict="ok", reasons=(), steps=4, time_s=3.0, tokens=700.0):
-    return Stretch(board, steps, time_s, tokens, power_w, True, verdict, list(reasons))
+    return RankStretch(board, steps, time_s, tokens, power_w, True, verdict, list(reasons))
 
 
 def test_boards_add_up_once_each_over_the_first_ranks_steps():

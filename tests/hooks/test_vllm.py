@@ -24,7 +24,7 @@ pytest.importorskip("prometheus_client", reason="pip install 'kernel-dvfs[metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kernel_dvfs_hooks import vllm
-from kernel_dvfs_hooks.vllm import Stretch, Tokens, counted, line, split
+from kernel_dvfs_hooks.vllm import ServerStretch, Tokens, counted, line, split
 
 POWER_W = IDLE_W + BUSY_W / 2
 
@@ -61,7 +61,7 @@ LOADS += [(11.3, 0.0, 17.0), (10.2, 2870, 3905), (10.6, 640, 1520.0), (9.8, 150.
 
 def seen(idle_w=121.3, prompt_j=0.0137, generated_j=0.311, noise=0.0, loads=LOADS):
     return [
-        Stretch(
+        ServerStretch(
             s, Tokens(p, g), (idle_w * s + prompt_j * p + generated_j * g) * (1 + noise * (-1) ** place) / s, "ok", ""
         )
         for place, (s, p, g) in enumerate(loads)
@@ -86,13 +86,13 @@ def test_no_split_is_told_that_nothing_shows():
     assert split(seen(loads=together)) is None, "both kinds of token rise and fall together"
     assert split(seen(prompt_j=-0.05)) is None and split(seen(idle_w=-30)) is None
     spoilt = [each._replace(verdict="disturbed") for each in seen(generated_j=9.0)] + [
-        Stretch(9.0, Tokens(5, 6), None, "counter", "it fell")
+        ServerStretch(9.0, Tokens(5, 6), None, "counter", "it fell")
     ]
     assert split([*spoilt, *seen()]) == split(seen()), "only stretches that can be believed count"
 
 
 def test_a_line_says_as_much_as_is_known():
-    own = Stretch(10.0, Tokens(100, 300), 400.0, "ok", "")
+    own = ServerStretch(10.0, Tokens(100, 300), 400.0, "ok", "")
     assert line(own, None) == "10.0 s: 100 prompt and 300 generated tokens, 400.0 W, 10 J a token: ok"
     assert "J a token" not in line(own._replace(tokens=Tokens(0, 0)), None)
     lost = own._replace(power_w=None, verdict="counter", reason="it fell")
@@ -172,7 +172,7 @@ def test_prometheus_reads_it_over_http(server):
     from prometheus_client import start_http_server
 
     exported = vllm.Exported()
-    exported.show(Stretch(10.0, Tokens(100, 300), 400.0, "ok", ""), None, [])
+    exported.show(ServerStretch(10.0, Tokens(100, 300), 400.0, "ok", ""), None, [])
     own, _ = start_http_server(0, "127.0.0.1", exported.registry)
     with urlopen(f"http://127.0.0.1:{own.server_port}/metrics") as answer:
         assert "kernel_dvfs_joules_per_token 10.0" in answer.read().decode()

@@ -6,7 +6,7 @@ import pytest
 
 from kernel_dvfs.measurement import again, record
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.visit import asked, round_of
 from kernel_dvfs.report.remeasured import means
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
@@ -77,7 +77,7 @@ def setup(setup_of) -> Setup:
 
 
 def kernels(**pairs):
-    return {Target("kernel", name): pair for name, pair in pairs.items()}
+    return {MeasurementTarget("kernel", name): pair for name, pair in pairs.items()}
 
 
 def in_iteration(each):
@@ -148,7 +148,7 @@ def test_a_kernel_that_stays_at_auto_is_measured_once_and_changes_nothing(setup)
 
 
 def test_a_pass_is_the_sum_of_its_kernels_with_launches_that_it_names_twice_added(setup):
-    choice = {Target("pass", "forward"): LOW, Target("pass", "backward"): HIGH}
+    choice = {MeasurementTarget("pass", "forward"): LOW, MeasurementTarget("pass", "backward"): HIGH}
     visitor = Visitor()
     [[forward, backward]] = again.compare_iteration(setup, visitor, [choice], 2)
     assert [each.metered for each in visitor.visited[1:3]] == [(("a",), ("x",)), (("b",), ("y",))]
@@ -168,7 +168,7 @@ def test_a_pass_is_the_sum_of_its_kernels_with_launches_that_it_names_twice_adde
 def test_at_auto_all_targets_together_take_the_energy_of_the_iteration_not_of_its_kernels_alone(setup):
     choices = [
         kernels(a=HIGH, b=LOW, x=HIGH, y=BASELINE),
-        {Target("pass", "forward"): LOW, Target("pass", "backward"): BASELINE},
+        {MeasurementTarget("pass", "forward"): LOW, MeasurementTarget("pass", "backward"): BASELINE},
     ]
     by_kernel, by_pass = again.compare_iteration(setup, Visitor(), choices, 3)
     auto_mj = [
@@ -214,7 +214,7 @@ def test_where_all_kernels_were_metered_nothing_is_visited_again(setup):
 def test_several_choices_share_a_session_and_each_has_comparisons_of_its_own(setup):
     choices = [
         kernels(a=HIGH, b=HIGH, x=HIGH, y=HIGH),
-        {Target("pass", "forward"): HIGH, Target("pass", "backward"): BASELINE},
+        {MeasurementTarget("pass", "forward"): HIGH, MeasurementTarget("pass", "backward"): BASELINE},
         kernels(a=LOW, b=HIGH, x=HIGH, y=HIGH),
     ]
     visitor = Visitor(run_id="boot-3")

@@ -15,7 +15,7 @@ from kernel_dvfs.measurement.campaign import (
 )
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 
@@ -94,7 +94,8 @@ def test_a_point_takes_its_warm_up_and_its_windows():
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda setup: open_bench(setup, "", Target("kernel", "x")), lambda setup: compare(setup, "", {}, [])]
+    "ask",
+    [lambda setup: open_bench(setup, "", MeasurementTarget("kernel", "x")), lambda setup: compare(setup, "", {}, [])],
 )
 def test_a_kind_of_gpu_that_cannot_measure_is_one_line_whatever_is_asked(ask):
     with pytest.raises(InputError, match="gpu kind 'table' cannot measure"):

@@ -10,12 +10,12 @@ import pytest
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import Pair
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.nvml import lease
 
-TARGET, PAIR = Target("kernel", "forward_fc_gemm"), Pair(1890, 9251)
+TARGET, PAIR = MeasurementTarget("kernel", "forward_fc_gemm"), Pair(1890, 9251)
 FILES = ("simulated point", "real point", "comparison", "setup", "lease")
 DAMAGES = ("truncated", "type", "unit", "NaN", "twice", "schema")
 REAL = {

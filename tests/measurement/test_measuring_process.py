@@ -12,10 +12,10 @@ from kernel_dvfs.measurement.real import allocation, client
 from kernel_dvfs.measurement.real import server as serving
 from kernel_dvfs.measurement.real import session as sessions
 from kernel_dvfs.measurement.real.gpu import Unwanted
-from kernel_dvfs.measurement.real.server import Server
+from kernel_dvfs.measurement.real.server import MeasuringServer
 from kernel_dvfs.measurement.real.session import Session
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_step import loads as step_loads
@@ -23,7 +23,7 @@ from kernel_dvfs_step import loads as step_loads
 MEASUREMENT = {"clocks": "external", "share": False, "window_s": 2.5, "windows": 4}
 MEASUREMENT |= {"max_windows": 9, "energy_ci_percent": 1.0, "after": {}}
 SETUP = Setup("d" * 12, {"uuid": "GPU-1", "clocks": {}}, {"name": "w"}, {}, MEASUREMENT)
-TARGET, PAIR = Target("kernel", "k"), Pair(1500, 2619)
+TARGET, PAIR = MeasurementTarget("kernel", "k"), Pair(1500, 2619)
 
 
 def session_of(**more):
@@ -139,7 +139,7 @@ def test_clocks_at_auto_are_looked_at(monkeypatch, pair, looked):
 
 
 def server_of(**more):
-    made = Server.__new__(Server)
+    made = MeasuringServer.__new__(MeasuringServer)
     made._client, made._looked_s, made._name, made._notices = None, 0.0, "", []
     made._inherited, made._has_successor, made._ready = None, False, None
     vars(made).update(more)

@@ -7,12 +7,12 @@ import pytest
 from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.point import reached_of, summary
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 
-GEMM = Target("kernel", "forward_fc_gemm")
-RESIDUAL = Target("kernel", "forward_attention_residual")
+GEMM = MeasurementTarget("kernel", "forward_fc_gemm")
+RESIDUAL = MeasurementTarget("kernel", "forward_attention_residual")
 
 
 def test_measuring_again_gives_the_same_numbers(setup):
@@ -119,7 +119,7 @@ def test_windows_are_as_long_as_asked_and_count_their_launches(setup):
 
 def test_a_window_shorter_than_the_pass_still_counts_one_run(setup):
     short = setup.measurement | {"window_s": 1e-3}
-    bench = Bench(type(setup)(*setup[:-1], short), Target("pass", "forward"), exact=True)
+    bench = Bench(type(setup)(*setup[:-1], short), MeasurementTarget("pass", "forward"), exact=True)
     windows = bench.point(BASELINE)["windows"]
     assert {window["launches"] for window in windows} == {1}
     assert all(window["duration_s"] < window["time_us"] * 1e-6 for window in windows)
@@ -128,10 +128,10 @@ def test_a_window_shorter_than_the_pass_still_counts_one_run(setup):
 def test_a_pass_is_about_the_sum_of_its_rows(setup):
     """Not exactly: the cap acts on the mean power of the pass, so its capped rows may run a little faster."""
     pair = Pair(1260, 9251)
-    whole = Bench(setup, Target("pass", "forward"), exact=True).point(pair)["summary"]
+    whole = Bench(setup, MeasurementTarget("pass", "forward"), exact=True).point(pair)["summary"]
     rows = 0.0
     for name, repeat in setup.targets["pass"]["forward"]:
-        rows += repeat * Bench(setup, Target("kernel", name), exact=True).point(pair)["summary"]["time_us"]
+        rows += repeat * Bench(setup, MeasurementTarget("kernel", name), exact=True).point(pair)["summary"]["time_us"]
     assert whole["time_us"] == pytest.approx(rows, rel=1e-9)
 
 
@@ -156,4 +156,4 @@ def test_a_comparison_is_auto_chosen_chosen_auto(setup):
 def test_an_unknown_target_is_refused_with_those_that_exist(setup):
     with pytest.raises(InputError, match="forward_gelu"):
         target.parse(setup, "kernel/forward_gelo")
-    assert target.parse(setup, "forward_gelu") == Target("kernel", "forward_gelu")
+    assert target.parse(setup, "forward_gelu") == MeasurementTarget("kernel", "forward_gelu")

@@ -8,11 +8,11 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import store
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import Pair
 from kernel_dvfs_clocks.errors import InputError
 
-TARGET = Target("kernel", "forward_gelu")
+TARGET = MeasurementTarget("kernel", "forward_gelu")
 PAIR = Pair(1470, 9251)
 
 

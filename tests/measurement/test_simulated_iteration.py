@@ -12,7 +12,7 @@ from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.campaign import Bench, open_visitor
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated_iteration import SimulatedVisitor, iteration_of
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.visit import Visit, read_visit, round_of
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
@@ -281,9 +281,9 @@ def test_a_pass_of_a_sweep_draws_its_offset_from_its_kernels(name, campaign):
     def measured(target, exact=False):
         return Bench(setup, target, exact).point(LOW, campaign)["summary"]
 
-    whole, truth = (measured(Target("pass", name), exact) for exact in (False, True))
-    own = {kernel: measured(Target("kernel", kernel)) for kernel in kernels}
-    known = {kernel: measured(Target("kernel", kernel), exact=True) for kernel in kernels}
+    whole, truth = (measured(MeasurementTarget("pass", name), exact) for exact in (False, True))
+    own = {kernel: measured(MeasurementTarget("kernel", kernel)) for kernel in kernels}
+    known = {kernel: measured(MeasurementTarget("kernel", kernel), exact=True) for kernel in kernels}
     sum_us = math.fsum(count * own[kernel]["time_us"] for kernel, count in PASSES[name])
     assert whole["time_us"] == pytest.approx(sum_us, rel=1e-9)
     assert abs(whole["time_us"] / truth["time_us"] - 1) > 1e-4, "it has one"

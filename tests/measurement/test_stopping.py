@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernel_dvfs.measurement.stopping import Fixed, Steady, interval_percent, rule
+from kernel_dvfs.measurement.stopping import Fixed, UntilSteady, interval_percent, rule
 
 
 def windows_until_done(enough, energies):
@@ -21,25 +21,25 @@ def test_a_fixed_number_is_that_number():
 
 
 def test_quiet_windows_stop_at_the_least_number():
-    enough = Steady(3, 8, 1.0)
+    enough = UntilSteady(3, 8, 1.0)
     assert windows_until_done(enough, [100.0, 100.01, 99.99] + [1.0] * 9) == 3 and enough.unstable == ""
 
 
 def test_noise_that_shrinks_gets_more_windows_until_it_is_small_enough():
     energies = [100.0, 103.0, 101.0, 101.5, 101.4, 101.4, 101.4, 101.4, 101.4, 101.4]
-    enough = Steady(3, 10, 1.0)
+    enough = UntilSteady(3, 10, 1.0)
     count = windows_until_done(enough, energies)
     assert 3 < count < 10 and interval_percent(energies[:count]) <= 1.0 and enough.unstable == ""
 
 
 def test_noise_that_does_not_shrink_is_unstable_before_the_limit():
-    enough = Steady(2, 50, 1.0)
+    enough = UntilSteady(2, 50, 1.0)
     assert windows_until_done(enough, [100.0, 101.0, 150.0] + [100.0] * 50) == 3
     assert "after 3 windows" in enough.unstable
 
 
 def test_at_the_limit_noise_is_unstable():
-    enough = Steady(2, 4, 0.01)
+    enough = UntilSteady(2, 4, 0.01)
     assert windows_until_done(enough, [100.0, 104.0, 102.0, 102.1, 102.0]) == 4
     assert "wanted: 0.01 %" in enough.unstable
 
@@ -66,23 +66,23 @@ def test_a_point_is_done_where_its_interval_is_as_narrow_as_wanted_and_not_befor
     energies = [512.0 + 9.0 * (-1) ** number / (1 + number) for number in range(count)]
     border = interval_percent(energies)
     assert all(interval_percent(energies[:fewer]) > 1.001 * border for fewer in range(2, count))
-    enough = Steady(2, count, border)
+    enough = UntilSteady(2, count, border)
     assert windows_until_done(enough, energies) == count and enough.unstable == ""
-    enough = Steady(2, count, 0.999 * border)
+    enough = UntilSteady(2, count, 0.999 * border)
     assert windows_until_done(enough, energies) == count and f"after {count} windows" in enough.unstable
-    enough = Steady(2, count + 1, 0.999 * border)
+    enough = UntilSteady(2, count + 1, 0.999 * border)
     assert not any(enough.is_finished(energies[:fewer]) for fewer in range(count + 1)), "one more may do"
 
 
 def test_an_interval_that_stays_as_wide_has_not_shrunk():
-    enough = Steady(2, 9, 1e-9)
+    enough = UntilSteady(2, 9, 1e-9)
     enough.is_finished([1.0, 3.0])
     assert enough.is_finished([1.0, 3.0]) and enough.unstable
 
 
 def test_the_rule_follows_the_settings():
     assert isinstance(rule({"windows": 3}), Fixed)
-    assert isinstance(rule({"windows": 3, "max_windows": 6, "energy_ci_percent": 1}), Steady)
+    assert isinstance(rule({"windows": 3, "max_windows": 6, "energy_ci_percent": 1}), UntilSteady)
     assert isinstance(rule({"windows": 1, "max_windows": 1, "energy_ci_percent": 1}), Fixed)
     # the larger of both numbers is the limit
     few = rule({"windows": 4, "max_windows": 2, "energy_ci_percent": 1e-9})

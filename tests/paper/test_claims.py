@@ -15,7 +15,7 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.layout import PASS_STRICT, PUBLISHED, SCHEDULE, STRICT, fresh_repeats, published
 from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.registry import outputs
 from kernel_dvfs.report.results import Results
@@ -709,7 +709,7 @@ def test_the_truth_of_a_simulated_gpu_says_how_wrong_the_choice_of_a_sweep_is(st
     board.workload = {"name": WORKLOAD}
     true_s = {}
     for name in works:
-        bench = Bench(board, Target("kernel", name), exact=True)
+        bench = Bench(board, MeasurementTarget("kernel", name), exact=True)
         auto, true_s[name] = (1e-6 * bench.point(pair)["summary"]["time_us"] for pair in (BASELINE, Pair(*low)))
         chosen = seen * true_s[name] if name == "k0" else 0.999 * auto
         made.points["kernel", name] = {AUTO: (auto, 300 * auto), low: (chosen, 250 * auto)}

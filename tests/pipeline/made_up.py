@@ -3,18 +3,20 @@
 import numpy as np
 
 from kernel_dvfs_pipeline.graph import Graph, Operation
-from kernel_dvfs_pipeline.stage_profile import Settings, StageProfile
+from kernel_dvfs_pipeline.stage_profile import InstructionSettings, StageProfile
 
 BLOCKING_W = 80.0
 
 
-def settings(core_mhz, time_s, energy_j) -> Settings:
+def settings(core_mhz, time_s, energy_j) -> InstructionSettings:
     core = np.asarray(core_mhz, float)
     nothing = np.full(len(core), np.nan)
-    return Settings(core, nothing, np.asarray(time_s, float), np.asarray(energy_j, float), ["made up"] * len(core))
+    return InstructionSettings(
+        core, nothing, np.asarray(time_s, float), np.asarray(energy_j, float), ["made up"] * len(core)
+    )
 
 
-def curved(work_s, watt, clocks_mhz, seed) -> Settings:
+def curved(work_s, watt, clocks_mhz, seed) -> InstructionSettings:
     """t falls with the clock, power rises with its cube; a little noise, so that not every option is on the hull."""
     rng = np.random.default_rng(seed)
     share = np.asarray(clocks_mhz) / max(clocks_mhz)

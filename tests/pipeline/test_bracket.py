@@ -12,7 +12,7 @@ from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline import planner as planner_module
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.bracket import Bounds, Bracket, Programme
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, Curve
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, TradeOffCurve
 from kernel_dvfs_pipeline.graph import Graph, Operation, pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.stage_profile import StageProfile, read_stage_profile
@@ -137,7 +137,7 @@ def test_a_start_that_leads_nowhere_is_given_up():
         def solve(self, ticks, tolerance_j, *starts):
             return SimpleNamespace(cost_j=8.0 if starts else 7.0, intercept_j=7.0, price_w=0.0)
 
-    curve = Curve(np.array([1, 2]), np.array([1]), np.array([9.0, 5.0]), np.array([0, 1]))
+    curve = TradeOffCurve(np.array([1, 2]), np.array([1]), np.array([9.0, 5.0]), np.array([0, 1]))
     assert Programme(Interior(), [curve], 1.0).point(TICKS_PER_S, 1e-3, "one", "other").cost_j == 7.0
 
 
@@ -186,7 +186,7 @@ def test_parts_solved_apart_make_a_frontier_within_the_same_error_and_no_less_th
 def test_parts_are_cut_where_slowing_all_alike_has_saved_an_equal_share():
     # two operations of 9, 3, 1 J at 1, 2, 3 s: of 16 J they have saved 4, 8 and 12 J at 4/3, 5/3 and 2 s
     second = TICKS_PER_S
-    curve = Curve(
+    curve = TradeOffCurve(
         np.array([1, 2, 3]) * second, np.array([6, 2]) * 10**6, np.array([9.0, 3.0, 1.0]), np.array([0, 1, 2])
     )
     interior = SimpleNamespace(fastest_ticks=4 * second, slowest_ticks=10 * second)

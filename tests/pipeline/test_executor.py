@@ -10,7 +10,7 @@ from made_up import BLOCKING_W, profile
 from kernel_dvfs.measurement.latency_file import Spread
 from kernel_dvfs_clocks.clocks import BASELINE
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_pipeline.executor import AT_AUTO, AT_PLAN, Block, Executor, HostMarks, Noted, judged
+from kernel_dvfs_pipeline.executor import AT_AUTO, AT_PLAN, Executor, HostMarks, IterationBlock, Noted, judged
 from kernel_dvfs_pipeline.following import following
 from kernel_dvfs_pipeline.graph import pipeline_graph, recorded_graph
 from kernel_dvfs_pipeline.planner import Planner
@@ -207,7 +207,7 @@ def test_faster_clocks_that_do_not_come_are_late(plan):
 
 
 def blocks(*each):
-    return [Block(mode, 7, time_s, energy_j) for mode, time_s, energy_j in each]
+    return [IterationBlock(mode, 7, time_s, energy_j) for mode, time_s, energy_j in each]
 
 
 def test_an_iteration_takes_as_long_as_on_the_slowest_rank_and_the_energy_of_all():
@@ -217,7 +217,7 @@ def test_an_iteration_takes_as_long_as_on_the_slowest_rank_and_the_energy_of_all
     assert time_.values == pytest.approx([0.0, 100 * (1.12 / 1.09 - 1)])
     assert energy.values == pytest.approx([100 * (42 / 47 - 1), 100 * (40 / 47 - 1)])
     # a board that is not counted leaves the others
-    uncounted = [Block(own.mode, own.iterations, own.time_s, None) for own in second]
+    uncounted = [IterationBlock(own.mode, own.iterations, own.time_s, None) for own in second]
     assert judged([first, uncounted], "", False, 50.0)[3].values == pytest.approx([-20.0, 100 * (25 / 31 - 1)])
     assert holds == (energy.high < 0) and (why == "") == holds
 

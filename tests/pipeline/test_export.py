@@ -11,7 +11,7 @@ from made_up import BLOCKING_W, profile
 from kernel_dvfs.cli.main import main
 from kernel_dvfs_pipeline.graph import pipeline_graph
 from kernel_dvfs_pipeline.planner import Planner, write_plan
-from kernel_dvfs_pipeline.stage_profile import Settings, StageProfile
+from kernel_dvfs_pipeline.stage_profile import InstructionSettings, StageProfile
 
 STAGES, MICROBATCHES = 3, 4
 
@@ -67,7 +67,7 @@ def test_work_without_a_clock_is_left_out_for_zeus_and_empty_in_the_csv(planned,
     settings = dict(profile(STAGES).settings)
     nothing = np.array([np.nan])
     for stage in range(STAGES):
-        settings[stage, "load"] = Settings(nothing, nothing, np.array([0.01]), np.array([1.0]), ["made up"])
+        settings[stage, "load"] = InstructionSettings(nothing, nothing, np.array([0.01]), np.array([1.0]), ["made up"])
     path, document = planned(StageProfile(settings, "loads"), constant=("load",))
     assert main(["pipeline", "export", str(path), "--format", "zeus", "-o", str(tmp_path / "plan.py")]) == 0
     loaded = ast.literal_eval((tmp_path / "plan.py").read_text())

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kernel_dvfs.measurement.real.watch import Look, State, Watch
+from kernel_dvfs.measurement.real.watch import BoardSample, BoardState, Watch
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline import measuring
@@ -67,9 +67,11 @@ class Control:
         return TOP_MHZ if core == "auto" else core + (90 if core in self.stuck else 0), 2619
 
     def watch(self, now_s):
-        state = State(700000, False, 1, 50.0, 0, 0)
+        state = BoardState(700000, False, 1, 50.0, 0, 0)
         return Watch(
-            lambda: Look(0, *self.seen(), int(1000 * self.board.watt), self.board.energy_mj()), lambda: state, now_s
+            lambda: BoardSample(0, *self.seen(), int(1000 * self.board.watt), self.board.energy_mj()),
+            lambda: state,
+            now_s,
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 from kernel_dvfs_pipeline.report import figures, paper, tables
 from kernel_dvfs_pipeline.solver import Solver
 from kernel_dvfs_pipeline.steps import LEVEL_RATIOS
-from kernel_dvfs_pipeline.study import ALL_MAX, PER_STAGE, UNIFORM, PipelineStudy, Run
+from kernel_dvfs_pipeline.study import ALL_MAX, PER_STAGE, UNIFORM, PipelineStudy, RunnablePlan
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
     points = list(baselines[["time", "energy"]].itertuples(index=False))
     assert all(max(abs(a - b) for a, b in zip(one, other)) >= 1 for one, other in itertools.combinations(points, 2))
     assert ", ".join(baselines.name).count(", ") + 1 == sum(
-        run.method in (ALL_MAX, UNIFORM, PER_STAGE) for run in study.read(4, Run)
+        run.method in (ALL_MAX, UNIFORM, PER_STAGE) for run in study.read(4, RunnablePlan)
     )
     for point in lines.itertuples():
         assert point.energy == pytest.approx(bound_percent(planner, base, point.time), abs=1e-9)

@@ -20,7 +20,7 @@ from kernel_dvfs_pipeline.study import (
     Method,
     PipelineStudy,
     PublishedPoint,
-    Run,
+    RunnablePlan,
     read_plan,
     read_records,
     write_records,
@@ -71,7 +71,7 @@ def test_transfers_of_a_study_draw_their_power_in_every_number(stage_csv, study_
         study = PipelineStudy(tmp_path / str(watt))
         solver = Solver(study)
         solve_plans(solver, 4)
-        rows[watt] = [study.read(4, kind) for kind in (Method, Run, Corner, PublishedPoint)]
+        rows[watt] = [study.read(4, kind) for kind in (Method, RunnablePlan, Corner, PublishedPoint)]
     # 3 boundaries, forwards and backwards, 4 microbatches; 2 GPUs a stage
     more_j = 2 * 35.0 * 3 * 2 * 4 * 0.003
     for without, with_power in zip(*rows.values()):

@@ -22,11 +22,11 @@ CORE_MHZ = (1980, 1740, 1500, 1290, 1080)
 # the only rank of a pipeline of one stage: it sleeps as long as its operations take, and says what it saw at the end
 RANK = """
 import json, sys, time
-from kernel_dvfs_deploy.holder import Holder
+from kernel_dvfs_deploy.guarded_control import GuardedControl
 from kernel_dvfs_pipeline.executor import Executor, HostMarks
 from kernel_dvfs_pipeline.following import following, read_played
 plan, uuid, iterations = read_played("plan.json"), sys.argv[1], int(sys.argv[2])
-with Holder(uuid, False, print, through=sys.argv[3]) as control:
+with GuardedControl(uuid, False, print, through=sys.argv[3]) as control:
     control.preflight(True, print)
     executor = Executor(plan, 0, control, HostMarks(), lambda own: [own], blocks=0, look_every=0)
     with executor:

@@ -15,7 +15,7 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.outputs import asked_by
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
@@ -121,7 +121,7 @@ def carry_out(config, schema, folder):
         return
     setup = read(study.setup.write())
     for pair in (BASELINE, study.pairs[-1]):
-        target = Target("kernel", study.kernels[0])
+        target = MeasurementTarget("kernel", study.kernels[0])
         path = f"{folder}/kernel/{target.name}/{pair[0]}-{pair[1]}/r0.json"
         bench = Bench(setup, target)
         record.write_point(path, setup, bench, target, "sweep", 0, bench.point(pair))

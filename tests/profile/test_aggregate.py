@@ -9,9 +9,9 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
-from kernel_dvfs.measurement.request import Request, sweep
+from kernel_dvfs.measurement.request import PointRequest, sweep
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.records import point_of
 from kernel_dvfs.profile.store import read_profile
@@ -35,7 +35,7 @@ def setup(setup_of):
 def records(setup, tmp_path):
     for study, names in setup.targets.items():
         for name in names:
-            bench = Bench(setup, Target(study, name))
+            bench = Bench(setup, MeasurementTarget(study, name))
             for pair in PAIRS:
                 for repeat in range(3 if pair == BASELINE else 1):
                     path = tmp_path / f"measurements/{study}/{name}/{label(pair)}/r{repeat}.json"
@@ -59,7 +59,7 @@ def test_records_and_a_sweep_in_one_process_give_the_same_profile(setup, records
 def test_repeats_are_pooled_and_counted_in_s_and_j(setup, records, tmp_path):
     aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, str(tmp_path / "p.parquet"))
     row = next(row for row in rows(tmp_path / "p.parquet") if row["target"] == "forward_gelu" and row["is_baseline"])
-    target = Target("kernel", "forward_gelu")
+    target = MeasurementTarget("kernel", "forward_gelu")
     read = [
         record.read_point(str(records / f"kernel/forward_gelu/auto-auto/r{k}.json"), setup, target, BASELINE)
         for k in range(3)
@@ -77,7 +77,7 @@ def test_as_published_is_the_first_measurement_of_each_point_in_a_profile_of_its
     aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, *both)
     pooled, first = map(rows, both)
     assert [row["n"] for row in pooled] == [3, 1, 1] * 4 and {row["n"] for row in first} == {1}
-    target = Target("kernel", "forward_gelu")
+    target = MeasurementTarget("kernel", "forward_gelu")
     own = record.read_point(str(records / "kernel/forward_gelu/auto-auto/r0.json"), setup, target, BASELINE)
     row = next(row for row in first if row["target"] == "forward_gelu" and row["is_baseline"])
     assert row["time_s"] == pytest.approx(1e-6 * own["summary"]["time_us"]) and row["time_se_s"] is None
@@ -169,12 +169,12 @@ def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys
     ("verdicts", "first"), [(("ok", "ok"), 0), (("disturbed", "ok"), 1), (("disturbed", "disturbed"), 0)]
 )
 def test_as_published_the_first_usable_measurement_of_a_point_stands_alone(setup_of, verdicts, first):
-    bench = Bench(setup_of(), Target("kernel", "forward_gelu"))
+    bench = Bench(setup_of(), MeasurementTarget("kernel", "forward_gelu"))
     points = [
         point_of(bench.point(BASELINE, repeat=repeat)) | {"verdict": each} for repeat, each in enumerate(verdicts)
     ]
     assert points[0]["summary"]["time_us"] != points[1]["summary"]["time_us"]
-    asked = [Request("kernel", "forward_gelu", *BASELINE, (0, 1))]
+    asked = [PointRequest("kernel", "forward_gelu", *BASELINE, (0, 1))]
     row = aggregate.columns(bench.setup, asked, 2, lambda target: lambda pair, repeat: points[repeat], is_first=True)
     assert (row["n"], row["verdict"]) == ([1], [verdicts[first]])
     assert row["time_s"] == pytest.approx([1e-6 * points[first]["summary"]["time_us"]], rel=1e-12)
@@ -184,11 +184,11 @@ def test_as_published_the_first_usable_measurement_of_a_point_stands_alone(setup
     ("verdicts", "n", "verdict"), [(("ok", "disturbed"), 1, "ok"), (("disturbed",) * 2, 2, "disturbed")]
 )
 def test_a_disturbed_repeat_is_left_out_unless_there_is_no_other(setup_of, verdicts, n, verdict):
-    bench = Bench(setup_of(), Target("kernel", "forward_gelu"))
+    bench = Bench(setup_of(), MeasurementTarget("kernel", "forward_gelu"))
     points = [
         point_of(bench.point(BASELINE, repeat=repeat)) | {"verdict": each} for repeat, each in enumerate(verdicts)
     ]
-    asked = [Request("kernel", "forward_gelu", *BASELINE, (0, 1))]
+    asked = [PointRequest("kernel", "forward_gelu", *BASELINE, (0, 1))]
     row = aggregate.columns(bench.setup, asked, 10, lambda target: lambda pair, repeat: points[repeat])
     assert (row["n"], row["verdict"]) == ([n], [verdict])
     if n == 1:

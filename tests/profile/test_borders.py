@@ -11,9 +11,9 @@ import pytest
 
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.measurement.request import PointRequest
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.profile import aggregate, step
 from kernel_dvfs.profile.records import Records, changed
 from kernel_dvfs.profile.table import import_table
@@ -35,7 +35,7 @@ def point(time_us, energy_mj, session="a", verdict="ok", core_mhz=1470.0, sd=(No
 def pooled(setup, found):
     """{column: values} of points {(pair, repeat): point, or None where it was left out} of one kernel."""
     pairs = dict.fromkeys(pair for pair, _ in found)
-    asked = [Request(*GELU, *pair, tuple(each for own, each in found if own == pair)) for pair in pairs]
+    asked = [PointRequest(*GELU, *pair, tuple(each for own, each in found if own == pair)) for pair in pairs]
     return aggregate.columns(setup, asked, 10, lambda target: lambda *where: found[where])
 
 
@@ -79,7 +79,7 @@ def folder(setup_of, tmp_path):
     """(setup of one kernel, records of two points of it)."""
     made = setup_of()
     setup = Setup(made.digest, made.gpu, made.workload, {"kernel": {GELU[1]: made.targets["kernel"][GELU[1]]}}, made[4])
-    bench = Bench(setup, Target(*GELU))
+    bench = Bench(setup, MeasurementTarget(*GELU))
     for repeat in (0, 1):
         path = str(tmp_path / f"kernel/forward_gelu/1470-5001/r{repeat}.json")
         record.write_point(path, setup, bench, bench.target, "sweep", repeat, bench.point(PAIR, repeat=repeat))
@@ -99,13 +99,13 @@ def rewritten(path, **changes):
 def test_a_record_that_is_damaged_is_named_and_one_of_another_setup_too(folder, damaged):
     setup, path = folder
     name = path / "kernel/forward_gelu/1470-5001/r0.json"
-    assert Records(setup, str(path)).points(Target(*GELU))(PAIR, 0)["session"] is None
+    assert Records(setup, str(path)).points(MeasurementTarget(*GELU))(PAIR, 0)["session"] is None
     name.write_text(damaged)
     with pytest.raises(InputError, match=r"r0\.json"):
-        Records(setup, str(path)).points(Target(*GELU))(PAIR, 0)
+        Records(setup, str(path)).points(MeasurementTarget(*GELU))(PAIR, 0)
     rewritten(path / "kernel/forward_gelu/1470-5001/r1.json", run={"setup": "0" * 12})
     with pytest.raises(InputError, match=r"r1\.json: .*foreign"):
-        Records(setup, str(path)).points(Target(*GELU))(PAIR, 1)
+        Records(setup, str(path)).points(MeasurementTarget(*GELU))(PAIR, 1)
 
 
 def test_what_is_gone_or_has_another_checksum_has_changed(folder):
@@ -121,7 +121,10 @@ def test_what_is_gone_or_has_another_checksum_has_changed(folder):
 
 def test_two_builds_are_not_pooled(folder):
     setup, path = folder
-    target, files = Target(*GELU), [path / f"kernel/forward_gelu/1470-5001/r{repeat}.json" for repeat in (0, 1)]
+    target, files = (
+        MeasurementTarget(*GELU),
+        [path / f"kernel/forward_gelu/1470-5001/r{repeat}.json" for repeat in (0, 1)],
+    )
     for file, build in zip(files, ("a" * 64, "b" * 64)):
         rewritten(file, device={"library_sha256": build})
     read = Records(setup, str(path)).points(target)

@@ -17,7 +17,7 @@ from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.profile.table import import_to_profile
 from kernel_dvfs.report import sealed
@@ -82,7 +82,7 @@ def chosen(at):
     write_table(frame, at, "headline", "Changes", "simulated")
     return {
         "schedule": (at / "schedule.json", schedule_file.read_schedule),
-        "frontier": (at / "frontier.json", lambda path: read(path, schedule_file.Frontier, "", "", is_sealed=True)),
+        "frontier": (at / "frontier.json", lambda path: read(path, schedule_file.FrontierFile, "", "", is_sealed=True)),
         "iteration": (at / "iteration.json", read_iteration),
         "plan of a pipeline": (at / "plan.json", read_plan),
         "plan of serving": (at / "static.yaml", lambda path: read_static(str(path))),
@@ -93,7 +93,7 @@ def chosen(at):
 
 
 def measured(at, setup):
-    target, pair = Target("kernel", "forward_fc_gemm"), Pair(1890, 9251)
+    target, pair = MeasurementTarget("kernel", "forward_fc_gemm"), Pair(1890, 9251)
     bench = Bench(setup, target)
     record.write_point(str(at / "r0.json"), setup, bench, target, "sweep", 0, bench.point(pair))
     record.write_comparison(str(at / "c.json"), setup, bench.device, "s.json", [bench.compare(pair, 0)])
@@ -368,7 +368,7 @@ def test_what_a_serving_study_found_is_refused_beside_other_inputs(derived, tmp_
     folder = tmp_path / "serving"
     shutil.copytree(derived["experiment"][0].parents[1], folder)
     study = ServingStudy(folder)
-    asked = {name: study[name] for name in serving_study.Asked.__annotations__} | {
+    asked = {name: study[name] for name in serving_study.ServingOptions.__annotations__} | {
         "profile": str(folder / "profile.csv")
     }
     serving_study.make_study(folder, asked)

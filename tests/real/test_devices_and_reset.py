@@ -101,12 +101,14 @@ def test_devices_tells_other_programs_of_a_machine_without_a_driver(lab):
 
 
 def test_the_docs_name_each_field_that_devices_tells(root):
-    from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
-    from kernel_dvfs_clocks.setters.advice import Advice, Request, Way
+    from kernel_dvfs.measurement.real.inventory import Estimate, Inventory, MachineGpu
+    from kernel_dvfs_clocks.setters.advice import AdminRequest, Advice, Way
 
     section = (root / "docs/python.md").read_text().partition("**`devices --json`**")[2]
     named = set(re.findall(r"`(\w+)`", section))
-    assert {field.name for kind in (Inventory, Gpu, Estimate, Advice, Way, Request) for field in fields(kind)} <= named
+    assert {
+        field.name for kind in (Inventory, MachineGpu, Estimate, Advice, Way, AdminRequest) for field in fields(kind)
+    } <= named
 
 
 def test_devices_says_what_is_in_the_way(lab):

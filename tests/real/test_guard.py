@@ -482,8 +482,8 @@ def test_a_dry_run_leaves_what_a_killed_run_has_left_and_says_so(lab, through):
     elif through == "latency":
         done = made.command("latency", "--dry-run", "-o", "l.json")
     else:
-        code = "import sys\nfrom kernel_dvfs_deploy.holder import Holder\n"
-        code += f"with Holder({made.boards.uuid!r}, True, lambda line: print(line, file=sys.stderr)): pass"
+        code = "import sys\nfrom kernel_dvfs_deploy.guarded_control import GuardedControl\n"
+        code += f"with GuardedControl({made.boards.uuid!r}, True, lambda line: print(line, file=sys.stderr)): pass"
         done = made.python(code)
     assert done.returncode == 0, done.stderr
     assert "they are left as they are, since nothing is set here" in done.stderr

@@ -8,7 +8,7 @@ import pytest
 from cuda_signatures import held, signatures, stands_for
 
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.errors import InputError
 
 UUID = "GPU-1a2b3c4d-0000"
@@ -151,8 +151,8 @@ def setup(setup_of):
     return with_algorithm(whole, "timed")
 
 
-GELU, GEMM = Target("kernel", "forward_gelu"), Target("kernel", "forward_fc_gemm")
-FORWARD = Target("pass", "forward")
+GELU, GEMM = MeasurementTarget("kernel", "forward_gelu"), MeasurementTarget("kernel", "forward_fc_gemm")
+FORWARD = MeasurementTarget("pass", "forward")
 
 
 def test_a_plan_is_built_once_and_says_what_it_is(loads, setup):

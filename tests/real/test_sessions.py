@@ -10,7 +10,7 @@ import pytest
 
 from kernel_dvfs.layout import LOCKING_REPEATS, carried, locking, parts
 from kernel_dvfs.measurement.real import server
-from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.measurement.request import PointRequest
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile.aggregate import columns
@@ -76,7 +76,7 @@ def test_what_differs_between_processes_is_in_the_standard_error(setup_of):
         # two windows a session, alike within it, 1 % apart between them
         times = [100 + 1.0 * (number % 2) for number in range(sessions) for _ in range(2)]
         points = [point(time + 0.01 * (each % 2), f"p{each // 2}") for each, time in enumerate(times)]
-        request = Request("kernel", name, "auto", "auto", tuple(range(len(points))))
+        request = PointRequest("kernel", name, "auto", "auto", tuple(range(len(points))))
         rows = columns(setup, [request], 10, lambda target: lambda pair, repeat: points[repeat])
         return 1e6 * rows["time_se_s"][0]
 
@@ -111,7 +111,7 @@ def test_no_session_follows_one_that_could_not_give_its_clocks_back(tmp_path, mo
             client.connect(str(tmp_path / "sock"))
             client.settimeout(30)
         renews.sendall(b'{"do": "renew"}\n')
-        assert server.Server("setup.json", None, listener=listener).serve() is False
+        assert server.MeasuringServer("setup.json", None, listener=listener).serve() is False
         for client in (renews, waits):
             assert "core clock: denied" in json.loads(client.recv(1 << 16))["errors"][0]
 
@@ -126,7 +126,7 @@ def test_a_process_whose_client_goes_away_while_it_opens_ends(monkeypatch):
         raise Ended(code)
 
     monkeypatch.setattr(server.os, "_exit", ends)
-    opening = server.Server.__new__(server.Server)
+    opening = server.MeasuringServer.__new__(server.MeasuringServer)
     opening._telling = threading.Lock()
     reads, opening._ready = os.pipe()
     watch = threading.Thread(target=opening._end_without_client)

@@ -11,7 +11,7 @@ import pytest
 from kernel_dvfs import slurm
 from kernel_dvfs.measurement.real import allocation, client
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.errors import InputError
 
 SETUP = Setup("0" * 12, {"uuid": "GPU-1", "slug": "g"}, {}, {}, {"clocks": "lock"})
@@ -86,7 +86,7 @@ def test_comparisons_are_asked_for_in_one_step_and_after_a_process_that_ends_onl
         return subprocess.CompletedProcess([], 0, "\n".join(said + stale), "")
 
     monkeypatch.setattr(slurm, "inside", inside)
-    pairs = {Target("kernel", "x"): ("auto", "auto"), Target("kernel", "y"): (1500, "auto")}
+    pairs = {MeasurementTarget("kernel", "x"): ("auto", "auto"), MeasurementTarget("kernel", "y"): (1500, "auto")}
     device, found = client.compare(SETUP, "p", pairs, [3, 4], "")
     every = [(f"kernel/{name}", f"{core},auto", n) for name, core in (("x", "auto"), ("y", 1500)) for n in (3, 4)]
     assert steps == [every, every[2:], every[2:]]
@@ -126,7 +126,7 @@ def test_a_job_that_somebody_cancels_during_a_point_has_no_successor(cluster, mo
     cluster.states = ["RUNNING", "COMPLETING", "CANCELLED"]
     monkeypatch.setattr(slurm, "inside", lambda *_: subprocess.CompletedProcess([], 0, answer, ""))
     monkeypatch.setattr(slurm, "submit", lambda *_: pytest.fail("submits another"))
-    bench = client.RemoteBench(SETUP, "p", Target("kernel", "x"))
+    bench = client.RemoteBench(SETUP, "p", MeasurementTarget("kernel", "x"))
     monkeypatch.setattr(client, "slurm_gpu", lambda: "--gpus=1")
     for _ in range(3):  # a retry asks once more
         with pytest.raises(InputError, match=r"job 7, which holds the GPU, was cancelled.* no other in its place"):

@@ -38,10 +38,12 @@ def test_an_exact_lock_allows_the_target_alone(lab):
 def truth(setup_of):
     """What the simulated H200 makes of the labs' kernel and clocks, without noise."""
     from kernel_dvfs.measurement.campaign import Bench
-    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.target import MeasurementTarget
     from kernel_dvfs_clocks.clocks import Pair
 
-    return Bench(setup_of(gpu="h200_sxm"), Target("kernel", "forward_gelu"), exact=True).point(Pair(1500, 2201))
+    return Bench(setup_of(gpu="h200_sxm"), MeasurementTarget("kernel", "forward_gelu"), exact=True).point(
+        Pair(1500, 2201)
+    )
 
 
 def test_the_numbers_are_those_of_the_simulated_kernel_at_the_reached_clocks(lab, truth):

@@ -8,7 +8,7 @@ import pytest
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.simulated import works
-from kernel_dvfs.measurement.target import Target, iteration
+from kernel_dvfs.measurement.target import MeasurementTarget, iteration
 from kernel_dvfs_clocks.clocks import Pair, parse
 
 GELU, GEMM = "forward_gelu", "forward_fc_gemm"
@@ -128,7 +128,7 @@ def test_records_of_a_pair_share_passes_and_have_windows_of_their_own(lab):
     forward = setup.targets["pass"]["forward"]
     at_least_us = sum(count for name, count in forward if name == GELU) * records[GELU]["summary"]["time_us"]
     assert records["pass/forward"]["summary"]["time_us"] > at_least_us
-    assert works(setup, Target("kernel", GELU))
+    assert works(setup, MeasurementTarget("kernel", GELU))
 
 
 def test_a_record_that_is_asked_for_alone_makes_its_passes_anew(lab):

@@ -14,7 +14,7 @@ import pytest
 from kernel_dvfs import shipped
 from kernel_dvfs.cli import output as command
 from kernel_dvfs.layout import PUBLISHED, RELIED_ON, STRICT
-from kernel_dvfs.outputs import Asked, Output
+from kernel_dvfs.outputs import Output, PlannedOutput
 from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.step import StepSource
@@ -135,7 +135,7 @@ def test_no_table_figure_or_claim_is_made_from_both_procedures(plan):
 @pytest.mark.parametrize("plan", [SIMULATED, REAL, TABLE, AUTO_ONLY], ids=lambda plan: f"{plan.kind}-{plan.is_chosen}")
 def test_each_is_given_the_options_that_it_takes(plan):
     for name, output in OUTPUTS.of("table", plan).items():
-        command.checked(output, json.loads(Asked(output, plan).options))
+        command.checked(output, json.loads(PlannedOutput(output, plan).options))
         outside = [path for path in output.made_from(plan) if not path.startswith("results/")]
         assert outside == (
             [os.path.relpath(shipped.POSTERIOR_CLAIMS)] if (name, plan.kind) == ("claims", "simulated") else []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernel_dvfs.search.by_clock import Answer, Options, Space, answered
+from kernel_dvfs.search.by_clock import Space, StudyOptions, VisitOutcome, answered
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 PAIRS = (
@@ -25,7 +25,7 @@ PASSES = {
     "backward": dict(zip(NAMES, (0.0, 24.0, 0.0, 0.0, 16.0, 48.0, 6.0, 0.0))),
 }
 SPACE = Space(NAMES, LAUNCHES, GROUPS, PASSES, PAIRS)
-OPTIONS = Options((0.0, 1.5), 25.0, 0.02, 10.0, "tied", 5, 17.0)
+OPTIONS = StudyOptions((0.0, 1.5), 25.0, 0.02, 10.0, "tied", 5, 17.0)
 
 
 def truth() -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +66,7 @@ class Rig:
             powers.append(watts * np.exp(self.power_sd * draw.standard_normal()))
         spent_s = 0.7 + visit.pass_s + len(visit.metered) * (0.3 + visit.window_s)
         is_usable = (visit.session, visit.place) not in self.unusable
-        found = Answer(
+        found = VisitOutcome(
             time[:, place] * np.exp(sd),
             np.array(powers),
             spent_s,

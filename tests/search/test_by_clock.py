@@ -10,7 +10,7 @@ from made_board import LAUNCHES, NAMES, OPTIONS, PAIRS, SPACE, Rig, change, stud
 from kernel_dvfs.search import by_clock, gain, outlook, walk
 from kernel_dvfs.search.board_pairs import pairs_of, probes
 from kernel_dvfs.search.by_clock import study
-from kernel_dvfs.search.knowledge import Knowledge, Look
+from kernel_dvfs.search.knowledge import Knowledge, Observation
 from kernel_dvfs.search.outcome import shown_of
 from kernel_dvfs.search.parts import KERNEL, PASS, alike, levels_of, parts_of
 from kernel_dvfs.search.visiting import is_above
@@ -260,11 +260,11 @@ def test_what_is_believed_follows_every_visit():
     known.divide([tuple(range(len(NAMES)))])
     watts = energy.sum(0) / time.sum(0)
     for session, pair in enumerate((0, 3, 9, 12)):
-        known.add(Look(session, pair, time[:, pair], {0: watts[pair]}))
+        known.add(Observation(session, pair, time[:, pair], {0: watts[pair]}))
         before = known.believed()[1].mean[0, 9]
     assert before == pytest.approx(np.log(watts[9]), abs=0.02)
     for session in range(9):
-        known.add(Look(9 + session, 9, time[:, 9], {0: 1.1 * watts[9]}))
+        known.add(Observation(9 + session, 9, time[:, 9], {0: 1.1 * watts[9]}))
     assert known.believed()[1].mean[0, 9] > before + 0.04
 
 
@@ -292,7 +292,9 @@ def test_timing_once_more_gains_what_is_unknown_of_times_over_the_visits(visits)
         for pair in (0, 1, 3, 5, 7):
             noisy = time[:, pair] * np.exp(0.01 * draw.standard_normal(len(NAMES)))
             sums = [[table[list(own), pair].sum() for own in parts] for table in (energy, time)]
-            known.add(Look(session, pair, noisy, {place: one / other for place, (one, other) in enumerate(zip(*sums))}))
+            known.add(
+                Observation(session, pair, noisy, {place: one / other for place, (one, other) in enumerate(zip(*sums))})
+            )
     (level, _), few = levels_of(SPACE, parts, time[:, 0]), [1, 3, 5]
     found = outlook.gain_of_timing(known, level, (0.3,), few)
     mean_t, mean_e, (times, _) = known.of_level(level, 24)

@@ -19,8 +19,8 @@ from kernel_dvfs_deploy.sequence import played
 from kernel_dvfs_deploy.sequence.chains import chain_of
 from kernel_dvfs_deploy.sequence.changes import CORE, MEM, Changes, Timing
 from kernel_dvfs_deploy.sequence.costs import read_latency
-from kernel_dvfs_deploy.sequence.deployable import Procedure, deploy, offered_pairs
-from kernel_dvfs_deploy.sequence.played import Board, Change
+from kernel_dvfs_deploy.sequence.deployable import ValidationProcedure, deploy, offered_pairs
+from kernel_dvfs_deploy.sequence.played import BlockChange, SimulatedPlayer
 from kernel_dvfs_deploy.sequence.replay import replay
 from kernel_dvfs_deploy.sequence.schedule import read_iteration
 
@@ -55,7 +55,7 @@ class Rig:
             time_s, energy_j = self.chain.totals(changes)
             late = self.late_percent * len(changes) + 0.01 * (-1) ** session
             time = 100 * (time_s / self.sequence.baseline_time_s - 1) + late
-            found.append(Change(time, 50 * (energy_j / self.sequence.baseline_energy_j - 1)))
+            found.append(BlockChange(time, 50 * (energy_j / self.sequence.baseline_energy_j - 1)))
         return found
 
 
@@ -105,7 +105,7 @@ def test_the_walk_passes_what_keeps_the_limit_and_the_best_of_it_is_measured_aga
     """Each change costs so much more than claimed that choices of many are over the limit, and none of few."""
     for late_percent, most in ((0.0, math.inf), (0.03, 13)):
         rig = Rig(held, late_percent)
-        found = {each.way: each for each in deploy(held, TIMING, SLACK, procedure=Procedure(rig, 10, 7))}
+        found = {each.way: each for each in deploy(held, TIMING, SLACK, procedure=ValidationProcedure(rig, 10, 7))}
         for each in found.values():
             time = [block.time for block in each.walked]
             assert mean(time) < 100 * SLACK and len(time) == 20 and len(each.again) == 7
@@ -124,9 +124,9 @@ def test_the_walk_passes_what_keeps_the_limit_and_the_best_of_it_is_measured_aga
 def test_where_nothing_is_shown_to_keep_the_limit_or_to_save_all_stay_at_auto(held, later, more):
     class Worse(Rig):
         def block(self, session, choices):
-            return [Change(own.time + later, own.energy + more) for own in super().block(session, choices)]
+            return [BlockChange(own.time + later, own.energy + more) for own in super().block(session, choices)]
 
-    for each in deploy(held, TIMING, SLACK, procedure=Procedure(Worse(held, 0.0), 10, 2)):
+    for each in deploy(held, TIMING, SLACK, procedure=ValidationProcedure(Worse(held, 0.0), 10, 2)):
         row = each.row(held, TIMING, 10)
         assert each.choice is None and row["clocks"] == "auto" and row["again"] == []
         assert row["energy_change_percent"] == row["time_change_percent"] == row["changes"] == 0
@@ -140,7 +140,7 @@ def test_a_simulated_board_without_noise_gives_what_is_claimed_but_for_its_late_
         place for place, pair in enumerate(whole_iteration.pairs) if pair in ((1470, 9501), (1050, 9501), (1470, 5001))
     ]
     sequence = whole_iteration.only(np.array(kept))
-    board = Board(setup, sequence, TIMING, exact=True)
+    board = SimulatedPlayer(setup, sequence, TIMING, exact=True)
     border = sequence.passes[1][1]
     one, few = Changes(0, (), ()), Changes(0, (90, border), (1, 0))
     found = [board.block(session, [one, few]) for session in range(12)]

@@ -5,7 +5,7 @@ from synthetic_profile import QUICK, LineMachine, line_profile
 
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.steps import StepModel
-from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.system import ClusterSettings
 from kernel_dvfs_serving.trace import hours
 
 
@@ -34,7 +34,7 @@ def replayed(replayer, trace):
 
     def get(name):
         if name not in finished:
-            finished[name] = replayer.run(trace, name, Settings(**QUICK))
+            finished[name] = replayer.run(trace, name, ClusterSettings(**QUICK))
         return finished[name]
 
     return get

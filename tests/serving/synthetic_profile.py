@@ -4,8 +4,8 @@ from math import sqrt
 
 import numpy as np
 
-from kernel_dvfs_serving.make_profile import Load, curve
-from kernel_dvfs_serving.profile import LATENCIES, Curve, Profile
+from kernel_dvfs_serving.make_profile import PoissonArrivals, curve
+from kernel_dvfs_serving.profile import LATENCIES, LoadCurve, ServingProfile
 from kernel_dvfs_serving.requests import CLASSES
 
 CLOCKS = {"800": 0.55, "1400": 0.8, "1980": 1.0}  # speed
@@ -65,15 +65,15 @@ class LineMachine:
         return []
 
 
-def line_profile(requests: int = 150) -> Profile:
+def line_profile(requests: int = 150) -> ServingProfile:
     """The profile of that machine, simulated as the real one's is."""
     curves, machine = {}, LineMachine()
     for class_ in CLASSES:
-        load = Load.draw(class_, requests)
+        load = PoissonArrivals.draw(class_, requests)
         for tp in KV_TOKENS:
             for clock in CLOCKS:
                 points = curve(machine.engine(tp, clock), KV_TOKENS[tp], class_, load)
                 names = ("power_w", *LATENCIES)
                 values = {name: np.array([getattr(point, name) for point in points.values()]) for name in names}
-                curves[class_, tp, clock] = Curve(f"{class_} {tp} {clock}", np.array(list(points)), **values)
-    return Profile("line", "line", curves, {"simulated"}, "line profile")
+                curves[class_, tp, clock] = LoadCurve(f"{class_} {tp} {clock}", np.array(list(points)), **values)
+    return ServingProfile("line", "line", curves, {"simulated"}, "line profile")

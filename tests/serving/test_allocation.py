@@ -11,7 +11,7 @@ from kernel_dvfs_serving import pools as sizing
 from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.pool_manager import divide, priced
 from kernel_dvfs_serving.pools import COUNTS, carry_target, home, larger, pool_kinds
-from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.profile import ServingProfile
 from kernel_dvfs_serving.requests import CLASSES, dominates, index
 from kernel_dvfs_serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
 from kernel_dvfs_serving.system import LIMITS, settings
@@ -58,7 +58,7 @@ def test_degrees_that_servers_cannot_be_divided_by_are_one_line(replayer, degree
     profile = replayer.columns.profile
     curves = {(name, tp, clock): own for (name, _, clock), own in profile.curves.items() for tp in degrees}
     with pytest.raises(InputError, match=r"line profile: degrees = .* allowed: 2, 4, 8, among them 8"):
-        Columns(Profile("line", "line", curves, {"simulated"}, profile.name)).require([0])
+        Columns(ServingProfile("line", "line", curves, {"simulated"}, profile.name)).require([0])
 
 
 def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(replayer):

@@ -7,7 +7,7 @@ from kernel_dvfs_serving import table1
 from kernel_dvfs_serving.report import figures, tables
 from kernel_dvfs_serving.requests import CLASSES
 from kernel_dvfs_serving.study import ServingStudy
-from kernel_dvfs_serving.table1 import Cell, agreement, best, paper_row, simulated_cells
+from kernel_dvfs_serving.table1 import ComparedCell, agreement, best, paper_row, simulated_cells
 
 BEST = {
     "SS": ((2, 1.2), 48.3),
@@ -62,7 +62,7 @@ def test_the_class_mix_of_the_azure_traces_times_the_table_is_known(shares, refe
 
 def test_a_table_agrees_with_itself():
     cells = [
-        Cell(class_, tp, ghz, wh, wh is not None, 1.0, wh or 99.0, wh or 99.0, 0.1, 0.1)
+        ComparedCell(class_, tp, ghz, wh, wh is not None, 1.0, wh or 99.0, wh or 99.0, 0.1, 0.1)
         for class_ in CLASSES
         for (tp, ghz), wh in zip(table1.COLUMNS, table1.PAPER_WH[class_])
     ]

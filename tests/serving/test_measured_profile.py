@@ -11,11 +11,11 @@ from synthetic_profile import QUICK
 from kernel_dvfs.cli.main import main
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.machine import MeasuredMachine, SimulatedMachine, machine
-from kernel_dvfs_serving.make_profile import Load, excess, measure
+from kernel_dvfs_serving.make_profile import PoissonArrivals, excess, measure
 from kernel_dvfs_serving.measured import Fit, MeasuredEngine
-from kernel_dvfs_serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
+from kernel_dvfs_serving.profile import COLUMNS, LATENCIES, ServingProfile, read_profile, write_profile
 from kernel_dvfs_serving.replay import Replayer, outcome
-from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.system import ClusterSettings
 from kernel_dvfs_serving.trace import hours
 
 LIMITS = {"max_batch": 256, "chunk_tokens": 512}
@@ -32,7 +32,7 @@ def of_power(profile, power=1.0, latency=1.0, degrees=(2, 4, 8)):
         for key, curve in profile.curves.items()
         if key[1] in degrees
     }
-    return Profile("mine", "my-gpu", curves, {"measured"}, "mine.csv", **KV)
+    return ServingProfile("mine", "my-gpu", curves, {"measured"}, "mine.csv", **KV)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def measured(line):
 
 
 def replayed(profile, own, trace, system="DynamoLLM"):
-    return outcome(Replayer(own, profile).run(trace, system, Settings(**QUICK)))
+    return outcome(Replayer(own, profile).run(trace, system, ClusterSettings(**QUICK)))
 
 
 @pytest.mark.nightly
@@ -74,7 +74,7 @@ def test_an_instance_of_a_measured_profile_is_as_it_was_measured(measured):
     profile, own = measured()
     errors = {"power_w": [], "tbt_p50_s": [], "ttft_p50_s": []}
     for (class_, tp, clock), curve in profile.curves.items():
-        load = Load.draw(class_, 80)
+        load = PoissonArrivals.draw(class_, 80)
         for place in (1, len(curve.tps) // 2):
             point = measure(own.engine(tp, clock), own.kv_tokens(tp), load, curve.tps[place], **LIMITS)
             if excess(class_, point) < 1:

@@ -12,7 +12,7 @@ from kernel_dvfs_serving.cluster import Cluster
 from kernel_dvfs_serving.prediction import LoadForecast, slot_loads
 from kernel_dvfs_serving.replay import Replayer, lines, outcome
 from kernel_dvfs_serving.requests import classify
-from kernel_dvfs_serving.system import SYSTEMS, Settings
+from kernel_dvfs_serving.system import SYSTEMS, ClusterSettings
 from kernel_dvfs_serving.trace import hours, poisson, read_trace
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def troubled(replayer):
     runs = {}
     for name, (system, swing, changed) in TROUBLES.items():
         heavy = hours(14.0, seed=7, span_s=600, swing=swing)
-        runs[name] = heavy, replayer.run(heavy, system, Settings(**(QUICK | changed)))
+        runs[name] = heavy, replayer.run(heavy, system, ClusterSettings(**(QUICK | changed)))
     return runs
 
 
@@ -93,7 +93,7 @@ def test_the_troubles_do_climb_the_ladder_move_requests_and_divide_servers(troub
 
 def test_a_pool_gets_the_load_that_its_servers_were_counted_for(replayer):
     """Short requests overflow past a middle pool that has no servers, into the one whose servers count on them."""
-    load, own = poisson(32_000, span_s=600, seed=1), Settings(emergencies=False)
+    load, own = poisson(32_000, span_s=600, seed=1), ClusterSettings(emergencies=False)
     cluster = replayer.run(load, "ScaleInst", own)
     plan = sizing.size(cluster.pools, cluster.columns, cluster.forecast.between(0, 600), own.servers)
     # the case in question: all of a pool passes one without servers, and another pool passes a part on
@@ -108,14 +108,14 @@ def test_a_pool_gets_the_load_that_its_servers_were_counted_for(replayer):
 
 def test_promises_that_are_wider_are_planned_and_judged_alike(replayer, replayed, trace):
     wide = Replayer(replayer.machine, replayer.columns.profile, slo_scale=3.0)
-    slow, usual = outcome(wide.run(trace, "DynamoLLM", Settings(**QUICK))), outcome(replayed("DynamoLLM"))
+    slow, usual = outcome(wide.run(trace, "DynamoLLM", ClusterSettings(**QUICK))), outcome(replayed("DynamoLLM"))
     assert slow["energy_kwh"] < usual["energy_kwh"] and slow["ttft_p99_s"] > usual["ttft_p99_s"]
     assert slow["kept_percent"] > 95
 
 
 def test_rejected_requests_keep_no_promise_and_are_said(replayer):
     heavy = hours(40.0, seed=7, span_s=300)
-    cluster = replayer.run(heavy, "ScaleInst", Settings(**(QUICK | {"margin": 0.05})))
+    cluster = replayer.run(heavy, "ScaleInst", ClusterSettings(**(QUICK | {"margin": 0.05})))
     found = outcome(cluster)
     assert found["rejected"] > 0 and found["in_time"] + found["late"] + found["rejected"] == found["requests"]
     assert found["kept_percent"] == pytest.approx(100 * found["in_time"] / found["requests"])
@@ -127,7 +127,7 @@ def test_rejected_requests_keep_no_promise_and_are_said(replayer):
 
 def test_a_cluster_too_small_for_its_load_is_said(replayer):
     heavy = poisson(200_000, span_s=120, seed=1)
-    found = outcome(replayer.run(heavy, "ScaleInst", Settings(**(QUICK | {"servers": 4}))))
+    found = outcome(replayer.run(heavy, "ScaleInst", ClusterSettings(**(QUICK | {"servers": 4}))))
     assert found["short_tps"] > 0 and any("too few servers" in line for line in lines(found))
 
 
@@ -147,7 +147,7 @@ def test_each_knob_turns_only_what_it_names(replayed):
 
 
 def test_savings_fall_with_load(replayer):
-    own = Settings(**(QUICK | {"load_slot_s": 300.0}))
+    own = ClusterSettings(**(QUICK | {"load_slot_s": 300.0}))
     saved = []
     for tps in (1000, 4000, 16000):
         load = poisson(tps, span_s=600, seed=2)
@@ -158,7 +158,7 @@ def test_savings_fall_with_load(replayer):
 
 def test_a_division_that_is_under_way_is_finished(replayer, trace):
     """One server is being divided and another is to be next, when loads are looked at again."""
-    own, system = Settings(**QUICK), SYSTEMS["DynamoLLM"]
+    own, system = ClusterSettings(**QUICK), SYSTEMS["DynamoLLM"]
     kinds = classify(trace.input_tokens, trace.output_tokens)
     forecast = LoadForecast(slot_loads(trace, own.load_slot_s), own.load_slot_s, "oracle")
     cluster = Cluster(trace, system, replayer.machine, replayer.columns, forecast, own, kinds, dynamollm)
@@ -171,10 +171,10 @@ def test_a_division_that_is_under_way_is_finished(replayer, trace):
 
 def test_a_run_repeats_itself_exactly(replayer, replayed, trace):
     first = outcome(replayed("DynamoLLM"))
-    second = outcome(replayer.run(trace, "DynamoLLM", Settings(**QUICK)))
+    second = outcome(replayer.run(trace, "DynamoLLM", ClusterSettings(**QUICK)))
     assert {**first, "solve_s": 0} == {**second, "solve_s": 0}
 
 
 def test_the_azure_hour_on_eight_servers_loses_nothing(replayer, shared):
     azure = read_trace(shared("traces/AzureLLMInferenceTrace_conv.csv"))
-    conserved(replayer.run(azure, "DynamoLLM", Settings()), azure)
+    conserved(replayer.run(azure, "DynamoLLM", ClusterSettings()), azure)

@@ -17,7 +17,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.benchmarks import import_runs, read_power, read_results
 from kernel_dvfs_serving.machine import MeasuredMachine
-from kernel_dvfs_serving.make_profile import Load, measure
+from kernel_dvfs_serving.make_profile import PoissonArrivals, measure
 from kernel_dvfs_serving.profile import read_profile
 
 # as the benchmark's machine says it, wherever that stands
@@ -86,7 +86,7 @@ def sweep(tmp_path_factory):
     for clock in ("800", "1400"):
         engine, spans = LineEngine(TP, clock), []
         for place, class_ in enumerate(("SS", "MM")):
-            load = Load.draw(class_, 80)
+            load = PoissonArrivals.draw(class_, 80)
             for step, tps in enumerate((300, 900, 1800, 3000)):
                 point = measure(engine, 300_000, load, tps)
                 minutes = 30 * place + 6 * step + 5
@@ -143,8 +143,8 @@ def one_run(folder, said, power, about=(), **run):
 
 @pytest.fixture
 def usual():
-    point = measure(LineEngine(TP, "1400"), 300_000, Load.draw("SS", 80), 900)
-    return vllm_result(point, Load.draw("SS", 80), 900, 5)
+    point = measure(LineEngine(TP, "1400"), 300_000, PoissonArrivals.draw("SS", 80), 900)
+    return vllm_result(point, PoissonArrivals.draw("SS", 80), 900, 5)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.machine import machine
-from kernel_dvfs_serving.make_profile import Load, curve, excess, measure, profile_rows
+from kernel_dvfs_serving.make_profile import PoissonArrivals, curve, excess, measure, profile_rows
 from kernel_dvfs_serving.profile import COLUMNS, read_profile, write_profile
 
 HEADER = ",".join(COLUMNS)
@@ -115,7 +115,7 @@ def test_a_simulated_profile_is_read_back_as_it_was_written(tmp_path):
 
 
 def test_power_and_latency_rise_with_load_from_idle_to_the_broken_promise(instance):
-    found = curve(instance.at(1200), instance.kv_tokens, "MM", Load.draw("MM", 250))
+    found = curve(instance.at(1200), instance.kv_tokens, "MM", PoissonArrivals.draw("MM", 250))
     powers = [point.power_w for point in found.values()]
     assert powers[0] == instance.idle_w(1200) and powers == sorted(powers)
     worst = [excess("MM", point) for point in found.values()]
@@ -126,12 +126,14 @@ def test_power_and_latency_rise_with_load_from_idle_to_the_broken_promise(instan
 def test_energy_of_a_window_is_its_tokens_worth(instance):
     """At a load far below saturation, a token costs the same share of busy time whatever the seed."""
     engine = instance.at(1200)
-    powers = [measure(engine, instance.kv_tokens, Load.draw("SM", 400, seed), 1500).power_w for seed in (1, 2, 3)]
+    powers = [
+        measure(engine, instance.kv_tokens, PoissonArrivals.draw("SM", 400, seed), 1500).power_w for seed in (1, 2, 3)
+    ]
     assert max(powers) / min(powers) < 1.06
 
 
 def test_a_higher_clock_carries_at_least_as_much(instance):
-    load = Load.draw("LS", 250)
+    load = PoissonArrivals.draw("LS", 250)
     most = {}
     for core_mhz in (800, 1980):
         found = curve(instance.at(core_mhz), instance.kv_tokens, "LS", load)

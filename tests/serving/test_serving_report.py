@@ -11,7 +11,7 @@ from chromium import check_usable
 from kernel_dvfs.cli.main import main
 from kernel_dvfs_serving import tuned
 from kernel_dvfs_serving.report import figures
-from kernel_dvfs_serving.study import Asked, ServingStudy, write_experiment
+from kernel_dvfs_serving.study import ServingOptions, ServingStudy, write_experiment
 from kernel_dvfs_serving.study_plan import REPLAYED, line_of_serving
 from kernel_dvfs_serving.system import CAPPED, DEFAULTS, FIXED, HINDSIGHT, LEAST_REQUESTS, SETTINGS, TUNED
 from kernel_dvfs_serving.trace import hours, write_trace
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
     clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--requests", "40"]
     assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
     write_trace(trace, hours(6.0, seed=1, span_s=180))
-    asked = {key: value for key, value in DEFAULTS.items() if key in Asked.__annotations__} | {
+    asked = {key: value for key, value in DEFAULTS.items() if key in ServingOptions.__annotations__} | {
         "profile": str(profile),
         "trace": str(trace),
         "trace_times": 1,

@@ -6,13 +6,13 @@ import random
 import pytest
 
 from kernel_dvfs_serving.requests import Request
-from kernel_dvfs_serving.scheduler import Limits, Scheduler
+from kernel_dvfs_serving.scheduler import EngineScheduler, Limits
 
 
 def served(blocks, priority, prefix_cache, single):
     """[(steps done, requests that leave, free blocks)] of random requests, in runs or step by step."""
     rng = random.Random(11)
-    own = Scheduler(Limits(96, 12, priority, prefix_cache), blocks)
+    own = EngineScheduler(Limits(96, 12, priority, prefix_cache), blocks)
     steps, number, found = 0, 0, []
     coming = []
     for _ in range(90):
@@ -48,7 +48,7 @@ def test_a_run_of_steps_is_its_steps_one_by_one(blocks, priority, prefix_cache):
 
 
 def test_a_prompt_whose_beginning_is_known_reads_the_rest():
-    own = Scheduler(Limits(512, 4, prefix_cache=True), 50)
+    own = EngineScheduler(Limits(512, 4, prefix_cache=True), 50)
     first = Request(0, 0.0, 70, 3, contents=("a", "b", "c", "d"))
     own.add(first)
     own.schedule()
@@ -70,7 +70,7 @@ def test_a_prompt_whose_beginning_is_known_reads_the_rest():
 
 
 def test_what_does_not_fit_blocks_those_behind_it_and_of_a_full_cache_the_latest_waits_again():
-    own = Scheduler(Limits(512, 8), 20)
+    own = EngineScheduler(Limits(512, 8), 20)
     large, small = Request(1, 1.0, 200, 40), Request(2, 2.0, 5, 5)
     own.add(Request(0, 0.0, 127, 100))
     own.schedule()
@@ -84,6 +84,6 @@ def test_what_does_not_fit_blocks_those_behind_it_and_of_a_full_cache_the_latest
 
 
 def test_a_request_that_can_never_fit_is_known():
-    own = Scheduler(Limits(512, 8, context=300), 20)
+    own = EngineScheduler(Limits(512, 8, context=300), 20)
     assert own.fits(Request(0, 0.0, 250, 50)) and not own.fits(Request(0, 0.0, 250, 51))
-    assert not Scheduler(Limits(512, 8), 18).fits(Request(0, 0.0, 250, 50))
+    assert not EngineScheduler(Limits(512, 8), 18).fits(Request(0, 0.0, 250, 50))

@@ -23,21 +23,21 @@ from kernel_dvfs_serving.experiments import every_system
 from kernel_dvfs_serving.machine import SimulatedMachine, SlowerMachine
 from kernel_dvfs_serving.replay import Replayer
 from kernel_dvfs_serving.static import Static
-from kernel_dvfs_serving.system import CAPPED, EARLIEST, LEAST, SLOWER, TUNED, Settings
+from kernel_dvfs_serving.system import CAPPED, EARLIEST, LEAST, SLOWER, TUNED, ClusterSettings
 from kernel_dvfs_serving.trace import halves, hours, make_trace, model_len
 from kernel_dvfs_serving.tuned import (
     FAMILIES,
     MARGINS,
     TRIALS,
+    PlanTuner,
     Second,
     Trials,
-    Tuner,
     lone_ttft_s,
     planned,
     replayed,
 )
 
-OWN = Settings(servers=3)
+OWN = ClusterSettings(servers=3)
 ABOUT = {"cells": 3, "slo_scale": 0.9, "gaps": "p99"}
 SERVED = {tp: Served("line", 1000 * tp, 5000) for tp in (2, 4, 8)}
 PLAN = Static(2, 4, "1400", "800", 2048, EARLIEST, 150.0)
@@ -56,7 +56,7 @@ def trials(replayer, trace):
 
 @pytest.fixture(scope="module")
 def tuner(trials):
-    return Tuner(trials, FAMILIES[0])
+    return PlanTuner(trials, FAMILIES[0])
 
 
 def test_a_lone_prompt_is_read_chunk_by_chunk():
@@ -69,8 +69,8 @@ def test_a_lone_prompt_is_read_chunk_by_chunk():
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_no_other_plan_within_the_servers_is_cheaper_with_its_margins(trials, count):
-    found = Tuner(trials, FAMILIES[0], count).frontier((97.0, 99.0))
-    every = Tuner(trials, FAMILIES[0], count)
+    found = PlanTuner(trials, FAMILIES[0], count).frontier((97.0, 99.0))
+    every = PlanTuner(trials, FAMILIES[0], count)
     runs = [every.on(every.plan(servers, *kind)) for kind in every.kinds for servers in (1, 2, 3)]
     assert found
     for level, plan in found.items():
@@ -108,10 +108,10 @@ def test_slower_steps_take_longer_at_the_same_energy(replayer):
 @pytest.mark.slow
 def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace):
     trials = Trials(replayer, trace, replace(OWN, servers=4, spare=1))
-    plan = Tuner(trials, FAMILIES[0]).frontier((97.0,))[97.0]
+    plan = PlanTuner(trials, FAMILIES[0]).frontier((97.0,))[97.0]
     without = replace(plan, servers=plan.servers - 1)
     assert plan.servers > 1 and min(trials.verdict(without)["kept_percent"].values()) >= 97
-    assert Tuner(Trials(replayer, trace, replace(OWN, servers=1, spare=1)), FAMILIES[0]).frontier() == {}
+    assert PlanTuner(Trials(replayer, trace, replace(OWN, servers=1, spare=1)), FAMILIES[0]).frontier() == {}
 
 
 def test_the_bounds_leave_out_only_what_cannot_be_it(tuner):
@@ -161,7 +161,7 @@ def test_a_plan_of_one_server_says_that_it_has_no_spare(trials):
 @pytest.mark.slow
 def test_a_replay_that_is_ended_could_not_have_won(trials):
     """What is said of an ended replay holds of the whole one; asked for less, it is replayed in full."""
-    tuner, whole = Tuner(trials, FAMILIES[0], 2), Tuner(trials, FAMILIES[0], 2)
+    tuner, whole = PlanTuner(trials, FAMILIES[0], 2), PlanTuner(trials, FAMILIES[0], 2)
     good = whole.plan(2, 8, "1400", 2048)
     enough_j = whole.on(good)["j_per_token"] * 1.01
     ends = set()
@@ -186,14 +186,14 @@ def test_no_plan_takes_less_than_its_bound(line, family):
     """Also at the power cap; and a replay that the bound ends has not begun."""
     load = hours(9.0, seed=2, span_s=120)
     trials = Trials(Replayer(SimulatedMachine(), line), load, OWN)
-    tuner = Tuner(trials, family, 1)
+    tuner = PlanTuner(trials, family, 1)
     half = trials.pairs[0][1]
     for kind in tuner.kinds[::3]:
         plan = tuner.plan(1, *kind)
         spent_j = tuner.on(plan)["joules"]
         least_j = tuner._floor_w(plan) * half.span_s + tuner._rest_j(plan, 0)[0]
         assert 0.3 * spent_j < least_j < spent_j
-        other = Tuner(trials, family, 1)
+        other = PlanTuner(trials, family, 1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Cluster, "_arrive", lambda _: pytest.fail("a request has come"))
             assert other.on(plan, most_j=0.999 * least_j / tuner._tokens(0))["ended"] == "dear"
@@ -202,14 +202,14 @@ def test_no_plan_takes_less_than_its_bound(line, family):
 @pytest.mark.slow
 def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer):
     trials = Trials(replayer, hours(4.0, seed=3, span_s=60), OWN)
-    alone = {family: Tuner(trials, family).frontier() for family in FAMILIES[:2]}
+    alone = {family: PlanTuner(trials, family).frontier() for family in FAMILIES[:2]}
     with Second(trials) as second:
         for family, found in alone.items():
-            assert Tuner(trials, family, second=second).frontier() == found
+            assert PlanTuner(trials, family, second=second).frontier() == found
         (process,) = active_children()
         process.kill()
         process.join()
-        assert Tuner(trials, FAMILIES[0], second=second).frontier() == alone[FAMILIES[0]]
+        assert PlanTuner(trials, FAMILIES[0], second=second).frontier() == alone[FAMILIES[0]]
 
 
 # -- routers -----------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_a_power_cap_slows_what_is_above_it(line):
     assert energy_j / time_s > 4 * 500 and capped_j / capped_s == pytest.approx(4 * 400, rel=1e-6) and capped_s > time_s
     # of the 691 W that such a board was seen to hold
     assert capped.idle_w == free.idle_w and machine.caps_w((0.5,)) == [346] == SlowerMachine(machine, 2).caps_w((0.5,))
-    tuner = Tuner(Trials(Replayer(machine, line), hours(4.0, seed=3, span_s=60), OWN), FAMILIES[2])
+    tuner = PlanTuner(Trials(Replayer(machine, line), hours(4.0, seed=3, span_s=60), OWN), FAMILIES[2])
     assert {kind[1] for kind in tuner.kinds} == {f"1980@{watts}" for watts in (311, 415, 518, 622)}
 
 
@@ -363,7 +363,7 @@ import sys, time
 sys.path[:0] = {paths!r}
 from kernel_dvfs_serving import tuned
 from kernel_dvfs_serving.replay import Replayer
-from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.system import ClusterSettings
 from kernel_dvfs_serving.trace import hours
 from synthetic_profile import LineMachine, line_profile
 
@@ -374,7 +374,7 @@ class Endless(LineMachine):
 
 if __name__ == "__main__":
     replayer = Replayer(Endless(), line_profile(requests=80))
-    second = tuned.Second(tuned.Trials(replayer, hours(4.0, seed=3, span_s=60), Settings(servers=3)))
+    second = tuned.Second(tuned.Trials(replayer, hours(4.0, seed=3, span_s=60), ClusterSettings(servers=3)))
     second.ask(tuned.FAMILIES[0], 4, ([99.0], {{}}, [(8, "800", 2048)]))
     time.sleep(600)
 """

@@ -8,7 +8,7 @@ import pytest
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs_clocks.clocks import AUTO, Pair
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_serving.steps import KNOTS, ClockEngine, StepModel, Table
+from kernel_dvfs_serving.steps import KNOTS, ClockEngine, StepModel, StepTable
 from kernel_dvfs_serving.system import MAX_TOKENS
 
 
@@ -82,7 +82,7 @@ def test_no_step_draws_more_than_the_cap_and_a_capped_one_is_slower_than_its_clo
 @pytest.mark.parametrize(("cap_w", "least_j"), [(1000, (50, 16, 4)), (100, (40, 6, 4)), (50, (20 / 3, 1, 2))])
 def test_what_a_step_takes_at_least_beyond_40_w_by_hand(cap_w, least_j):
     """Of 1, 2 and 3 tokens; the cap is above all, above the context alone, and below all."""
-    table = Table([0, 1, 1.5, 2, 9], [0, 90, 180, 300, 0], (7, 7), (7, 7), 0.1, 20, 0.2, 12, 0.3, 5)
+    table = StepTable([0, 1, 1.5, 2, 9], [0, 90, 180, 300, 0], (7, 7), (7, 7), 0.1, 20, 0.2, 12, 0.3, 5)
     model = SimpleNamespace(idle_w=lambda _: 40, cap_w=cap_w, held_factor=1.07, clocks=[1200], table=lambda _: table)
     assert ClockEngine(model, 1200).least_j(40, 3) == pytest.approx(least_j)
 

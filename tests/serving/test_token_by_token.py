@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from synthetic_profile import LineEngine
 
-from kernel_dvfs_serving.instance import Instance, Recorder
+from kernel_dvfs_serving.instance import Instance, InstanceObserver
 from kernel_dvfs_serving.requests import Request
 from kernel_dvfs_serving.scheduler import Limits
 
 CHUNK, BATCH, SLOW_S = 96, 12, 0.021
 
 
-class Sum(Recorder):
+class Sum(InstanceObserver):
     """Energy, and every gap between tokens."""
 
     def __init__(self):

@@ -7,7 +7,7 @@ import pytest
 from vllm_engine import tiny_model
 
 from kernel_dvfs_serving.requests import Request
-from kernel_dvfs_serving.scheduler import Limits, Scheduler
+from kernel_dvfs_serving.scheduler import EngineScheduler, Limits
 from kernel_dvfs_serving.system import SYNTHETIC_HOUR
 from kernel_dvfs_serving.trace import read_trace
 
@@ -58,7 +58,7 @@ def theirs(folder, asked):
 
 def ours(asked):
     """The same, simulated."""
-    own, coming, found = Scheduler(LIMITS, 4000), list(enumerate(asked)), []
+    own, coming, found = EngineScheduler(LIMITS, 4000), list(enumerate(asked)), []
     while coming or not own.empty:
         while coming and coming[0][1][0] <= len(found):
             number, (_, prompt, answer) = coming.pop(0)

@@ -9,7 +9,7 @@ from vllm_engine import Theirs, tiny_model
 
 from kernel_dvfs_serving.deployment import Served, vllm_line
 from kernel_dvfs_serving.requests import Request
-from kernel_dvfs_serving.scheduler import Limits, Scheduler
+from kernel_dvfs_serving.scheduler import EngineScheduler, Limits
 
 pytestmark = pytest.mark.nightly
 
@@ -36,7 +36,7 @@ class Ours:
     """The simulated scheduler, as Theirs."""
 
     def __init__(self, limits, blocks):
-        self.own, self.requests = Scheduler(limits, blocks - 1), {}
+        self.own, self.requests = EngineScheduler(limits, blocks - 1), {}
 
     def add(self, number, prompt, answer, priority):
         request = Request(number, float(number), len(prompt), answer, contents=contents(prompt))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernel_dvfs_step import assembly, nodes, trace
-from kernel_dvfs_step.memory import CHUNK_BYTE, Memory, Range, Room
+from kernel_dvfs_step.memory import CHUNK_BYTE, Memory, MemoryRange, Room
 
 RECORDED = ("conv", "gpt_eager", "triton_kernel")
 
@@ -90,8 +90,8 @@ class FakeLiving:
         self._next = 8 * chunks * CHUNK_BYTE
         self.memory = Memory(
             self.device,
-            [Range(0, CHUNK_BYTE), Range(CHUNK_BYTE, (chunks - 1) * CHUNK_BYTE)],
-            [Range(0, state_byte)],
+            [MemoryRange(0, CHUNK_BYTE), MemoryRange(CHUNK_BYTE, (chunks - 1) * CHUNK_BYTE)],
+            [MemoryRange(0, state_byte)],
             self._room,
             lambda byte: None,
         )

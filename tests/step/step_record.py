@@ -1,6 +1,6 @@
 """A captured step's record of what a fixture has grouped."""
 
-from kernel_dvfs.workload.step import State
+from kernel_dvfs.workload.step import SavedMemory
 from kernel_dvfs_step import assembly
 from kernel_dvfs_step.trial import Tried
 
@@ -19,7 +19,7 @@ def record(found, tried=None, **more):
         tried=tried,
         clocks_mhz=None,
         whole=assembly.whole_of([]),
-        state=State(1, 1, "device", ""),
+        state=SavedMemory(1, 1, "device", ""),
         by_difference={},
         not_repeated={},
     )

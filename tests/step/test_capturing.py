@@ -9,7 +9,7 @@ from step_record import DEVICE, record
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.workload import step as steps
-from kernel_dvfs.workload.step import State
+from kernel_dvfs.workload.step import SavedMemory
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import read_json
 from kernel_dvfs_step import assembly, capturing, grouping, nodes, pace, trace, trial
@@ -165,7 +165,7 @@ def test_ranges_added_later_are_written_though_the_kernels_are_the_same(processe
 def test_state_that_was_not_saved_is_said_in_the_record_and_by_the_command(
     processes, recording, outline_of, tmp_path, capsys
 ):
-    left = State(4096, 1024, "host", "no memory was left for 1 of 3 blocks, the largest ones")
+    left = SavedMemory(4096, 1024, "host", "no memory was left for 1 of 3 blocks, the largest ones")
     step = replace(record(outline_of(recording("triton_kernel"))), state=left)
     processes([{"step": asdict(step)}])
     assert main(["capture", "train.py:make", "-o", str(tmp_path / "step.json")]) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs_step.report import costs as step_costs
 from kernel_dvfs_step.report.tables import step_check
 from kernel_dvfs_step.report.view import step_view
@@ -120,9 +120,9 @@ def test_products_that_the_cap_holds_alone_add_up_at_their_clock_of_the_step(che
         return settle(own, [(parameters(own, work), count) for work, count in load], (core_mhz, "auto"), 60.0)
 
     launched = {
-        "product": (Work("gemm", 4.1e11, 0.0, 0.0, 3.1e8), 9),
-        "other_product": (Work("gemm", 2.3e11, 0.0, 0.0, 2.9e8), 5),
-        "stream": (Work("residual", 0.0, 0.0, 0.0, 1.3e9), streams),
+        "product": (LaunchWork("gemm", 4.1e11, 0.0, 0.0, 3.1e8), 9),
+        "other_product": (LaunchWork("gemm", 2.3e11, 0.0, 0.0, 2.9e8), 5),
+        "stream": (LaunchWork("residual", 0.0, 0.0, 0.0, 1.3e9), streams),
     }
     whole = settled(launched.values(), cap_w)
     kernels, paced = {}, {}

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.forecast import BY_CORE, BY_MEMORY, Seen, held_load, peak_tflop_per_s, settled
-from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.forecast import BY_CORE, BY_MEMORY, KernelAtAuto, held_load, peak_tflop_per_s, settled
+from kernel_dvfs.gpu.kernel import LaunchWork
 from kernel_dvfs.profile.step import write_shipped_step
 from kernel_dvfs.report.results import Results
 from kernel_dvfs_step.report import forecast as step_forecast
@@ -78,7 +78,7 @@ def test_a_power_limit_lies_between_the_points_on_both_sides():
 
 @pytest.mark.parametrize(("bound", "slower"), [(BY_CORE, 1980 / 1485), (BY_MEMORY, 1.0)])
 def test_a_kernel_of_unknown_work_waits_for_the_core_or_for_the_memory(bound, slower):
-    load = held_load([Seen(None, 3, 2e-3, 430.0, 1980.0)], SPEC, bound)
+    load = held_load([KernelAtAuto(None, 3, 2e-3, 430.0, 1980.0)], SPEC, bound)
     auto, locked = settled(SPEC, load), settled(SPEC, load, 1485)
     # a step warms the board more than a kernel of 430 W alone, and leakage takes its share
     assert auto.time_s == pytest.approx(6e-3, rel=1e-3) and 430 < auto.power_w < 440
@@ -86,7 +86,7 @@ def test_a_kernel_of_unknown_work_waits_for_the_core_or_for_the_memory(bound, sl
 
 
 def test_a_limit_below_what_a_step_draws_makes_it_longer_and_one_above_changes_nothing():
-    load = held_load([Seen(Work("gemm", 5e11, 0, 0, 1e8), 1, 1e-3, 640.0, 1900.0)], SPEC)
+    load = held_load([KernelAtAuto(LaunchWork("gemm", 5e11, 0, 0, 1e8), 1, 1e-3, 640.0, 1900.0)], SPEC)
     auto = settled(SPEC, load)
     assert settled(SPEC, load, cap_w=680.0).time_s == pytest.approx(auto.time_s, rel=0.01)
     held = settled(SPEC, load, cap_w=450.0)

@@ -232,18 +232,18 @@ def room_for(most, at):
     return room
 
 
-STATE = [memory.Range(0, 64), memory.Range(64, 256), memory.Range(320, 16)]
+STATE = [memory.MemoryRange(0, 64), memory.MemoryRange(64, 256), memory.MemoryRange(320, 16)]
 
 
 def saved(on_device, on_host):
     device = Device()
-    segments = [memory.Range(0, 1024)]
+    segments = [memory.MemoryRange(0, 1024)]
     return device, memory.Memory(device, segments, STATE, room_for(on_device, 2048), room_for(on_host, 3072))
 
 
 def test_state_goes_to_the_device_then_to_the_host():
-    assert saved(1000, 0)[1].state == memory.State(336, 336, "device", "")
-    assert saved(100, 300)[1].state == memory.State(336, 336, "host", "")
+    assert saved(1000, 0)[1].state == memory.SavedMemory(336, 336, "device", "")
+    assert saved(100, 300)[1].state == memory.SavedMemory(336, 336, "host", "")
 
 
 def test_where_no_memory_is_left_the_largest_blocks_are_left_out_and_that_is_said():

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.workload.rows import kernel_rows
 from kernel_dvfs_clocks.clocks import BASELINE
 
@@ -75,7 +75,8 @@ def test_the_simulated_h200_takes_what_an_iteration_with_fused_attention_took(se
     measured_ms, measured_j = (float(re.search(rf"([\d.]+) {unit}\b", line)[1]) for unit in ("ms", "J"))
     setup = setup_of(model="gpt3-xl-flash", gpu="h200_sxm")
     passes = [
-        Bench(setup, Target("pass", name), exact=True).point(BASELINE)["summary"] for name in setup.targets["pass"]
+        Bench(setup, MeasurementTarget("pass", name), exact=True).point(BASELINE)["summary"]
+        for name in setup.targets["pass"]
     ]
     assert 1e-3 * sum(each["time_us"] for each in passes) == pytest.approx(measured_ms, rel=0.015)
     assert 1e-3 * sum(each["energy_mj"] for each in passes) == pytest.approx(measured_j, rel=0.015)

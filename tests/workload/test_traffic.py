@@ -7,10 +7,10 @@ import pytest
 
 from kernel_dvfs.workload.formulas import Gemm, gemm
 from kernel_dvfs.workload.rows import kernel_rows
-from kernel_dvfs.workload.traffic import Cache, dense_products, gemm_byte, gemm_bytes, tensor_share, wave_share
+from kernel_dvfs.workload.traffic import L2Cache, dense_products, gemm_byte, gemm_bytes, tensor_share, wave_share
 
 QKV = Gemm(1, 40960, 6144, 2048, "TN", True, 0)
-GA102 = Cache(6e6, 80)
+GA102 = L2Cache(6e6, 80)
 
 
 def once(g):
@@ -21,31 +21,31 @@ def once(g):
     "g", [QKV, Gemm(1, 2048, 8192, 40960, "NT", False, 1), Gemm(640, 1024, 128, 1024, "NN", False, 0)]
 )
 def test_what_fits_in_the_cache_is_read_once(g):
-    assert gemm_byte(g, Cache(1e12, 80)) == once(g)
+    assert gemm_byte(g, L2Cache(1e12, 80)) == once(g)
 
 
 @pytest.mark.parametrize("tile", [(256, 128), (128, 128), (64, 64)])
 def test_without_a_cache_every_tile_reads_its_own(tile):
     read = QKV.m * QKV.k * (QKV.n // tile[1]) + QKV.k * QKV.n * (QKV.m // tile[0])
-    assert gemm_byte(QKV, Cache(1e-6, 80, tile)) == pytest.approx(2 * (read + QKV.n + QKV.m * QKV.n), rel=1e-6)
+    assert gemm_byte(QKV, L2Cache(1e-6, 80, tile)) == pytest.approx(2 * (read + QKV.n + QKV.m * QKV.n), rel=1e-6)
 
 
 def test_traffic_falls_as_the_cache_grows_and_stays_between_its_limits():
     sizes = [1e-6, 1e5, 1e6, 4e6, 6e6, 2e7, 5e7, 1e8, 1e12]
-    found = [gemm_byte(QKV, Cache(size, 80)) for size in sizes]
+    found = [gemm_byte(QKV, L2Cache(size, 80)) for size in sizes]
     assert found == sorted(found, reverse=True)
     assert found[0] > found[-1] == once(QKV)
 
 
 def test_larger_tiles_and_more_sms_at_a_time_read_less_again():
-    assert gemm_byte(QKV, Cache(6e6, 80, (256, 128))) < gemm_byte(QKV, Cache(6e6, 80, (128, 128)))
-    assert gemm_byte(QKV, Cache(6e6, 80)) < gemm_byte(QKV, Cache(6e6, 40))
+    assert gemm_byte(QKV, L2Cache(6e6, 80, (256, 128))) < gemm_byte(QKV, L2Cache(6e6, 80, (128, 128)))
+    assert gemm_byte(QKV, L2Cache(6e6, 80)) < gemm_byte(QKV, L2Cache(6e6, 40))
 
 
 def test_sides_are_alike():
     turned = Gemm(1, QKV.n, QKV.m, QKV.k, "TN", False, 0)
     plain = Gemm(1, QKV.m, QKV.n, QKV.k, "TN", False, 0)
-    square = Cache(6e6, 81, (128, 128))
+    square = L2Cache(6e6, 81, (128, 128))
     assert gemm_byte(turned, square) == pytest.approx(gemm_byte(plain, square), rel=0.02)
 
 
@@ -57,7 +57,7 @@ def test_a_measured_product():
     SM (sm_occupancy 0.125) is a tile of 128 x 64.
     """
     n = 16384
-    byte = gemm_byte(Gemm(1, n, n, n, "NN", False, 0), Cache(20e6, 108, (128, 64)), element_byte=8)
+    byte = gemm_byte(Gemm(1, n, n, n, "NN", False, 0), L2Cache(20e6, 108, (128, 64)), element_byte=8)
     assert 2 * n**3 / byte == pytest.approx(122, rel=0.05)
 
 
@@ -87,7 +87,7 @@ def test_a_multiple_is_the_total_and_spread_as_the_tiles_have_it(multiple):
 
 def test_a_multiple_where_nothing_is_read_again_is_spread_evenly():
     gemms = dense()
-    found = gemm_bytes(gemms, Cache(math.inf, 80), 2)
+    found = gemm_bytes(gemms, L2Cache(math.inf, 80), 2)
     assert found == {name: 2 * once(g) for name, (g, _) in gemms.items()}
 
 
@@ -100,7 +100,7 @@ def test_no_product_measured_on_an_h200_moves_more_than_its_dram_can(root):
     with open(root / "experiments/results/gpu_kernels_h200.csv", encoding="utf-8") as file:
         time_s = {row["row"]: float(row["time_us"]) * 1e-6 for row in csv.DictReader(file)}
     products = [row for row in kernel_rows() if row.gemm and row.id in time_s]
-    rates = {row.id: gemm_byte(row.gemm, Cache(25e6, 132)) / time_s[row.id] for row in products}
+    rates = {row.id: gemm_byte(row.gemm, L2Cache(25e6, 132)) / time_s[row.id] for row in products}
     assert len(rates) == 21 and max(rates.values()) < 4800e9
     assert max(rates.values()) > 0.85 * 4800e9, "or it would bound nothing"
 

@@ -204,7 +204,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     from kernel_dvfs.measurement.campaign import compare_iteration
     from kernel_dvfs.measurement.point import QUANTITIES
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.target import MeasurementTarget
     from kernel_dvfs.report.remeasured import means
 
     if type(repeats) is not int or not 1 <= repeats <= 1000:
@@ -220,7 +220,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     launches = {name: own["launches_per_iteration"] if kind == "kernel" else 1 for name, own in about.items()}
     sums = [[0.0, 0.0, 0.0, 0.0] for _ in range(repeats)]
     pairs = {
-        Target(kind, name): Pair(own["core_mhz"], own["mem_mhz"])
+        MeasurementTarget(kind, name): Pair(own["core_mhz"], own["mem_mhz"])
         for name in about
         for own in [schedule["targets"][name]]
     }

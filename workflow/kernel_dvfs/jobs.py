@@ -15,7 +15,7 @@ from kernel_dvfs_clocks.errors import InputError, Missing
 from kernel_dvfs_clocks.files import write_sealed, write_text
 
 if TYPE_CHECKING:
-    from kernel_dvfs.choice.frontier import Frontier
+    from kernel_dvfs.choice.frontier import FrontierFile
     from kernel_dvfs.choice.schedule_file import Schedule, Walked
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.setup import Setup
@@ -60,11 +60,15 @@ def compare(
     """
     from kernel_dvfs.measurement import campaign, record
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.measurement.target import Target, parse
+    from kernel_dvfs.measurement.target import MeasurementTarget, parse
 
     setup = read(gpu)
     level, chosen = ("kernel", {}) if clocks else _chosen(schedule, setup)
-    targets = [parse(setup, f"{level}/{target}")] if target else [Target(level, name) for name in setup.targets[level]]
+    targets = (
+        [parse(setup, f"{level}/{target}")]
+        if target
+        else [MeasurementTarget(level, name) for name in setup.targets[level]]
+    )
     if is_fresh:
         campaign.new_session(setup, gpu)
     # a kernel that the schedule does not know (another bias split) stays at auto
@@ -79,13 +83,13 @@ def again(gpu: str, schedules: Sequence[str], repeat: int, outputs: Sequence[str
     """Measure the whole iteration at auto and at schedules' clocks, in a session of its own: a record a schedule."""
     from kernel_dvfs.measurement import campaign, record
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.target import MeasurementTarget
 
     setup = read(gpu)
     choices = []
     for path in schedules:
         level, chosen = _chosen(path, setup)
-        choices.append({Target(level, name): chosen.get(name, BASELINE) for name in setup.targets[level]})
+        choices.append({MeasurementTarget(level, name): chosen.get(name, BASELINE) for name in setup.targets[level]})
     campaign.new_session(setup, gpu)
     device, found = campaign.compare_iteration(setup, gpu, choices, repeat)
     for output, schedule, comparisons in zip(outputs, schedules, found, strict=True):
@@ -160,7 +164,7 @@ def _walked(path: str, level: str, slack_percent: float) -> Walked:
     return walks[name]
 
 
-def frontier(profile: str, output: str, ties: str = "tied", weights: str | None = None) -> Frontier:
+def frontier(profile: str, output: str, ties: str = "tied", weights: str | None = None) -> FrontierFile:
     """Choose clocks of kernels at every slowdown; return what is written."""
     from kernel_dvfs.choice.frontier import relaxed_frontier
 

@@ -122,7 +122,7 @@ class Outputs(dict[tuple[str, str], Output]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlannedOutput:
     """A table or figure that a study asks for: what a rule is told."""
 
     output: Output
@@ -151,7 +151,7 @@ class Asked:
         return json.dumps(self.output.options(self.plan) if self.output.options else {})
 
 
-def asked_by(outputs: Outputs, plan: Any) -> dict[str, Asked]:
+def asked_by(outputs: Outputs, plan: Any) -> dict[str, PlannedOutput]:
     """{path without its ending: what is asked for} of all that a plan makes."""
-    found = [Asked(output, plan) for output in outputs.made_by(plan)]
+    found = [PlannedOutput(output, plan) for output in outputs.made_by(plan)]
     return {f"{each.folder}/{each.output.kind}s/{each.output.name}": each for each in found}

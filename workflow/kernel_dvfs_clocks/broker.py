@@ -53,7 +53,7 @@ _MORE = 4  # connections without a GPU that a user may have, beside one for each
 _MODES = ("lock", "auto-only", "external", "dry-run")  # of guard.Guard
 
 
-class Server:
+class BrokerServer:
     """The process that waits. allow: user ids. after: clocks to leave behind instead of none, see
     setter.leave_as_configured. longest_s: for which a client may have a GPU. power: ids of those among the users who
     may set a power limit, too."""
@@ -62,7 +62,7 @@ class Server:
         self._allow, self._after, self._longest_s, self._power = allow, after, longest_s, power
         self._nodes: dict[str, tuple[str, int]] = {}  # by UUID, the name of its device node and the device's number
         self._waiting: set[_Waiting] = set()  # clients that have no GPU
-        self._holders: dict[str, _Holder] = {}  # by UUID, who has one
+        self._holders: dict[str, _Lessee] = {}  # by UUID, who has one
         self._left: set[str] = set()  # UUIDs of those to restore, for which no process was to be had yet
         self._selector = selectors.DefaultSelector()
         # to the process that closes what clients hand over, and its end: whichever process that is now
@@ -239,7 +239,7 @@ class Server:
             self._watch(holder.pid, lambda: self._over(uuid, holder, client is not None))
             who = client.who if client else "what a process that was killed has left is being restored"
             since_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._holders[uuid] = _Holder(who, holder.pid, secrets.token_hex(4), since_utc)
+            self._holders[uuid] = _Lessee(who, holder.pid, secrets.token_hex(4), since_utc)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
         self._left.discard(uuid)  # whoever has it restores it, or at the latest it is his end that does
@@ -311,7 +311,7 @@ class Server:
         self._selector.register(watched, selectors.EVENT_READ, ended)
 
 
-class _Holder(NamedTuple):
+class _Lessee(NamedTuple):
     """Who has a GPU."""
 
     who: str  # in words

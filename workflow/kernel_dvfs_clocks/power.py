@@ -31,7 +31,7 @@ _ROUNDED_MW = 1000  # to which a driver may round what it is asked for
 
 
 @final
-class Content(TypedDict):
+class PowerLimitContent(TypedDict):
     """What the file says."""
 
     schema: str
@@ -123,14 +123,14 @@ class PowerLimit:
         if not text:
             return None
         try:
-            content = checked(parse_json(text), Content, "power limit", "delete the file", SCHEMA)
+            content = checked(parse_json(text), PowerLimitContent, "power limit", "delete the file", SCHEMA)
         except ValueError as error:
             raise InputError(f"{self._path}: {error}; look at the power limit, then delete the file") from None
         return content["limit_mw"] if content["boot_id"] == lease.boot_id() else None
 
     def _write(self, limit_mw: int) -> None:
         # not files.whole, which writes through a pipe or a link to a device: anybody may have put one here
-        content: Content = {"schema": SCHEMA, "boot_id": lease.boot_id(), "limit_mw": limit_mw}
+        content: PowerLimitContent = {"schema": SCHEMA, "boot_id": lease.boot_id(), "limit_mw": limit_mw}
         own = f"{self._path}.{os.getpid()}"
         try:
             with suppress(FileNotFoundError):

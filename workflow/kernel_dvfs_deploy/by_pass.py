@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs_clocks.clocks import label
 from kernel_dvfs_clocks.errors import InputError, lines
-from kernel_dvfs_deploy.marks import Marks
+from kernel_dvfs_deploy.marks import MarkListener
 
 if TYPE_CHECKING:
     from kernel_dvfs_deploy.control import Control, Pair
@@ -22,7 +22,7 @@ class ByPass:
 
     def __init__(self, control: Control, pairs: Mapping[str, Pair], step: Callable[[int], object]) -> None:
         self._control, self._pairs, self._step = control, pairs, step
-        self._marks = Marks()
+        self._marks = MarkListener()
         self.marks = dict.fromkeys(pairs, 0)  # {pass: how often it was marked}
         self.asking_s: list[float] = []  # how long each request took
         self.surprise: str | None = None  # why the clocks went back to auto for good

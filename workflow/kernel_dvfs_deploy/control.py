@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from kernel_dvfs.measurement.real.watch import Look, State, Watch
+    from kernel_dvfs.measurement.real.watch import BoardSample, BoardState, Watch
     from kernel_dvfs_clocks.clocks import Clock
     from kernel_dvfs_clocks.guard import Guard
 
@@ -94,13 +94,13 @@ class Control:
 
         return Watch(lambda: self.look(counts), self.state, now_s, all_own=True)
 
-    def look(self, counts: bool = True) -> Look:
+    def look(self, counts: bool = True) -> BoardSample:
         """A look at the board. counts: at its energy counter too, which takes some ms."""
         from kernel_dvfs.measurement.real.watch import look_at
 
         return look_at(self.board, counts)
 
-    def state(self) -> State:
+    def state(self) -> BoardState:
         """Its state."""
         from kernel_dvfs.measurement.real.watch import state_of
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 _LOOK_EVERY_S = 0.0002
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """A source of events, as a player needs it; tests have one on simulated time.
 
     Boundaries count on from iteration to iteration: number of the iteration x launches + launch.
@@ -62,17 +62,17 @@ class StreamEvents:
             self._waiting[self._iteration * self._count + launch] = event
 
     def now_s(self) -> float:
-        """See Source."""
+        """See EventSource."""
         return time.monotonic()
 
     def sleep_until(self, when_s: float) -> None:
-        """See Source."""
+        """See EventSource."""
         left_s = when_s - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
 
     def passed_s(self, boundary: int) -> float | None:
-        """See Source."""
+        """See EventSource."""
         with self._lock:
             waiting = list(self._waiting.items())
         for number, event in waiting:
@@ -85,11 +85,11 @@ class StreamEvents:
         return self._passed.get(boundary)
 
     def is_idle(self) -> bool:
-        """See Source; of a program that launches on without pause nothing is known."""
+        """See EventSource; of a program that launches on without pause nothing is known."""
         return False
 
     def wait(self, boundary: int, until_s: float) -> float | None:
-        """See Source."""
+        """See EventSource."""
         while (found := self.passed_s(boundary)) is None:
             if time.monotonic() >= until_s:
                 return None

@@ -115,7 +115,7 @@ def beside(run: Callable[[], object], name: str, end: Callable[[], object]) -> I
         thread.join()
 
 
-class Marks:
+class MarkListener:
     """The listening end: a socket in a folder of its own."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Marks:
 
 
 def hand_on(
-    marks: Marks,
+    marks: MarkListener,
     obey: Callable[[str], object],
     step: Callable[[int], object],
     each: bool = False,

@@ -11,8 +11,8 @@ import numpy as np
 from kernel_dvfs.layout import ITERATION_SCHEDULE, LAUNCH, PASS, PASS_STRICT, RUN, STRICT, iteration_name
 from kernel_dvfs.measurement.latency_file import latencies
 from kernel_dvfs.profile.store import read_profile
-from kernel_dvfs.report.page.frontier import Change, Stop, apply_at, setting_in_words
-from kernel_dvfs.report.page.parts import Deployable, Deployment, Step
+from kernel_dvfs.report.page.frontier import ShownChange, Stop, apply_at, setting_in_words
+from kernel_dvfs.report.page.parts import Deployable, Deployment, PageStep
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.words import costs_in_words, how_known, in_words, set_today
 from kernel_dvfs_clocks.clocks import AUTO, parse
@@ -67,7 +67,7 @@ def deployable(
             if changes is not None and changes.at:  # without a change it is one pair for the run
                 pairs = [(name, dict(zip(_CLOCKS, pair))) for name, pair in by_pass(mixed, changes)]
                 base = (mixed.baseline_time_s, mixed.baseline_energy_j)
-                time, energy = (Change(100 * (own / at - 1)) for own, at in zip(chain.totals(changes), base))
+                time, energy = (ShownChange(100 * (own / at - 1)) for own, at in zip(chain.totals(changes), base))
                 how = how_known(gpu, False)
                 here[limit] = Stop(limit, energy, time, how, _in_words(pairs), apply_at(pairs), _MARKED)
     return Deployable(one, here, costs_in_words(rows[-1]) if rows else told)
@@ -85,7 +85,7 @@ def _stop(row: Mapping[str, Any], gpu: Mapping[str, Any], results: Results | Non
     """A row of what can be set today. results: where its schedule lies, of one that is played launch by launch."""
     again = again_of(row)
     time, energy = (
-        Change(row[f"{name}_change_percent"], *((own.mean, own.low, own.high) if own else ()))
+        ShownChange(row[f"{name}_change_percent"], *((own.mean, own.low, own.high) if own else ()))
         for name, own in zip(("time", "energy"), again or (None, None))
     )
     of = row["slack_percent"], energy, time, how_known(gpu, again is not None)
@@ -137,9 +137,9 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
             f"{place}/{path.name}\n    changes take {takes} ({from_}); {again.get(f'schedules/{path.name}', change)}"
             for path, (takes, from_, change) in launches
         ]
-        steps.append(Step("Launch by launch", text, "\n".join(lines)))
+        steps.append(PageStep("Launch by launch", text, "\n".join(lines)))
     steps.append(
-        Step(
+        PageStep(
             "Give the clocks back",
             "Done by apply itself, whatever ends it; by hand where a machine was killed:",
             "kernel-dvfs reset --all",
@@ -154,7 +154,7 @@ def _place(results: Results) -> str:
     return "/".join(("results", *Path(results.folder).resolve().parts[-2:], "schedules"))
 
 
-def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[Step]:
+def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[PageStep]:
     """How a captured step is played, with clocks launch by launch where they were chosen (for the middle latency, as on
     the first screen), else a pair a section."""
     found = [path.stem for path in _iterations(results)]
@@ -168,7 +168,7 @@ def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[
         f"with kernel_dvfs_deploy.play(step, {schedule!r}) as run:\n    for batch in batches:\n"
         "        inputs.copy_(batch)\n        run()"
     )
-    return [Step("Your own step at its clocks", text, play)]
+    return [PageStep("Your own step at its clocks", text, play)]
 
 
 def _again(results: Results, row: Mapping[str, Any]) -> str:

@@ -10,14 +10,14 @@ from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs_deploy.holder import Holder
+    from kernel_dvfs_deploy.guarded_control import GuardedControl
     from kernel_dvfs_deploy.tuning import Setting
 
 LEAST_CHANGES = 10.0  # a pass takes so many times what a change of clocks does, or has no pair of its own
 _MOST_NAMES = 100  # a training that gives each step's passes new names must not fill the memory
 
 
-class Clocks:
+class PassClocks:
     """What a session asks for, and the passes' marks follow. Safe between threads.
 
     controls: one a GPU, entered. now_s: the steps' clock. repeats(): called when the pass that was marked first begins
@@ -25,7 +25,10 @@ class Clocks:
     """
 
     def __init__(
-        self, controls: Sequence[Holder], now_s: Callable[[], float], repeats: Callable[[], object] | None = None
+        self,
+        controls: Sequence[GuardedControl],
+        now_s: Callable[[], float],
+        repeats: Callable[[], object] | None = None,
     ) -> None:
         self._controls, self._now_s, self.repeats = controls, now_s, repeats
         self._lock = threading.Lock()

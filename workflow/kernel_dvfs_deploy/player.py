@@ -32,8 +32,8 @@ from kernel_dvfs_clocks.errors import InputError, lines
 
 if TYPE_CHECKING:
     from kernel_dvfs_deploy.control import Control, Pair
-    from kernel_dvfs_deploy.events import Source
-    from kernel_dvfs_deploy.sequence.schedule import Iteration
+    from kernel_dvfs_deploy.events import EventSource
+    from kernel_dvfs_deploy.sequence.schedule import IterationSchedule
 
 _REMEDY = "choose again with kernel-dvfs sequence"
 _LOOK_EVERY_S = 0.0005
@@ -55,7 +55,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedChange:
     """A change of an iteration, and the moment to ask for it: `delay_s` after the GPU passes a boundary."""
 
     launch: int  # that it is for
@@ -66,7 +66,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChangeOutcome:
     """What became of a change; times are of the source's clock."""
 
     iteration: int
@@ -84,7 +84,7 @@ class Asked:
 class Log:
     """What came of playing."""
 
-    asked: list[Asked]
+    asked: list[ChangeOutcome]
     surprise: str | None  # why the clocks went back to auto
     finished: bool  # whether all iterations were played
 
@@ -100,9 +100,9 @@ class Player:
 
     def __init__(
         self,
-        iteration: Iteration,
+        iteration: IterationSchedule,
         control: Control,
-        events: Source | None,
+        events: EventSource | None,
         about: Mapping[str, Any] | None = None,
         launches: Sequence[str] | None = None,
         tolerance: Tolerance | None = None,
@@ -136,7 +136,7 @@ class Player:
         ]
         self.boundaries = {step.anchor for step in self.steps} | {step.launch for step in self.steps} | {0}
         # each with the number of its boundary
-        self._asked: collections.deque[tuple[int, Asked]] = collections.deque(maxlen=None)
+        self._asked: collections.deque[tuple[int, ChangeOutcome]] = collections.deque(maxlen=None)
         self._stopping = threading.Event()
         self._surprise: str | None = None
         self._missed = 0  # changes in a row that were not seen to land in time
@@ -145,12 +145,12 @@ class Player:
         self.log: Log | None = None  # once it has been played
 
     @property
-    def _source(self) -> Source:
+    def _source(self) -> EventSource:
         if self.events is None:
             raise ValueError("a player needs a source of events: set player.events before playing")
         return self.events
 
-    def _step(self, launch: int, before: Pair, pair: Pair) -> Step:
+    def _step(self, launch: int, before: Pair, pair: Pair) -> PlannedChange:
         ask_s = self._until_s[launch] - self._timing.lead_s(before, pair)
         if ask_s < -_ROUNDED_S:
             raise InputError(
@@ -161,7 +161,7 @@ class Player:
         anchor = min(bisect.bisect_right(self._until_s, ask_s) - 1, self._count - 1)
         anchor = max(anchor, 0)
         delay_s = max(0.0, ask_s - self._until_s[anchor])
-        return Step(launch, pair, anchor, delay_s, self._timing.latest_of_s(before, pair))
+        return PlannedChange(launch, pair, anchor, delay_s, self._timing.latest_of_s(before, pair))
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Player:
         if self.steps or first != (AUTO, AUTO):
             self._control.ask(first)
 
-    def _change(self, iteration: int, step: Step) -> bool:
+    def _change(self, iteration: int, step: PlannedChange) -> bool:
         """Ask for one change and see it land. Returns whether to go on."""
         events, tolerance = self._source, self._tolerance
         passed_s = self._passed(iteration * self._count + step.anchor, step)
@@ -238,13 +238,15 @@ class Player:
         self._control.ask(step.pair)
         number = iteration * self._count + step.launch
         if self._control.reads_only:  # it was noted, so there is nothing to see land
-            noted = Asked(iteration, step.launch, step.pair, due_s, asked_s, None, None, None, None)
+            noted = ChangeOutcome(iteration, step.launch, step.pair, due_s, asked_s, None, None, None, None)
             self._asked.append((number, noted))
             return True
         # of a distribution no longer than that, so that the next request is in time
         latest_s = asked_s + step.latest_s + (0.0 if self._timing.spreads else tolerance.late_s)
         seen, reached_s, is_idle = self._reach(step.pair, latest_s)
-        self._asked.append((number, Asked(iteration, step.launch, step.pair, due_s, asked_s, reached_s, None, *seen)))
+        self._asked.append(
+            (number, ChangeOutcome(iteration, step.launch, step.pair, due_s, asked_s, reached_s, None, *seen))
+        )
         if not self._is_free(step):
             return False
         if reached_s is None and not is_idle:
@@ -259,7 +261,7 @@ class Player:
             )
         return True
 
-    def _passed(self, boundary: int, step: Step) -> float | None:
+    def _passed(self, boundary: int, step: PlannedChange) -> float | None:
         """When the GPU passed a boundary; None where that takes far too long. A surprise where it came at another time
         than foreseen."""
         found = self._source.passed_s(boundary)
@@ -306,7 +308,7 @@ class Player:
     def _is_there(self, pair: Pair, seen: tuple[int, int]) -> bool:
         return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(pair, pair)))
 
-    def _is_ours(self, step: Step, iteration: int) -> bool:
+    def _is_ours(self, step: PlannedChange, iteration: int) -> bool:
         """Whether the clocks are still those asked for last, as far as they were reached in this iteration and the GPU
         still works; a surprise otherwise."""
         if self._surprise:
@@ -324,7 +326,7 @@ class Player:
             return False
         return True
 
-    def _is_free(self, step: Step) -> bool:
+    def _is_free(self, step: PlannedChange) -> bool:
         """Whether nothing holds the core clock below what was asked for; a surprise otherwise. At auto the governor may
         choose any clock."""
         pair = self._expects.get(self._control.pair, self._control.pair)
@@ -366,5 +368,5 @@ class Player:
             said = f"the clocks could not be given back yet: {'; '.join(lines(error))}"
             self._surprise = f"{self._surprise}; {said}" if self._surprise else said
 
-    def _with_boundaries(self) -> list[Asked]:
+    def _with_boundaries(self) -> list[ChangeOutcome]:
         return [replace(own, boundary_s=self._source.passed_s(number)) for number, own in self._asked]

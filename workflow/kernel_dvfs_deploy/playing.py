@@ -36,17 +36,17 @@ from kernel_dvfs_clocks.clocks import BASELINE, EXACT, LOCKS, RANGE, parse_after
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.setters import choice
 from kernel_dvfs_clocks.setters.choice import AUTO
-from kernel_dvfs_deploy.holder import Holder
+from kernel_dvfs_deploy.guarded_control import GuardedControl
 from kernel_dvfs_deploy.player import Player, Tolerance
 from kernel_dvfs_deploy.replay import StepEvents
 from kernel_dvfs_deploy.schedules import check_gpu, pass_pairs, run_pair
 from kernel_dvfs_deploy.sequence.changes import Timing
-from kernel_dvfs_deploy.sequence.schedule import Iteration, read_iteration
+from kernel_dvfs_deploy.sequence.schedule import IterationSchedule, read_iteration
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kernel_dvfs.choice.schedule_file import Schedule, Workload
+    from kernel_dvfs.choice.schedule_file import Schedule, ScheduleWorkload
     from kernel_dvfs.workload.step import Step
     from kernel_dvfs_deploy.control import Pair
     from kernel_dvfs_deploy.player import Log
@@ -64,7 +64,7 @@ _AT_AUTO_SHARE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StepBlock:
     """Steps that ran back to back."""
 
     time_s: float  # of a step
@@ -74,7 +74,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class ScheduleCertificate:
     """What became of auto and schedule in turn, on the user's own step."""
 
     holds: bool  # the schedule is used
@@ -85,7 +85,7 @@ class Certificate:
     pieces: int  # that the step is cut into
     changes: int  # of clocks in a step
     dry_run: bool  # no clock was set: what cutting alone costs
-    blocks: list[tuple[str, Block]] = field(repr=False, default_factory=list)  # in order
+    blocks: list[tuple[str, StepBlock]] = field(repr=False, default_factory=list)  # in order
 
     def __str__(self) -> str:
         def told(change: Change) -> str:
@@ -140,7 +140,7 @@ def play(
 class Playing:
     """What `play` gives: see there. certificate: None where nothing was repeated; log: of the player, once it ended."""
 
-    certificate: Certificate | None = None
+    certificate: ScheduleCertificate | None = None
     log: Log | None = None
 
     def __init__(
@@ -171,7 +171,7 @@ class Playing:
         if frozen := self._step.record.frozen:
             raise InputError(f"step {self._step.record.name}: it would train otherwise than called: {frozen[0]}")
         uuid, exact = self._step.record.device["uuid"], self._lock == EXACT
-        self._control = Holder(uuid, self._dry_run, self._say, self._after, self._through, exact)
+        self._control = GuardedControl(uuid, self._dry_run, self._say, self._after, self._through, exact)
         self._control.__enter__()
         try:
             self._open()
@@ -263,10 +263,10 @@ class Playing:
 
     # --- the certificate ----------------------------------------------------------------------------------------------
 
-    def _certified(self) -> Certificate:
+    def _certified(self) -> ScheduleCertificate:
         """Auto and schedule in turn; what outlives a step is put back at the end."""
         same_bits: bool | None = None
-        blocks: list[tuple[str, Block]] = []
+        blocks: list[tuple[str, StepBlock]] = []
         try:
             watch = self._control.watch()
             self._step.save()
@@ -318,7 +318,7 @@ class Playing:
                 return third == one
         return None
 
-    def _block(self, how: str) -> Block:
+    def _block(self, how: str) -> StepBlock:
         """Run steps for block_s and count their energy. Raises CounterFault where the counter stands or falls."""
         settle_s = _SETTLE_S + self._iteration.timing.latest_s
         # without a look at the counter: the player asks for clocks through the same process
@@ -335,7 +335,9 @@ class Playing:
             raise InputError(f"a block at {how}: {'; '.join([verdict, *reasons])}")
         return block
 
-    def _judged(self, same_bits: bool | None, blocks: list[tuple[str, Block]], surprise: str) -> Certificate:
+    def _judged(
+        self, same_bits: bool | None, blocks: list[tuple[str, StepBlock]], surprise: str
+    ) -> ScheduleCertificate:
         changes = {}
         for name in ("time_s", "energy_j"):
             values = []
@@ -359,7 +361,7 @@ class Playing:
             why = f"{BREAKS} of {limit:+g} %"
         elif not energy.high < 0:
             why = "no energy saved that the repeats can show"
-        return Certificate(
+        return ScheduleCertificate(
             holds=not why and not self._dry_run,
             why=why,
             time=time,
@@ -379,7 +381,7 @@ def measured_block(
     seconds: float,
     settle_s: float = _SETTLE_S,
     look: Callable[[], None] = lambda: None,
-) -> Block:
+) -> StepBlock:
     """Steps back to back for about `seconds`, after `settle_s` of them that do not count.
 
     Time runs from the first launch to the end of the last step, on an idle stream before and after; power is that
@@ -403,7 +405,7 @@ def measured_block(
     step.synchronize()
     step_s = (time.monotonic() - began_s) / queue.count
     power_w = 1e-3 * window.energy_mj / (window.end_s - window.start_s)
-    return Block(step_s, power_w * step_s, queue.count, window)
+    return StepBlock(step_s, power_w * step_s, queue.count, window)
 
 
 class _Queue:
@@ -470,7 +472,7 @@ def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]
     ]
 
 
-def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s: float) -> Iteration:
+def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s: float) -> IterationSchedule:
     """What a schedule asks of a step's launches. about: the GPU's facts with its slug; None: any GPU's schedule will
     do.
 
@@ -505,20 +507,20 @@ def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s:
     return _iteration(path, content, step, wanted, latency_s)
 
 
-def _workload_of(path: str) -> Workload:
+def _workload_of(path: str) -> ScheduleWorkload:
     """What a schedule, or one of an iteration, is for."""
     if schema_of(path) == ITERATION_SCHEDULE:
         return read_iteration(path).workload
     return read_schedule(path)["workload"]
 
 
-def _iteration(path: str, content: Schedule, step: Step, wanted: Sequence[Pair], latency_s: float) -> Iteration:
+def _iteration(path: str, content: Schedule, step: Step, wanted: Sequence[Pair], latency_s: float) -> IterationSchedule:
     """A schedule of sections, or of one pair, launch by launch: each change is asked for as its section begins."""
     launched = measured_launches(step)
     pairs = list(dict.fromkeys(wanted))
     place = [pairs.index(pair) for pair in wanted]
     before = [place[-1], *place]
-    return Iteration(
+    return IterationSchedule(
         path=path,
         gpu=content["gpu"],
         workload=content["workload"],

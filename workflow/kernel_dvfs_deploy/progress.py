@@ -114,8 +114,8 @@ class Counter:
         return number > before and now_s - since_s >= _BACK_S
 
 
-class Passing:
-    """with Passing(progress, step) as passing: start a command with passing.outputs as its (stdout, stderr), then
+class OutputRelay:
+    """with OutputRelay(progress, step) as passing: start a command with passing.outputs as its (stdout, stderr), then
     `begin`. progress, step: as of Counter.
 
     environment: more variables for the command.
@@ -133,7 +133,7 @@ class Passing:
         self._relay: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._listen, name="kernel-dvfs steps", daemon=True)
 
-    def __enter__(self) -> Passing:
+    def __enter__(self) -> OutputRelay:
         return self
 
     def begin(self) -> None:

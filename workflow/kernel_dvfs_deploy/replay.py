@@ -86,7 +86,7 @@ class StepEvents(StreamEvents):
         self._last_piece = event
 
     def is_idle(self) -> bool:
-        """See Source."""
+        """See EventSource."""
         last = self._last_piece
         return last is not None and bool((last.done if hasattr(last, "done") else last.query)())
 
@@ -97,7 +97,7 @@ class StepEvents(StreamEvents):
             self._begun.notify_all()
 
     def passed_s(self, boundary: int) -> float | None:
-        """See Source. What lies more than an iteration before is forgotten: not before the program's own, since it
+        """See EventSource. What lies more than an iteration before is forgotten: not before the program's own, since it
         launches several ahead of the GPU, and so of the player."""
         found = super().passed_s(boundary)
         least = (boundary // self._count - 1) * self._count
@@ -106,7 +106,7 @@ class StepEvents(StreamEvents):
         return found
 
     def wait(self, boundary: int, until_s: float) -> float | None:
-        """See Source."""
+        """See EventSource."""
         patience_s = until_s - self.now_s()
         with self._begun:
             self._begun.wait_for(lambda: self._ended or self._has_begun(boundary))

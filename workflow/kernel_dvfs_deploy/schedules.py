@@ -11,7 +11,7 @@ from kernel_dvfs_clocks.clocks import AUTO
 from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs.choice.schedule_file import Gpu
+    from kernel_dvfs.choice.schedule_file import ScheduleGpu
     from kernel_dvfs_deploy.control import Pair
 
 _BLACKWELL = 10  # major number of its compute capability, and of later ones
@@ -39,7 +39,7 @@ def pass_pairs(path: str, about: Mapping[str, Any]) -> Mapping[str, Pair]:
     return pairs
 
 
-def check_gpu(path: str, gpu: Gpu, about: Mapping[str, Any]) -> None:
+def check_gpu(path: str, gpu: ScheduleGpu, about: Mapping[str, Any]) -> None:
     """Raise InputError where a schedule was made for another GPU than the one `about`."""
     if gpu["slug"] != about["slug"]:
         raise InputError(

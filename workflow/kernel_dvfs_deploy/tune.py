@@ -1,8 +1,8 @@
 """A training tuned while it runs: its steps are counted, its clocks tried by blocks in turn with auto, and kept.
 
 `tune` is for a training loop, `tune_command` for a command. Both follow the steps in a thread of their own, and hold
-each GPU's clocks by a `Holder`, whose process restores them however this one ends. Steps are never lost: a block is
-training at some clocks.
+each GPU's clocks by a `GuardedControl`, whose process restores them however this one ends. Steps are never lost: a
+block is training at some clocks.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kernel_dvfs_clocks.guard import ENDING_SIGNALS
 from kernel_dvfs_clocks.nvml.facts import facts_of
 from kernel_dvfs_clocks.setters import choice
 from kernel_dvfs_clocks.setters.choice import AUTO
-from kernel_dvfs_deploy.holder import Holder
-from kernel_dvfs_deploy.marks import Marks, beside
-from kernel_dvfs_deploy.passes import LEAST_CHANGES, Clocks
-from kernel_dvfs_deploy.progress import Counter, Passing, pattern_of
+from kernel_dvfs_deploy.guarded_control import GuardedControl
+from kernel_dvfs_deploy.marks import MarkListener, beside
+from kernel_dvfs_deploy.passes import LEAST_CHANGES, PassClocks
+from kernel_dvfs_deploy.progress import Counter, OutputRelay, pattern_of
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.real.watch import Watch
-    from kernel_dvfs_deploy.tuning import Block, Candidates, Gain, PassCandidates, Procedure, Setting
+    from kernel_dvfs_deploy.tuning import Candidates, Gain, PassCandidates, Procedure, Setting, TrialBlock
 
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
@@ -64,7 +64,7 @@ class Silent(Paused):
     """No step has been told yet."""
 
 
-class Quiet(Paused):
+class StepsStopped(Paused):
     """The last step was told `seconds` ago."""
 
     def __init__(self, seconds: float) -> None:
@@ -117,7 +117,8 @@ class Steps:
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
         """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
-        and seconds. Raises Quiet where none comes for patience_s, or Silent where none has been told yet, and Ended."""
+        and seconds. Raises StepsStopped where none comes for patience_s, or Silent where none has been told yet, and
+        Ended."""
         with self._condition:
             self._asked = begin_s, least, lasting_s
             while True:
@@ -131,7 +132,7 @@ class Steps:
                 left_s = last_s + patience_s - self.now_s()
                 if left_s <= 0:
                     self._stamps.clear()
-                    raise Quiet(self.now_s() - self._last_s) if self._count else Silent
+                    raise StepsStopped(self.now_s() - self._last_s) if self._count else Silent
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
 
     def _spanned(self) -> int | None:
@@ -162,7 +163,7 @@ class Steps:
                 raise Ended
 
 
-class Session:
+class TuningSession:
     """Steps followed and clocks tried; `run` is for a thread of its own.
 
     controls: one a GPU, entered; GPUs of one type. minutes: after which a pair is kept. say: called with a line for the
@@ -173,7 +174,7 @@ class Session:
 
     def __init__(
         self,
-        controls: Sequence[Holder],
+        controls: Sequence[GuardedControl],
         steps: Steps,
         slack_percent: float,
         minutes: float,
@@ -185,13 +186,13 @@ class Session:
         counts_marks: bool = False,
     ) -> None:
         self._latency_s = latency_s
-        self.clocks = Clocks(controls, steps.now_s, steps.step if counts_marks else None)
+        self.clocks = PassClocks(controls, steps.now_s, steps.step if counts_marks else None)
         self._samples, self._seed = samples, seed
         self._controls, self._steps, self._say = controls, steps, say
         self._slack_percent, self._end_s, self._block_s = slack_percent, 60 * minutes, block_s
         self._patience_s = _FIRST_STEP_S
         self._procedure: Procedure | None = None
-        self._look: Block | None = None
+        self._look: TrialBlock | None = None
         self._look_scatter = 0.0  # of that look
         self._scatter = 0.0  # sd of a step's time in the last block, as a share
         self._sign = 1.0, 0.0  # steps and s from one sign of progress to the next there
@@ -381,7 +382,7 @@ class Session:
         assert isinstance(kept, Pair)
         return PassCandidates(candidates, {name: share for name, (share, _) in passes.items()}, kept)
 
-    def _look_at_auto(self) -> Block:
+    def _look_at_auto(self) -> TrialBlock:
         """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
         least = _LOOK_STEPS
         while True:
@@ -392,7 +393,7 @@ class Session:
                 raise InputError(
                     f"no step was told for {self._patience_s:g} s; look at --progress, or mark steps (docs/tune.md)"
                 ) from None
-            except Quiet as quiet:
+            except StepsStopped as quiet:
                 self._say(
                     f"{self._steps.count} steps were told so far, and none for {quiet.seconds:.0f} s; if it takes "
                     "more, look at --progress"
@@ -437,9 +438,9 @@ class Session:
             done.append(each)
         return done
 
-    def _measure(self, pair: Setting, least: int, lasting_s: float) -> Block:
+    def _measure(self, pair: Setting, least: int, lasting_s: float) -> TrialBlock:
         """A block of whole steps at a pair, after the clocks have settled."""
-        from kernel_dvfs_deploy.tuning import Block
+        from kernel_dvfs_deploy.tuning import TrialBlock
 
         self.clocks.ask(pair)
         begin_s = self._steps.now_s() + _SETTLE_S
@@ -460,7 +461,7 @@ class Session:
         # a sign of many steps tells their mean, which scatters less than one of them
         square = sum((gap_s - own * time_s / steps) ** 2 / own for gap_s, own in apart)
         self._scatter = math.sqrt(square / max(1, len(apart) - 1)) * steps / time_s
-        return Block(steps, time_s, power_w * time_s)
+        return TrialBlock(steps, time_s, power_w * time_s)
 
     def _judge(
         self,
@@ -554,11 +555,11 @@ def _told(found: Gain) -> dict[str, Any]:
 class Tuner:
     """What a training loop tells its steps, and, where each is to have a pair, its passes (mark)."""
 
-    def __init__(self, session: Session, steps: Steps) -> None:
+    def __init__(self, session: TuningSession, steps: Steps) -> None:
         self._session, self.step, self.mark = session, steps.step, session.clocks.mark
 
     def summary(self) -> dict[str, Any]:
-        """What has come of it so far, see Session."""
+        """What has come of it so far, see TuningSession."""
         return self._session.summary()
 
 
@@ -580,13 +581,13 @@ def tune(
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
     with each line; default: print. samples: of a step of all ranks, to tell joules a sample. block_s: at one pair, in
     turn with auto. latency: file of `kernel-dvfs latency`; then passes that are marked (tuner.mark) may have a pair
-    each, and as many minutes again are spent on that. Clocks are restored on leaving, however that happens. Raises
+    each, and as many minutes again are spent on that. PassClocks are restored on leaving, however that happens. Raises
     InputError where a GPU is taken, or its clocks may not be set.
     """
     steps, latency_s = Steps(), _change_s(latency)
     tell = say or (lambda line: print(f"kernel-dvfs: {line}", flush=True))
     with _held(gpus, through, dry_run, tell, share=True) as controls:  # a training that has begun is on it itself
-        session = Session(controls, steps, slack_percent, minutes, tell, block_s, samples, latency_s=latency_s)
+        session = TuningSession(controls, steps, slack_percent, minutes, tell, block_s, samples, latency_s=latency_s)
         try:
             with beside(session.run, "kernel-dvfs tune", steps.end):
                 yield Tuner(session, steps)
@@ -621,7 +622,7 @@ def tune_command(
     with _held(gpus, through, dry_run, say, share) as controls:
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS, signal.SIGCHLD})
         try:
-            session = Session(
+            session = TuningSession(
                 *(controls, steps, slack_percent, minutes, say, block_s, samples),
                 latency_s=latency_s,
                 counts_marks=progress is None,
@@ -636,12 +637,12 @@ def tune_command(
 def _run(
     words: Sequence[str],
     progress: str | None,
-    session: Session,
+    session: TuningSession,
     steps: Steps,
     held: set[int | signal.Signals],
 ) -> int:
     with ExitStack() as stack:
-        marks, told = Marks(), Counter(None, steps.step)
+        marks, told = MarkListener(), Counter(None, steps.step)
 
         def step(number: int) -> None:
             if progress is None:
@@ -650,7 +651,7 @@ def _run(
 
         stack.enter_context(marks.followed(session.clocks.mark, step))
         if progress is not None:
-            passing = stack.enter_context(Passing(progress, steps.step))
+            passing = stack.enter_context(OutputRelay(progress, steps.step))
             child = start(words, held, marks.environment | passing.environment, passing.outputs)
             try:
                 passing.begin()
@@ -666,7 +667,9 @@ def _run(
 
 
 @contextmanager
-def _held(gpus: str, through: str, dry_run: bool, say: Callable[[str], object], share: bool) -> Iterator[list[Holder]]:
+def _held(
+    gpus: str, through: str, dry_run: bool, say: Callable[[str], object], share: bool
+) -> Iterator[list[GuardedControl]]:
     """The clocks of all GPUs, held, and shown to be ours to set."""
     choice.check(through, {}, one_clock_alone=not dry_run, ranges=not dry_run)
     found = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
@@ -678,7 +681,9 @@ def _held(gpus: str, through: str, dry_run: bool, say: Callable[[str], object], 
     if len(names) > 1:
         raise InputError(f"{', '.join(names)}: one pair for all ranks needs GPUs of one type; give --gpus of one")
     with ExitStack() as stack:
-        controls = [stack.enter_context(Holder(about["uuid"], dry_run, say, through=through)) for about in found]
+        controls = [
+            stack.enter_context(GuardedControl(about["uuid"], dry_run, say, through=through)) for about in found
+        ]
         for control in controls:
             control.preflight(share, say)
             control.announce("clock pairs in turn with auto, to tune a training")

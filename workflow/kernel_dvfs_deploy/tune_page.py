@@ -12,7 +12,7 @@ _KWH = 3.6e6  # J
 
 
 def make(found: Mapping[str, Any]) -> str:
-    """The page as HTML. found: the summary of a session (deploy.tune.Session)."""
+    """The page as HTML. found: the summary of a session (deploy.tune.TuningSession)."""
     energies = [found["energy_j"], *found["auto_would_have_taken_j"]] if "energy_j" in found else []
     rows = [
         {

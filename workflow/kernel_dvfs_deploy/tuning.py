@@ -50,7 +50,7 @@ _NORMAL, _DRAWS = NormalDist(), 32
 _BY_PASS, MOST_PASSES = 400, 4  # settings by pass that are candidates, and passes
 
 
-class Block(NamedTuple):
+class TrialBlock(NamedTuple):
     """Whole steps at one pair."""
 
     steps: int
@@ -80,7 +80,7 @@ class Round:
     """Blocks of a round: auto, pairs, pairs in reverse, auto."""
 
     pairs: tuple[Setting, ...]
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[TrialBlock] = field(default_factory=list)
 
     @property
     def order(self) -> list[Setting]:
@@ -120,7 +120,11 @@ class Procedure:
     """
 
     def __init__(
-        self, board: Board, slack_percent: float, seed: int = 1, held: tuple[Setting, Gain | None] = (BASELINE, None)
+        self,
+        board: SettingsPrior,
+        slack_percent: float,
+        seed: int = 1,
+        held: tuple[Setting, Gain | None] = (BASELINE, None),
     ) -> None:
         self.board, self.limit = board, math.log1p(slack_percent / 100)
         self._random = np.random.default_rng(seed)
@@ -138,7 +142,7 @@ class Procedure:
         """The clocks of the next block."""
         return self._now.order[len(self._now.blocks)]
 
-    def add(self, block: Block, done_share: float) -> None:
+    def add(self, block: TrialBlock, done_share: float) -> None:
         """A block has been measured at `pair`. done_share: of the time for tuning, 1 where it is over."""
         self._now.blocks.append(block)
         if len(self._now.blocks) < len(self._now.order):
@@ -339,7 +343,7 @@ def arguments(setting: Setting) -> str:
     return " ".join(f"--pair {name}={core},{mem}" for name, (core, mem) in setting)
 
 
-class Board(Protocol):
+class SettingsPrior(Protocol):
     """What a procedure chooses from: P settings, the place of each, and what is known of them before anything is
     measured: changes against auto as shares (P,), and their covariances (P, P)."""
 

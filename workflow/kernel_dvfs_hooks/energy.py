@@ -30,7 +30,7 @@ WORST = ("counter", "disturbed", "unstable", "ok")
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RankStretch:
     """What one rank has seen since the last one."""
 
     board: str  # host and UUID; "" where it cannot be read
@@ -108,7 +108,7 @@ class Energy:
             self._reader.close()
             self._reader = None
 
-    def _stretch(self, number: int, now_s: float) -> Stretch:
+    def _stretch(self, number: int, now_s: float) -> RankStretch:
         steps, time_s = number - self._first, now_s - self._since_s
         try:
             if self._reader is None:
@@ -117,7 +117,7 @@ class Energy:
             board = f"{socket.gethostname()} {self._reader.uuid}"
         except InputError as error:
             board, read = "", {"power_w": None, "is_enough": True, "verdict": "counter", "reasons": [str(error)]}
-        return Stretch(board, steps, time_s, self._tokens, **read)
+        return RankStretch(board, steps, time_s, self._tokens, **read)
 
     def _tell(self, reason: str, verdict: str) -> None:
         """Say why a number is not to be believed, once, where the verdict changes."""
@@ -126,7 +126,7 @@ class Energy:
             self._say(f"energy of the steps: {verdict}: {reason}")
 
 
-def summed(every: Sequence[Stretch]) -> dict[str, Any]:
+def summed(every: Sequence[RankStretch]) -> dict[str, Any]:
     """What a log gets of the stretches of all ranks, and the `reason` of its verdict. A board that several ranks share
     counts once; where one cannot be read, or its counter is wrong, there is no sum."""
     steps, time_s = every[0].steps, every[0].time_s
@@ -155,14 +155,14 @@ def _rank() -> int:
     return int(ranks.get_rank()) if ranks else 0
 
 
-def _gathered(own: Stretch) -> list[Stretch]:
+def _gathered(own: RankStretch) -> list[RankStretch]:
     """The stretches of all ranks, in their order."""
     ranks = _distributed()
     if not ranks:
         return [own]
     every: list[Any] = [None] * ranks.get_world_size()
     ranks.all_gather_object(every, asdict(own))
-    return [Stretch(**each) for each in every]
+    return [RankStretch(**each) for each in every]
 
 
 def _of_torch() -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from kernel_dvfs.measurement.counter import AlignedWindow
 from kernel_dvfs.measurement.real.preflight import LEAST_PERIODS, check_counter, check_whole
-from kernel_dvfs.measurement.real.watch import Look, Watch, look_at, state_of
+from kernel_dvfs.measurement.real.watch import BoardSample, Watch, look_at, state_of
 from kernel_dvfs_clocks import package
 from kernel_dvfs_clocks.clocks import BASELINE
 from kernel_dvfs_clocks.errors import CounterFault, InputError, lines
@@ -57,10 +57,10 @@ class Reader:
         self._ask("so_far")
         return self._answer(_ANSWER_S)
 
-    def look(self) -> Look:
+    def look(self) -> BoardSample:
         """The board now. Raises as `so_far`, and only after it."""
         self._ask("look")
-        return Look(**self._answer(_ANSWER_S))
+        return BoardSample(**self._answer(_ANSWER_S))
 
     def next(self) -> None:
         """Count anew from where `so_far` ended."""
@@ -106,7 +106,7 @@ class Reader:
 # --- the other process ------------------------------------------------------------------------------------------------
 
 
-class Window:
+class CounterWindow:
     """A stretch of the board's counter from edge to edge, watched.
 
     begins: (s, mJ) of its first edge; None: the next one. period_s: of the counter.
@@ -149,9 +149,9 @@ class Window:
         power_w = (end_mj - begin_mj) / 1000 / (end_s - begin_s)
         return found | {"power_w": power_w, "verdict": verdict, "reasons": reasons}
 
-    def next(self) -> Window:
+    def next(self) -> CounterWindow:
         """The window that begins where this one ends."""
-        return Window(self._board, self._period_s, None if self._fault else self._ends)
+        return CounterWindow(self._board, self._period_s, None if self._fault else self._ends)
 
 
 def main(which: str) -> None:
@@ -175,7 +175,7 @@ def main(which: str) -> None:
 
 
 def _serve(board: Board, period_s: float, tell: Callable[..., None], is_alone: Callable[[], bool]) -> None:
-    window = Window(board, period_s)
+    window = CounterWindow(board, period_s)
     while not is_alone():
         ready, _, _ = select.select([0], [], [], period_s / _LOOKS)
         window.look()

@@ -37,7 +37,7 @@ class Tokens(NamedTuple):
     generated: float
 
 
-class Stretch(NamedTuple):
+class ServerStretch(NamedTuple):
     """What happened between two looks."""
 
     time_s: float
@@ -88,7 +88,9 @@ def fetched(url: str) -> str:
         raise InputError(f"--url {url}: {error}; is the server running?") from None
 
 
-def stretches(url: str, gpus: Sequence[str], every_s: float, most_s: float) -> Iterator[tuple[Stretch, list[Reader]]]:
+def stretches(
+    url: str, gpus: Sequence[str], every_s: float, most_s: float
+) -> Iterator[tuple[ServerStretch, list[Reader]]]:
     """Each stretch of about every_s, and what reads the boards, until most_s are over. gpus: UUIDs or indices of all
     boards of the server. Raises InputError where its metrics or a board cannot be read."""
     readers = [Reader(gpu) for gpu in gpus]
@@ -110,14 +112,17 @@ def stretches(url: str, gpus: Sequence[str], every_s: float, most_s: float) -> I
             power_w = sum(each["power_w"] for each in read) if believed else None
             done = Tokens(now.prompt - last.prompt, now.generated - last.generated)
             if min(done) >= 0:  # else it was started anew
-                yield Stretch(now_s - since_s, done, power_w, worst["verdict"], "; ".join(worst["reasons"])), readers
+                yield (
+                    ServerStretch(now_s - since_s, done, power_w, worst["verdict"], "; ".join(worst["reasons"])),
+                    readers,
+                )
             last, since_s = now, now_s
     finally:
         for reader in readers:
             reader.close()
 
 
-def split(seen: Iterable[Stretch]) -> Split | None:
+def split(seen: Iterable[ServerStretch]) -> Split | None:
     """What a prompt token and a generated one take, by least squares: energy = idle power x time + a x prompt tokens +
     b x generated tokens, all at least 0. None where the stretches are few, or do not tell the two apart.
 
@@ -140,7 +145,7 @@ def split(seen: Iterable[Stretch]) -> Split | None:
     return Split(len(usable), prompt, generated, idle) if told and idle[0] >= 0 else None
 
 
-def line(stretch: Stretch, found: Split | None) -> str:
+def line(stretch: ServerStretch, found: Split | None) -> str:
     """A stretch in words."""
     prompt, generated = stretch.tokens
     told = f"{stretch.time_s:.1f} s: {prompt:.0f} prompt and {generated:.0f} generated tokens"
@@ -183,7 +188,7 @@ class Exported:
             )
         }
 
-    def show(self, stretch: Stretch, found: Split | None, readers: Sequence[Reader]) -> None:
+    def show(self, stretch: ServerStretch, found: Split | None, readers: Sequence[Reader]) -> None:
         """Set the numbers; what is not known is not a number. Raises InputError where a board cannot be read."""
         for place, reader in enumerate(readers):
             seen = reader.look()

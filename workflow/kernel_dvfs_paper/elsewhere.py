@@ -12,7 +12,7 @@ import pandas as pd
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.measurement.campaign import Bench
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.words import CLAIMED, MEASURED_AGAIN
@@ -99,7 +99,7 @@ def _true_times(results: Results, problem: Problem) -> np.ndarray:
     time_s = np.zeros(len(problem.time))
     for kernel, members in enumerate(problem.members):
         for name in members:
-            bench = Bench(setup, Target("kernel", name), exact=True)
+            bench = Bench(setup, MeasurementTarget("kernel", name), exact=True)
             launches = setup.targets["kernel"][name]["launches_per_iteration"]
             for option in np.flatnonzero(problem.target == kernel):
                 point = bench.point(Pair(*map(clock_of, problem.keys[problem.key[option]])))

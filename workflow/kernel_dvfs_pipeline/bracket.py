@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Curve
-from kernel_dvfs_pipeline.frontier import Frontier, Records, check_prices
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, TradeOffCurve
+from kernel_dvfs_pipeline.frontier import Frontier, FrontierCorners, check_prices
 
 ERROR = 1e-3  # of the energy: how far apart the bounds may be
 # of that, how far apart the bounds of a single time may be
@@ -62,7 +62,7 @@ class Solved(Bounds):
 class Programme:
     """The linear programme of a pipeline, solved at single iteration times within a share of the energy."""
 
-    def __init__(self, interior: Any, curves: list[Curve], blocking_w: float) -> None:
+    def __init__(self, interior: Any, curves: list[TradeOffCurve], blocking_w: float) -> None:
         """interior: the core's, of the same operations (rounding.interior). blocking_w: of the whole pipeline.
 
         Raises InputError where a second costs more watts than a search can count.
@@ -161,7 +161,9 @@ class Bracket(Frontier):
         lines = [(0.0, least_cost_j), *((own.price_w, own.intercept_j) for own in solved)]
         ticks, cost_j = _highest(lines, int(upper[-1]), int(upper[0]))
         price_uw = np.append(0.0, np.diff(cost_j) / -np.diff(ticks)) * (TICKS_PER_S * UW_PER_W)
-        records = Records(ticks, np.rint(price_uw).astype(np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+        records = FrontierCorners(
+            ticks, np.rint(price_uw).astype(np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+        )
         return cls(records, cost_j, blocking_w, upper, np.array(list(cheapest.values())))
 
     def upper_cost_at(self, ticks: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ def duration_ticks(seconds: ArrayLike) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class OperationOptions:
     """The undominated options of an operation, fastest first: time rises, effective energy falls, both strictly.
 
     An operation runs `share` of its kernels at `slower`, the others at `setting`.
@@ -38,30 +38,32 @@ class Options:
     slower: np.ndarray  # (n,) int, likewise
     share: np.ndarray  # (n,) 0 where one clock is enough
 
-    def pick(self, rows: np.ndarray) -> Options:
+    def pick(self, rows: np.ndarray) -> OperationOptions:
         """The options at positions `rows`."""
-        return Options(*(column[rows] for column in (self.ticks, self.cost_j, self.setting, self.slower, self.share)))
+        return OperationOptions(
+            *(column[rows] for column in (self.ticks, self.cost_j, self.setting, self.slower, self.share))
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class TradeOffCurve:
     """Vertices of the lower convex hull, from the fastest option to the one of least effective energy."""
 
     ticks: np.ndarray  # (K+1,) int64, rising
     price_uw: np.ndarray  # (K,) int64, what each segment saves per time, falling, >= 1
     cost_j: np.ndarray  # (K+1,)
-    vertex: np.ndarray  # (K+1,) positions in the Options that it was made of
+    vertex: np.ndarray  # (K+1,) positions in the OperationOptions that it was made of
 
 
-def options_of(time_s: np.ndarray, energy_j: np.ndarray, blocking_w: float) -> Options:
+def options_of(time_s: np.ndarray, energy_j: np.ndarray, blocking_w: float) -> OperationOptions:
     """The undominated options of one operation by time and effective energy c = e - P_blk t."""
     ticks = duration_ticks(time_s)
     cost = energy_j - blocking_w * np.asarray(time_s)
     keep = pareto(ticks, cost, np.arange(len(ticks)))
-    return Options(ticks[keep], cost[keep], keep, keep, np.zeros(len(keep)))
+    return OperationOptions(ticks[keep], cost[keep], keep, keep, np.zeros(len(keep)))
 
 
-def curve_of(options: Options) -> Curve:
+def curve_of(options: OperationOptions) -> TradeOffCurve:
     """The hull of `options`. Prices are rounded to whole microwatts; a segment below that is left out."""
     hull = np.array(lower_hull(options.ticks, options.cost_j))
     ticks, cost = options.ticks[hull], options.cost_j[hull]
@@ -69,10 +71,10 @@ def curve_of(options: Options) -> Curve:
     # what does not fit stays too dear for the search, which refuses it, and does not wrap around
     price = np.rint(np.minimum(price, 2.0**62)).astype(np.int64)
     kept = 1 + int(np.count_nonzero(price >= 1))
-    return Curve(ticks[:kept], price[: kept - 1], cost[:kept], hull[:kept])
+    return TradeOffCurve(ticks[:kept], price[: kept - 1], cost[:kept], hull[:kept])
 
 
-def split_options(options: Options, curve: Curve, kernels: int) -> Options:
+def split_options(options: OperationOptions, curve: TradeOffCurve, kernels: int) -> OperationOptions:
     """`options`, and those that change clocks once, at one of the `kernels` - 1 boundaries; undominated, fastest first.
 
     An operation of n equal kernels runs the first of them at one clock and the rest at the next on the hull. The time
@@ -89,7 +91,7 @@ def split_options(options: Options, curve: Curve, kernels: int) -> Options:
 
     ticks = np.ceil(between(options.ticks)).astype(np.int64)
     cost = between(options.cost_j)
-    made = Options(
+    made = OperationOptions(
         np.concatenate([options.ticks, ticks]),
         np.concatenate([options.cost_j, cost]),
         np.concatenate([options.setting, np.repeat(options.setting[fast], len(share))]),

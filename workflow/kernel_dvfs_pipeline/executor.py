@@ -30,8 +30,8 @@ from kernel_dvfs.measurement.verdict import is_reached
 from kernel_dvfs.student import Change, interval
 from kernel_dvfs_clocks.clocks import BASELINE, Clock, Pair
 from kernel_dvfs_clocks.errors import InputError, lines
-from kernel_dvfs_deploy.holder import Holder
-from kernel_dvfs_pipeline.following import Following, PlayedPlan, Work, following
+from kernel_dvfs_deploy.guarded_control import GuardedControl
+from kernel_dvfs_pipeline.following import Following, PlannedOperation, PlayedPlan, following
 from kernel_dvfs_pipeline.stragglers import Lookup
 
 Gather: TypeAlias = Callable[[Any], list[Any]]  # what every rank gives, in order of ranks; all call it together
@@ -45,7 +45,7 @@ _LATE_S = 0.001  # by which a request, or a landing, may come later and still be
 _EDGE_LIMIT_S = 2.0
 
 
-class Marks(Protocol):
+class GpuMarks(Protocol):
     """Marks on the way of what a GPU does."""
 
     def mark(self) -> Any:
@@ -100,7 +100,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class IterationBlock:
     """Iterations that ran back to back, on one rank."""
 
     mode: str  # auto or plan
@@ -110,7 +110,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestOutcome:
     """What became of a request, s."""
 
     iteration: int
@@ -123,7 +123,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class PlanCertificate:
     """What became of auto and plan in turn, on the training itself."""
 
     holds: bool  # the plan is used
@@ -140,7 +140,7 @@ class Certificate:
     plans: int  # plans that were followed, of which all but one came of stragglers
     dry_run: bool  # no clock was set
     restored: bool  # the clocks were given back
-    blocks: list[list[Block]] = field(repr=False, default_factory=list)  # per block of each rank
+    blocks: list[list[IterationBlock]] = field(repr=False, default_factory=list)  # per block of each rank
 
     def __str__(self) -> str:
         def told(change: Change | None) -> str:
@@ -173,9 +173,9 @@ class _Lap:
 class Executor:
     """One rank of a pipeline that follows a plan.
 
-    plan: what following.read_played returns. stage: this rank's. control: its GPU's clocks (deploy.holder.Holder,
-    entered), or Noted. marks: of what the GPU does. gather: among all ranks. blocks: of auto and of the plan each that
-    the certificate rests on; 0: the plan is followed unasked. block_s: of each. slack_percent: time that an iteration
+    plan: what following.read_played returns. stage: this rank's. control: its GPU's clocks (GuardedControl, entered),
+    or Noted. marks: of what the GPU does. gather: among all ranks. blocks: of auto and of the plan each that the
+    certificate rests on; 0: the plan is followed unasked. block_s: of each. slack_percent: time that an iteration
     may take more. lookup: on rank 0, who finds another plan while a replica straggles. dp_rank: of this rank. say: is
     given lines for the user. Raises InputError for a plan that cannot be played here.
     """
@@ -184,8 +184,8 @@ class Executor:
         self,
         plan: PlayedPlan,
         stage: int,
-        control: Holder | Noted,
-        marks: Marks,
+        control: GuardedControl | Noted,
+        marks: GpuMarks,
         gather: Gather,
         blocks: int = 5,
         block_s: float = 2.0,
@@ -210,16 +210,17 @@ class Executor:
         self._closing = False
         self._modes: list[tuple[str, bool, bool]] = []  # of iterations to come: mode, whether a block opens, closes
         self._kept = AT_PLAN if not blocks else AT_AUTO  # the mode when no block is under way
-        self._opened: tuple[float, _Edge, str] | None = None
-        self._measured: list[tuple[str, float, _Edge, _Edge]] = []  # of each block: mode, s of an iteration, its ends
+        self._opened: tuple[float, _CounterEdge, str] | None = None
+        # of each block: mode, s of an iteration, its ends
+        self._measured: list[tuple[str, float, _CounterEdge, _CounterEdge]] = []
         self._asked_in_all = self._asked_late = self._rises = self._late = 0
-        self._landing: Asked | None = None
+        self._landing: RequestOutcome | None = None
         self._looked_s = 0.0
         self._span_s = math.nan  # of the last iteration that the GPU has done, from its first operation to its last
         self.surprise = ""  # why this rank's clocks went back to auto
-        self.certificate: Certificate | None = None  # once it is closed
+        self.certificate: PlanCertificate | None = None  # once it is closed
         self._judged: tuple[bool, str, Change | None, Change | None] | None = None
-        self._every: list[list[Block]] = []
+        self._every: list[list[IterationBlock]] = []
         self._thread = threading.Thread(target=self._follow, name="kernel-dvfs pipeline", daemon=True)
 
     def __enter__(self) -> Self:
@@ -264,7 +265,7 @@ class Executor:
                 lap.ended, self._lap = True, None
                 self._condition.notify_all()
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: PlannedOperation) -> None:
         """An operation begins."""
         lap = self._lap
         if lap is None:
@@ -323,7 +324,7 @@ class Executor:
         found = []
         for mode, time_s, begin, end in self._measured:
             power_w = begin.power_until(end)
-            found.append(Block(mode, self._block_count, time_s, None if power_w is None else power_w * time_s))
+            found.append(IterationBlock(mode, self._block_count, time_s, None if power_w is None else power_w * time_s))
         gathered = self._gather((found, self.surprise))
         self._every = [own for own, _ in gathered]
         self._judged = judged(
@@ -379,7 +380,7 @@ class Executor:
         changes, asked, asked_late, rises, late, all_restored, counted, surprises = zip(*every, strict=True)
         holds, why, time_, energy = self._judged or (True, "", None, None)
         why = why or next(filter(None, surprises), "")
-        self.certificate = Certificate(
+        self.certificate = PlanCertificate(
             holds=holds and not why and not self._control.reads_only,
             why=why,
             time=time_,
@@ -429,7 +430,7 @@ class Executor:
         if lap.closes:
             self._close_block(began_s)
         if lap.opens:
-            self._opened = began_s, _Edge(self._control, self._now_s, self._sleep), lap.mode
+            self._opened = began_s, _CounterEdge(self._control, self._now_s, self._sleep), lap.mode
         plan = None if self.surprise else lap.plan
         if plan is None:
             self._give_back()
@@ -460,7 +461,9 @@ class Executor:
         self._land(lap)
         before, asked_s = self._control.pair, self._now_s()
         self._control.ask(request.pair)
-        made = Asked(lap.number, request.place, request.pair, _is_faster(request.pair, before), asked_s - due_s)
+        made = RequestOutcome(
+            lap.number, request.place, request.pair, _is_faster(request.pair, before), asked_s - due_s
+        )
         self._asked_in_all += 1
         self._asked_late += made.late_s > _LATE_S
         self._landing = None if self._control.reads_only or request.place == 0 else made
@@ -508,7 +511,7 @@ class Executor:
         if opened is None:
             return
         began_s, begin, mode = opened
-        end = _Edge(self._control, self._now_s, self._sleep)
+        end = _CounterEdge(self._control, self._now_s, self._sleep)
         self._measured.append((mode, (now_s - began_s) / self._block_count, begin, end))
 
     def _give_back(self) -> None:
@@ -523,10 +526,12 @@ class Executor:
             self._say(f"clocks could not be given back yet: {'; '.join(lines(error))}")
 
 
-class _Edge:
+class _CounterEdge:
     """The next move of an energy counter, waited for in a thread of its own: (s, mJ)."""
 
-    def __init__(self, control: Holder | Noted, now_s: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self, control: GuardedControl | Noted, now_s: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
         self._control, self._now_s, self._sleep = control, now_s, sleep
         self._found: tuple[float, int] | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
@@ -546,7 +551,7 @@ class _Edge:
         except InputError:
             return  # its holder is gone, which the next request tells
 
-    def power_until(self, last: _Edge) -> float | None:
+    def power_until(self, last: _CounterEdge) -> float | None:
         """Mean power from this edge to a later one, W; None where the counter tells nothing."""
         self._thread.join()
         last._thread.join()
@@ -564,7 +569,7 @@ def _is_faster(pair: tuple[Clock, Clock], before: tuple[Clock, Clock]) -> bool:
 
 
 def judged(
-    every: Sequence[Sequence[Block]], surprise: str, is_dry: bool, slack_percent: float
+    every: Sequence[Sequence[IterationBlock]], surprise: str, is_dry: bool, slack_percent: float
 ) -> tuple[bool, str, Change | None, Change | None]:
     """(whether the plan is used, why not, change of time, of energy) of the blocks of all ranks.
 

@@ -27,7 +27,7 @@ class PlayedPlan(PlanDocument):
     latency: LatencyDocument
 
 
-class Work(NamedTuple):
+class PlannedOperation(NamedTuple):
     """An operation, as plan and program name it."""
 
     instruction: str
@@ -38,7 +38,7 @@ class Work(NamedTuple):
         return f"{self.instruction} of microbatch {self.microbatch} on stage {self.virtual_stage}"
 
 
-class Request(NamedTuple):
+class ClockChange(NamedTuple):
     """A change of clocks."""
 
     place: int  # of the operation that it is for; 0: the first one of the next iteration
@@ -50,9 +50,9 @@ class Request(NamedTuple):
 class Following(NamedTuple):
     """What one stage does in an iteration."""
 
-    works: list[Work]  # in order
+    works: list[PlannedOperation]  # in order
     pairs: list[Pair]  # of each
-    requests: list[Request]  # in order
+    requests: list[ClockChange]  # in order
     time_s: float  # of the iteration, as planned
     lands_s: float  # by when nearly every change has landed after its request
 
@@ -69,7 +69,7 @@ def following(plan: PlayedPlan, stage: int, where: str = "plan") -> Following:
     if found is None:
         raise InputError(f"{where}: has {len(plan['ranks'])} stages, this is stage {stage}; plan for as many ranks")
     planned = [own for own in found if own["instruction"] in OF_MICROBATCH]
-    works = [Work(own["instruction"], own["virtual_stage"], own["microbatch"]) for own in planned]
+    works = [PlannedOperation(own["instruction"], own["virtual_stage"], own["microbatch"]) for own in planned]
     pairs = [_pair(own, f"{where}: {work}") for own, work in zip(planned, works)]
     moments = [moment for own in planned for moment in (own["begin_s"], own["end_s"])]
     requests = [
@@ -79,17 +79,17 @@ def following(plan: PlayedPlan, stage: int, where: str = "plan") -> Following:
     ]
     # nothing is known of what comes between two iterations, so the next one's first clocks are asked for at once
     if pairs and pairs[0] != pairs[-1]:
-        requests.append(Request(0, pairs[0], len(moments) - 1, 0.0))
+        requests.append(ClockChange(0, pairs[0], len(moments) - 1, 0.0))
     return Following(works, pairs, requests, plan["time_s"], max(own.at(0.99) for own in known[:2]))
 
 
 def _request(
     place: int, before: Pair, after: Pair, begin_s: float, moments: Sequence[float], known: Spreads
-) -> Request:
+) -> ClockChange:
     mhz = [tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in (before, after)]
     at_s = begin_s - known.lead_s(*mhz)  # type: ignore[arg-type]  # two clocks each
     mark = max(0, min(bisect.bisect_right(moments, at_s) - 1, 2 * place))
-    return Request(place, after, mark, max(0.0, at_s - moments[mark]))
+    return ClockChange(place, after, mark, max(0.0, at_s - moments[mark]))
 
 
 def _pair(own: PlannedInstruction, where: str) -> Pair:

@@ -25,14 +25,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Curve
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, TradeOffCurve
 from kernel_dvfs_pipeline.graph import Graph
 
 UNBOUNDED = 2**50  # uW: a billion watts; the sum over many arcs still fits 64 bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Records:
+class FrontierCorners:
     """The frontier's corners, slowest first."""
 
     ticks: np.ndarray  # (R,) int64 iteration times, falling
@@ -75,7 +75,7 @@ class _Kept:
 class _Network:
     """Operations as arcs begin -> end (node i -> N + i), edges as arcs end -> begin, source and sink around them."""
 
-    def __init__(self, graph: Graph, curves: list[Curve]) -> None:
+    def __init__(self, graph: Graph, curves: list[TradeOffCurve]) -> None:
         n = len(graph)
         self.operations = n
         self.source, self.sink, self.nodes = 2 * n, 2 * n + 1, 2 * n + 2
@@ -110,7 +110,7 @@ class _Network:
         return np.concatenate([finish - ticks, finish, [0, total]])
 
 
-def parametric_frontier(graph: Graph, curves: list[Curve], memory_byte: int = 2**29) -> Records:
+def parametric_frontier(graph: Graph, curves: list[TradeOffCurve], memory_byte: int = 2**29) -> FrontierCorners:
     """Every corner of the frontier, from everyone's slowest vertex down to the fastest iteration possible.
 
     curves: one per operation, in the graph's order. memory_byte: room for the potentials that are kept.
@@ -167,10 +167,10 @@ def parametric_frontier(graph: Graph, curves: list[Curve], memory_byte: int = 2*
         ticks.append(int(pi[net.sink]))
         prices.append(price)
         kept.add(pi[: 2 * n])
-    return Records(np.array(ticks), np.array(prices), *kept.arrays())
+    return FrontierCorners(np.array(ticks), np.array(prices), *kept.arrays())
 
 
-def check_prices(curves: list[Curve]) -> None:
+def check_prices(curves: list[TradeOffCurve]) -> None:
     """Raise InputError where a segment of a curve is as dear as what counts as without bound."""
     dearest = max((int(curve.price_uw[0]) for curve in curves if len(curve.price_uw)), default=0)
     if dearest >= UNBOUNDED:
@@ -212,12 +212,12 @@ def _point(net: _Network, flow: np.ndarray, more: np.ndarray, less: np.ndarray) 
 class Frontier:
     """Least energy of an iteration by its time."""
 
-    records: Records  # the corners, from parametric_frontier
+    records: FrontierCorners  # the corners, from parametric_frontier
     cost_j: np.ndarray  # (R,) least effective energy at each record, rising
     blocking_w: float  # S P_blk, what the whole pipeline draws while every stage waits
 
     @classmethod
-    def of(cls, records: Records, slowest_cost_j: float, blocking_w: float) -> Frontier:
+    def of(cls, records: FrontierCorners, slowest_cost_j: float, blocking_w: float) -> Frontier:
         """slowest_cost_j: sum of the effective energies at the first record."""
         steps = -np.diff(records.ticks) * (records.price_uw[1:] / (UW_PER_W * TICKS_PER_S))
         return cls(records, slowest_cost_j + np.concatenate([[0.0], np.cumsum(steps)]), blocking_w)

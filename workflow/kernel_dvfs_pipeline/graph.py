@@ -323,17 +323,17 @@ class _Operation(TypedDict):
 
 
 @final
-class _Edge(TypedDict):
+class _GraphEdge(TypedDict):
     tail: Count
     head: Count
     lag_s: float
 
 
-class _File(TypedDict):
+class _GraphFile(TypedDict):
     schema: str
     stages: Count
     operations: Annotated[list[_Operation], FILLED]
-    edges: list[_Edge]
+    edges: list[_GraphEdge]
 
 
 def write_graph(path: Path | str, graph: Graph) -> None:
@@ -352,7 +352,7 @@ def write_graph(path: Path | str, graph: Graph) -> None:
 
 def read_graph(path: Path | str) -> Graph:
     """A graph of one's own, as write_graph writes it. Raises InputError, one line that names what is wrong."""
-    content = read(path, _File, SCHEMA, "kernel_dvfs_pipeline.graph.write_graph writes one")
+    content = read(path, _GraphFile, SCHEMA, "kernel_dvfs_pipeline.graph.write_graph writes one")
     operations = [Operation(**own) for own in content["operations"]]
     edges, stages = content["edges"], content["stages"]
     used = {operation.stage for operation in operations}

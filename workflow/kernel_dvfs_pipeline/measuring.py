@@ -24,9 +24,9 @@ from kernel_dvfs.measurement.real.watch import Watch
 from kernel_dvfs.measurement.verdict import Verdict, is_reached
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, label, supported_core_mhz
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_deploy.holder import Holder
+from kernel_dvfs_deploy.guarded_control import GuardedControl
 from kernel_dvfs_pipeline.executor import Gather
-from kernel_dvfs_pipeline.recording import Row
+from kernel_dvfs_pipeline.recording import InstructionRow
 from kernel_dvfs_pipeline.schedules import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from kernel_dvfs_pipeline.stage_profile import WAITING
 
@@ -50,7 +50,7 @@ class Timed(NamedTuple):
     round_s: float  # of the whole mix, with what lies between its operations
 
 
-class Bench(Protocol):
+class RankBench(Protocol):
     """What runs the operations of a rank."""
 
     def mixes(self) -> list[tuple[int, tuple[str, ...]]]:
@@ -66,7 +66,7 @@ class Bench(Protocol):
         ...
 
 
-class Seen(NamedTuple):
+class MeterReading(NamedTuple):
     """What a meter saw."""
 
     window: AlignedWindow
@@ -82,7 +82,7 @@ class Meter:
 
     def __init__(
         self,
-        control: Holder,
+        control: GuardedControl,
         pair: Pair,
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -126,7 +126,7 @@ class Meter:
         if self._fault:
             raise self._fault
 
-    def seen(self) -> Seen:
+    def seen(self) -> MeterReading:
         """What was seen until the end. Raises InputError where the counter hardly moved."""
         if len(self._edges) < 2:
             raise InputError("the energy counter was hardly seen to move: ask for longer blocks, --block-s")
@@ -136,13 +136,13 @@ class Meter:
         window = AlignedWindow(begin_s, end_s, end_mj - begin_mj)
         pair = BASELINE if self._control.reads_only else self._pair
         verdict, reasons = self._watch.judged(pair, window, self._control.period_s)
-        return Seen(window, verdict, reasons)
+        return MeterReading(window, verdict, reasons)
 
 
-class Visited(NamedTuple):
+class RankVisit(NamedTuple):
     """What a rank measured at one pair."""
 
-    rows: list[Row]
+    rows: list[InstructionRow]
     verdict: Verdict
     reasons: list[str]
 
@@ -167,8 +167,8 @@ class Measuring:
 
     def __init__(
         self,
-        bench: Bench,
-        control: Holder,
+        bench: RankBench,
+        control: GuardedControl,
         gather: Gather,
         block_s: float = BLOCK_S,
         dp_rank: int = 0,
@@ -179,13 +179,13 @@ class Measuring:
         self._block_s = max(block_s, _PERIODS * control.period_s)
         self._ranks = dp_rank, tp_rank
         self._trials: list[dict[str, Any]] = []
-        self.rows: list[Row] = []
+        self.rows: list[InstructionRow] = []
 
     def waiting(self, seconds: float = WAIT_S, is_alone: bool = True) -> None:
         """What this rank's GPU draws while it waits for another. is_alone: on its GPU; where several ranks share one,
         they cannot wait in turn, and what it draws with nothing to do stands for it."""
         seconds = max(seconds, _PERIODS * self._control.period_s)
-        found: list[Seen] = []
+        found: list[MeterReading] = []
 
         def metered(receive: Callable[[], None]) -> None:
             with self._metered(BASELINE, found):
@@ -198,7 +198,9 @@ class Measuring:
         stage = min(stage for stage, _ in self._bench.mixes())
         for seen in found:
             time_s = seen.window.end_s - seen.window.start_s
-            self.rows.append(Row(stage, WAITING, None, None, time_s, seen.window.energy_mj / 1000, *self._ranks))
+            self.rows.append(
+                InstructionRow(stage, WAITING, None, None, time_s, seen.window.energy_mj / 1000, *self._ranks)
+            )
 
     def visits(self, pairs: Sequence[Pair]) -> None:
         """Measure at each pair in turn, fastest first, until no operation of any rank saves any more."""
@@ -245,7 +247,7 @@ class Measuring:
         }
         return content(about, trials)
 
-    def _visit(self, pair: Pair, blocking_w: float, block_s: float) -> Visited:
+    def _visit(self, pair: Pair, blocking_w: float, block_s: float) -> RankVisit:
         before, mixes = self._control.pair, self._bench.mixes()
         rounds = {each: self._rounds(*each, SETTLE_S) for each in mixes[:1]}
         meter = None
@@ -263,14 +265,14 @@ class Measuring:
         verdict, reasons = "ok", []
         for stage, mix in mixes:
             count = self._rounds(stage, mix, block_s)
-            seen: list[Seen] = []
+            seen: list[MeterReading] = []
             with self._metered(pair, seen):
                 timed = self._bench.run(stage, mix, count)
             window = seen[0].window
             found[stage, mix] = timed, window.energy_mj / 1000 / (window.end_s - window.start_s)
             if seen[0].verdict != "ok":
                 verdict, reasons = seen[0].verdict, seen[0].reasons
-        return Visited(self._rows_of(pair, found, blocking_w), verdict, reasons)  # type: ignore[arg-type]
+        return RankVisit(self._rows_of(pair, found, blocking_w), verdict, reasons)  # type: ignore[arg-type]
 
     def _note(self, before: tuple[Any, Any], pair: Pair, asked_s: float, call_s: float, landed_s: float | None) -> None:
         if landed_s is None or before[0] == AUTO:
@@ -299,7 +301,7 @@ class Measuring:
         return count
 
     @contextmanager
-    def _metered(self, pair: Pair, found: list[Seen]) -> Iterator[None]:
+    def _metered(self, pair: Pair, found: list[MeterReading]) -> Iterator[None]:
         meter = Meter(self._control, pair)
         meter.start()
         try:
@@ -310,7 +312,7 @@ class Measuring:
 
     def _rows_of(
         self, pair: Pair, found: Mapping[tuple[int, tuple[str, ...]], tuple[Timed, float]], blocking_w: float
-    ) -> list[Row]:
+    ) -> list[InstructionRow]:
         core, mem = (None if clock == AUTO else float(clock) for clock in pair)
         rows = []
         for (stage, mix), (timed, power_w) in found.items():
@@ -320,7 +322,7 @@ class Measuring:
                 energy_j -= before[1] * before[0].round_s
             if energy_j <= blocking_w * time_s:  # what takes next to no time has no difference that can be seen
                 energy_j = power_w * time_s
-            rows.append(Row(stage, own, core, mem, time_s, energy_j, *self._ranks))
+            rows.append(InstructionRow(stage, own, core, mem, time_s, energy_j, *self._ranks))
         return rows
 
 

@@ -24,8 +24,8 @@ from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import write_sealed
 from kernel_dvfs_pipeline import rounding
 from kernel_dvfs_pipeline.bracket import ERROR, Bracket, Programme, Solved
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, Options, curve_of, options_of, split_options
-from kernel_dvfs_pipeline.frontier import Frontier, Records, parametric_frontier
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, UW_PER_W, OperationOptions, curve_of, options_of, split_options
+from kernel_dvfs_pipeline.frontier import Frontier, FrontierCorners, parametric_frontier
 from kernel_dvfs_pipeline.graph import Graph
 from kernel_dvfs_pipeline.rounding import Offered, Rounded, round_to_options
 from kernel_dvfs_pipeline.stage_profile import Key, StageProfile
@@ -251,7 +251,7 @@ class Planner:
                 "stages, schedule and powers"
             )
         price_uw = np.rint([own.price_w * UW_PER_W for own in found]).astype(np.int64)
-        records = Records(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+        records = FrontierCorners(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
 
     def part_of_frontier(self, part: int, parts: int) -> list[Solved]:
@@ -325,7 +325,7 @@ class Planner:
         return len(self.graph) > _FEW and self._interior is not None
 
     @cached_property
-    def _split(self) -> dict[Key, Options]:
+    def _split(self) -> dict[Key, OperationOptions]:
         return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
 
     def _offered(self, kind: str) -> Offered:
@@ -380,8 +380,8 @@ class Planner:
             self._solved = ticks, self._interior.bounds(min(ticks, self._interior.slowest_ticks)).least_j
         return self._solved[1]
 
-    def offered(self, kind: str) -> dict[Key, Options]:
-        """{key: Options} that plans of a kind choose from."""
+    def offered(self, kind: str) -> dict[Key, OperationOptions]:
+        """{key: OperationOptions} that plans of a kind choose from."""
         return self.options if kind == ONE_CLOCK else self._split
 
     def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK, thorough: bool = False) -> Plan:
@@ -500,7 +500,7 @@ class Planner:
             kernel_settings=settings,
         )
 
-    def _parts(self, key: Key, own: Options, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
+    def _parts(self, key: Key, own: OperationOptions, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
         """The Parts of an option; settings of single kernels are added to `settings`."""
         share = float(own.share[at])
         made = [(own.setting[at], 1 - share), (own.slower[at], share)] if share else [(own.setting[at], 1.0)]

@@ -23,7 +23,7 @@ LEAST_S = 5.0
 STAGES, GRAPH, LATENCY = "stages.csv", "graph.json", "latency.json"
 
 
-class Row(NamedTuple):
+class InstructionRow(NamedTuple):
     """What one rank takes for an instruction at a pair of clocks; a row of the CSV, whose columns these are."""
 
     stage: int
@@ -63,7 +63,7 @@ class Recorder:
         core_mhz: float,
         mem_mhz: float | None = None,
         repeats: int = 500,
-    ) -> Row:
+    ) -> InstructionRow:
         """`work` once unmeasured, then `repeats` times; the mean. The clocks must be set already.
 
         All tensor-parallel ranks need the same number of repeats, since they wait for each other. Raises InputError
@@ -85,12 +85,12 @@ class Recorder:
                 f"ask for {enough} repeats"
             )
         each_s, each_j = taken_s / repeats, taken_j / repeats
-        return Row(self.stage, instruction, core_mhz, mem_mhz, each_s, each_j, self.dp_rank, self.tp_rank)
+        return InstructionRow(self.stage, instruction, core_mhz, mem_mhz, each_s, each_j, self.dp_rank, self.tp_rank)
 
 
-def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
+def write_rows(path: Path | str, rows: Iterable[InstructionRow]) -> None:
     """The rows of all ranks as a CSV of stages, whole or not at all."""
     with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
+        writer.writerow(InstructionRow._fields)
         writer.writerows(sorted(rows, key=attrgetter("stage", "dp_rank", "tp_rank")))

@@ -32,7 +32,7 @@ from ortools.graph.python import max_flow
 
 from kernel_dvfs.native.load import load
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_pipeline.curve import Curve, Options
+from kernel_dvfs_pipeline.curve import OperationOptions, TradeOffCurve
 from kernel_dvfs_pipeline.graph import Graph
 
 _CUTS, _IDLE_ROUNDS = 16, 3  # minimum cuts at most; they end after so many rounds that gained nothing
@@ -57,7 +57,7 @@ Times = tuple[np.ndarray, np.ndarray]  # planned begins and ends of all operatio
 class Rounded:
     """Options chosen for all operations, and what they come to."""
 
-    choice: np.ndarray  # (N,) positions in each operation's Options
+    choice: np.ndarray  # (N,) positions in each operation's options
     cost_j: float  # sum of their effective energies
     finish: np.ndarray  # (N,) ends, ticks
     time_ticks: int  # the realised time of the iteration, the greatest of them
@@ -67,8 +67,8 @@ class Offered:
     """Options of all operations as arrays. first: (N + 1,), ticks, cost_j: those of operation i are first[i] to
     first[i + 1]."""
 
-    def __init__(self, options: list[Options]) -> None:
-        kinds: dict[int, Options] = {id(own): own for own in options}
+    def __init__(self, options: list[OperationOptions]) -> None:
+        kinds: dict[int, OperationOptions] = {id(own): own for own in options}
         self.kinds = list(kinds.values())
         place = {number: at for at, number in enumerate(kinds)}
         self.kind = kind = np.array([place[id(own)] for own in options])
@@ -113,7 +113,7 @@ def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
     return _loaded(os.path.abspath("results")) or _loaded(os.path.dirname(os.path.abspath(__file__)))
 
 
-def interior(module: Any, graph: Graph, curves: list[Curve]) -> Any:
+def interior(module: Any, graph: Graph, curves: list[TradeOffCurve]) -> Any:
     """The linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
     return module.Interior(_edges(module, graph), _hull(module, curves))
 
@@ -186,7 +186,7 @@ def _edges(module: Any, graph: Graph) -> Any:
     return module.Edges(graph.tail, graph.head, graph.lag_ticks)
 
 
-def _hull(module: Any, curves: list[Curve]) -> Any:
+def _hull(module: Any, curves: list[TradeOffCurve]) -> Any:
     """The vertices of all operations' curves as the core takes them."""
     first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
     return module.Choices(

@@ -142,7 +142,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class StragglerIteration:
     """One iteration of all pipelines, with the plan that follows the stragglers, and with the one that does not."""
 
     iteration: int
@@ -154,7 +154,7 @@ class Iteration:
     changed: bool  # whether another plan begins here
 
 
-def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[Iteration]:
+def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[StragglerIteration]:
     """Every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
 
     known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
@@ -183,7 +183,7 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
         known, followed = seen, np.isin(np.arange(len(seen)), list(runtime.followed))
         (time_s, energy_j), (still_s, still_j) = (_together(base, own, now, followed) for own in (runtime.plan, base))
         changed = runtime.plan is not before
-        made.append(Iteration(number, int((now > 1).sum()), time_s, energy_j, still_s, still_j, changed))
+        made.append(StragglerIteration(number, int((now > 1).sum()), time_s, energy_j, still_s, still_j, changed))
     return made
 
 
@@ -198,7 +198,7 @@ def _together(base: Plan, plan: Plan, now: np.ndarray, followed: np.ndarray) -> 
     )
 
 
-def summary(iterations: Sequence[Iteration]) -> str:
+def summary(iterations: Sequence[StragglerIteration]) -> str:
     """One line: change of energy and time against the plan that does not follow the stragglers."""
     time_s, energy_j, still_s, still_j = (
         math.fsum(getattr(own, name) for own in iterations)

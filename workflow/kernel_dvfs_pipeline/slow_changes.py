@@ -26,10 +26,17 @@ from kernel_dvfs.choice.dominance import lower_hull, pareto
 from kernel_dvfs.workload.passes import launch_order
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max, per_stage
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, Options, duration_ticks
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, OperationOptions, duration_ticks
 from kernel_dvfs_pipeline.planner import KINDS, Plan, Planner
 from kernel_dvfs_pipeline.rounding import Rounded
-from kernel_dvfs_pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
+from kernel_dvfs_pipeline.stage_profile import (
+    Clocks,
+    InstructionSettings,
+    KernelClocks,
+    Key,
+    StageProfile,
+    known_clocks,
+)
 from kernel_dvfs_pipeline.stages_from_kernels import Kernels, Launches, launches, stage_profile
 
 # prices of time that are tried per operation: as many, at even ranks among those of its kernels' hulls
@@ -96,7 +103,7 @@ class _Mending:
         for number, operation in enumerate(planner.graph.operations):
             self.of_stage.setdefault(operation.stage, []).append(number)
 
-    def _clocks(self, key: Key, own: Options, at: int) -> tuple:
+    def _clocks(self, key: Key, own: OperationOptions, at: int) -> tuple:
         measured = self.planner.profile.of(*key)
         if measured.keeps_clocks:
             return ()
@@ -188,7 +195,7 @@ class _Mending:
 def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, latency_s: float) -> StageProfile:
     """A pair of clocks per launch, changes taking `latency_s`; options with one pair for all launches among them."""
 
-    def operation(own: Launches) -> tuple[Settings, KernelClocks]:
+    def operation(own: Launches) -> tuple[InstructionSettings, KernelClocks]:
         names = launch_order(own)
         time_s = np.array([kernels.time_s[name] for name in names])
         cost = np.array([kernels.energy_j[name] for name in names]) - blocking_w * time_s
@@ -200,7 +207,9 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
         taken_s = np.array([time_s[rows, choice].sum() for choice in ordered]) + latency_s * changes
         spent = np.array([cost[rows, choice].sum() for choice in ordered])
         nothing = np.full(len(ordered), math.nan)
-        settings = Settings(nothing, nothing, taken_s, spent + blocking_w * taken_s, [kernels.source] * len(ordered))
+        settings = InstructionSettings(
+            nothing, nothing, taken_s, spent + blocking_w * taken_s, [kernels.source] * len(ordered)
+        )
         return settings, _LaunchClocks(kernels.pairs, names, ordered)
 
     name = f"{kernels.source}, {stages} stages, kernel level, changes take {latency_s:g} s"

@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max, per_stage, uniform
-from kernel_dvfs_pipeline.curve import TICKS_PER_S, Curve, duration_ticks
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, TradeOffCurve, duration_ticks
 from kernel_dvfs_pipeline.graph import Graph, pipeline_graph, read_graph
 from kernel_dvfs_pipeline.planner import Plan, Planner
 from kernel_dvfs_pipeline.published import (
@@ -45,7 +45,7 @@ from kernel_dvfs_pipeline.study import (
     Check,
     Method,
     PipelineStudy,
-    Run,
+    RunnablePlan,
 )
 
 # so many plans are marked on the frontier; one clock for all is marked at so much more time than all-max
@@ -263,26 +263,26 @@ class Solver:
             base_energy_j=energy_j + blocking_w * (until_s - time_s),
         )
 
-    def runs(self, microbatches: int) -> Iterator[Run]:
+    def runs(self, microbatches: int) -> Iterator[RunnablePlan]:
         """Plans that can be run, over time: ours, the published ones, and those that need no frontier."""
         planner, base = self.planner(microbatches), self.base(microbatches)
         last = min(int(base.time_ticks * MARKED_RATIO), planner.frontier.slowest_ticks)
         for ticks in np.linspace(base.time_ticks, last, MARKS).astype(np.int64).tolist():
             plan = self.plan(microbatches, ticks, ONE_CLOCK)
-            yield Run(ONE_CLOCK, plan.time_s, plan.energy_j())
+            yield RunnablePlan(ONE_CLOCK, plan.time_s, plan.energy_j())
         _, published = self.published(microbatches)
         reach = np.flatnonzero(published.time_s <= last / TICKS_PER_S)
         for point in reach[np.linspace(0, len(reach) - 1, MARKS).astype(int)].tolist() if len(reach) else []:
             run = self.realised(microbatches, point)
             energy_j = run.cost_j + planner.transfer_j + planner.blocking_w * run.time_s
-            yield Run(REALISED, run.time_s, energy_j)
+            yield RunnablePlan(REALISED, run.time_s, energy_j)
         simple = {
             ALL_MAX: base,
             UNIFORM: uniform(planner, int(base.time_ticks * UNIFORM_RATIO)),
             PER_STAGE: per_stage(planner, base.time_ticks),
         }
         for name, plan in simple.items():
-            yield Run(name, plan.time_s, plan.energy_j())
+            yield RunnablePlan(name, plan.time_s, plan.energy_j())
 
 
 def check(solver: Solver, microbatches: int) -> Check:
@@ -327,7 +327,7 @@ def _published_latest(solver: Solver, microbatches: int) -> float | None:
     return max(100 * (each.time_s / each.promised_s - 1) for each in found)
 
 
-def least_cost_j(graph: Graph, curves: list[Curve], time_s: float) -> float:
+def least_cost_j(graph: Graph, curves: list[TradeOffCurve], time_s: float) -> float:
     """min sum c_i over begins, durations t_i and costs c_i (s, J): every hull segment below c_i, the last end by T.
 
     curves: one per operation. Raises ArithmeticError where HiGHS finds no optimum.

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernel_dvfs.profile.raw import Raw, read_csv
+from kernel_dvfs.profile.raw import RawTable, read_csv
 from kernel_dvfs.profile.units import LEAST_W, PER_JOULE, PER_SECOND, UNIT_NAMES, guess_pair, known_as, watts
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import whole
@@ -57,7 +57,7 @@ def known_clocks(core_mhz: float, mem_mhz: float) -> Clocks:
     return core, mem
 
 
-class Settings(NamedTuple):
+class InstructionSettings(NamedTuple):
     """The options of one instruction of one stage, columns of one length (n,)."""
 
     core_mhz: np.ndarray  # nan = auto or not recorded
@@ -93,7 +93,7 @@ class StageProfile:
 
     def __init__(
         self,
-        settings: dict[Key, Settings],
+        settings: dict[Key, InstructionSettings],
         name: str,
         kernel_clocks: Mapping[Key, KernelClocks] | None = None,
         notices: Sequence[str] = (),
@@ -110,7 +110,7 @@ class StageProfile:
         """Virtual stages, numbered from 0."""
         return 1 + max(stage for stage, _ in self.settings)
 
-    def of(self, stage: int, instruction: str) -> Settings:
+    def of(self, stage: int, instruction: str) -> InstructionSettings:
         """Raises InputError naming the stage or instruction that is missing."""
         found = self.settings.get((stage, instruction))
         if found is None:
@@ -199,12 +199,14 @@ def read_stage_profile(
     return StageProfile(made, name or str(path), notices=[*raw.notices, *pooled], blocking_w=blocking_w)
 
 
-def _clocks(raw: Raw, column: str) -> list[float | None]:
+def _clocks(raw: RawTable, column: str) -> list[float | None]:
     # None, not nan: two rows without a clock are the same setting
     return raw.clocks(column) if column in raw.columns else [None] * raw.rows
 
 
-def _check_power(raw: Raw, time: str, energy: str, time_s: list[float], energy_j: list[float], factor: float) -> None:
+def _check_power(
+    raw: RawTable, time: str, energy: str, time_s: list[float], energy_j: list[float], factor: float
+) -> None:
     """Refuse a power that no stage draws. factor: of the power, by the scales, which may count a stage's GPUs."""
     gpus = factor / 1000 ** math.floor(math.log(factor, 1000))
     gpus = gpus if gpus <= _MOST_GPUS else 1.0
@@ -240,7 +242,7 @@ def _replicas(ranks: Iterable[tuple[str, ...]], replica: int | None) -> dict[str
     return made
 
 
-def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> Settings:
+def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> InstructionSettings:
     """The options of an instruction of a stage, pooled over its ranks. replica: as of _replicas. Raises InputError."""
     every = set().union(*own.values())
     for pair, ranks in own.items():
@@ -256,4 +258,4 @@ def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]], replica: int | 
         time_s.append(math.fsum(slowest_s) / len(slowest_s))
         energy_j.append(math.fsum(rank_j for _, rank_j, _ in ranks.values()) / len(ranks))
         source.append(next(iter(ranks.values()))[2])
-    return Settings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), source)
+    return InstructionSettings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), source)

@@ -22,7 +22,14 @@ from kernel_dvfs.workload.models import model
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.schedules import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
-from kernel_dvfs_pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
+from kernel_dvfs_pipeline.stage_profile import (
+    Clocks,
+    InstructionSettings,
+    KernelClocks,
+    Key,
+    StageProfile,
+    known_clocks,
+)
 
 # sections of the workload whose kernels run once per layer
 _LAYER = {FORWARD: "Forward", BACKWARD: "Backward"}
@@ -158,7 +165,7 @@ def pass_level(kernels: Kernels, stages: int) -> StageProfile:
     for key, own in launches(kernels, stages).items():
         time_s = sum((count * kernels.time_s[name] for name, count in own), start=np.zeros(len(core)))
         energy_j = sum((count * kernels.energy_j[name] for name, count in own), start=np.zeros(len(core)))
-        made[key] = Settings(core, mem, time_s, energy_j, [kernels.source] * len(core))
+        made[key] = InstructionSettings(core, mem, time_s, energy_j, [kernels.source] * len(core))
     return StageProfile(made, f"{kernels.source}, {stages} stages, pass level")
 
 
@@ -168,7 +175,7 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
     blocking_w: of a stage with all its ranks; the hulls are those of effective energy.
     """
 
-    def operation(own: Launches) -> tuple[Settings, KernelClocks]:
+    def operation(own: Launches) -> tuple[InstructionSettings, KernelClocks]:
         sets, picked = [], []
         for name, count in own:
             time_s = count * kernels.time_s[name]
@@ -182,14 +189,16 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
         time_s = sum(t[0] for t, _ in sets) + time_change
         cost = sum(c[0] for _, c in sets) + cost_change
         nothing = np.full(len(time_s), np.nan)
-        settings = Settings(nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s))
+        settings = InstructionSettings(
+            nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s)
+        )
         return settings, _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
 
     return stage_profile(launches(kernels, stages), operation, f"{kernels.source}, {stages} stages, kernel level")
 
 
 def stage_profile(
-    work: dict[Key, Launches], operation: Callable[[Launches], tuple[Settings, KernelClocks]], name: str
+    work: dict[Key, Launches], operation: Callable[[Launches], tuple[InstructionSettings, KernelClocks]], name: str
 ) -> StageProfile:
     """The profile of operations that launch `work`: settings and clocks are worked out once where stages are alike."""
     distinct = {tuple(own): own for own in work.values()}

@@ -30,10 +30,10 @@ from kernel_dvfs_pipeline.study import (
     SPLIT,
     Check,
     Corner,
-    Level,
+    LevelEnergy,
     Method,
     PublishedPoint,
-    Run,
+    RunnablePlan,
     SlowChange,
     check_options,
     slow_level,
@@ -113,7 +113,7 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
     ratios = sorted({1.0, BLOAT_RATIO, *map(float, study["straggler"])})
     rows = [row for ratio in ratios for row in solver.methods(microbatches, ratio, simple=ratio == 1)]
     study.write(microbatches, Method, rows)
-    study.write(microbatches, Run, solver.runs(microbatches))
+    study.write(microbatches, RunnablePlan, solver.runs(microbatches))
 
     plans = {"all-max": base}
     plans |= {kind.replace(" ", "-"): solver.plan(microbatches, base.time_ticks, kind) for kind in KINDS}
@@ -174,8 +174,8 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
             costs[slow_level(latency_s)] = planner.plan_ticks(ticks, ONE_CLOCK).cost_j
         wait_j = base.energy_j(until_s)
         rest_j = base.transfer_j + base.blocking_w * until_s
-        rows += [Level(ratio, level, cost_j + rest_j, wait_j) for level, cost_j in costs.items()]
-    study.write(microbatches, Level, rows)
+        rows += [LevelEnergy(ratio, level, cost_j + rest_j, wait_j) for level, cost_j in costs.items()]
+    study.write(microbatches, LevelEnergy, rows)
 
 
 def _kernels_alone(passes: Planner, kernels: Planner) -> float:

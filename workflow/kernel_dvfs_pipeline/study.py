@@ -30,7 +30,7 @@ SCHEMA = "kernel-dvfs/pipeline-study/1"
 PLAN_SCHEMA = "kernel-dvfs/pipeline-plan/1"
 
 
-class Asked(TypedDict):
+class PipelineOptions(TypedDict):
     """What a study is told besides its name."""
 
     stages: AtLeastOne
@@ -50,19 +50,19 @@ class Asked(TypedDict):
     switch_latency_s: Annotated[list[NotNegative], FILLED]
 
 
-class Options(Asked):
+class NamedPipelineOptions(PipelineOptions):
     """What a study is told."""
 
     name: Text
 
 
-class _StudyFile(Options):
+class _PipelineStudyFile(NamedPipelineOptions):
     schema: str
     subject: str
     source: str
 
 
-KEYS = tuple(fields_of(Asked))
+KEYS = tuple(fields_of(PipelineOptions))
 
 
 class PlannedPart(TypedDict):
@@ -102,7 +102,7 @@ class PlanDocument(TypedDict):
 
 def check_options(where: str, options: Any) -> None:
     """Raise InputError, naming `where` they come from, for options of a study that are missing or impossible."""
-    if wrong := fault(options, Options):
+    if wrong := fault(options, NamedPipelineOptions):
         raise InputError(f"{where}: {wrong}; give what study.json says")
 
 
@@ -161,7 +161,7 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunnablePlan:
     """A plan that can be run: a point of the plane of time and energy (runs.csv)."""
 
     method: str
@@ -203,7 +203,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelEnergy:
     """What a level of choice takes in an iteration that lasts T' (levels.csv)."""
 
     straggler_ratio: float  # T' over the time of all-max
@@ -240,10 +240,10 @@ Record = TypeVar("Record", bound="DataclassInstance")
 # the file of each kind of record
 FILES: dict[type, str] = {
     Method: "methods.csv",
-    Run: "runs.csv",
+    RunnablePlan: "runs.csv",
     SlowChange: "switching.csv",
     Check: "certificate.csv",
-    Level: "levels.csv",
+    LevelEnergy: "levels.csv",
     Corner: "frontier.csv",
     PublishedPoint: "published.csv",
 }
@@ -313,7 +313,7 @@ class PipelineStudy:
         path = self.folder / "study.json"
         remedy = "make it with kernel-dvfs pipeline profile"
         inputs = {"stages": self.folder / "stages.csv"}
-        self.options: Mapping[str, Any] = read(path, _StudyFile, SCHEMA, remedy, is_sealed=True, inputs=inputs)
+        self.options: Mapping[str, Any] = read(path, _PipelineStudyFile, SCHEMA, remedy, is_sealed=True, inputs=inputs)
         # what all that is solved is made of
         self.made_of = inputs | {"study": path}
 

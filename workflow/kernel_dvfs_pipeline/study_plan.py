@@ -20,7 +20,7 @@ from kernel_dvfs.report.words import signed
 from kernel_dvfs.table_file import read_rows
 from kernel_dvfs_clocks.clocks import Pair
 from kernel_dvfs_clocks.errors import InputError, Missing
-from kernel_dvfs_pipeline.study import FILES, KEYS, ONE_CLOCK, Level
+from kernel_dvfs_pipeline.study import FILES, KEYS, ONE_CLOCK, LevelEnergy
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class PipelinePlan:
 
     def records(self) -> list[str]:
         """The files of all kinds of records."""
-        found = [path for kind in FILES if kind is not Level for path in self.solved(kind)]
-        return found + (self.solved(Level)[:1] if self.knows_kernels else [])
+        found = [path for kind in FILES if kind is not LevelEnergy for path in self.solved(kind)]
+        return found + (self.solved(LevelEnergy)[:1] if self.knows_kernels else [])
 
     def folder_of(self, output: Output) -> str:
         """Where a table or figure belongs."""

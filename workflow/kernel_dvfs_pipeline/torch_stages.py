@@ -26,8 +26,8 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_pipeline.executor import Executor, HostMarks, Marks
-from kernel_dvfs_pipeline.following import Work
+from kernel_dvfs_pipeline.executor import Executor, GpuMarks, HostMarks
+from kernel_dvfs_pipeline.following import PlannedOperation
 from kernel_dvfs_pipeline.measuring import Timed, mixes_of
 from kernel_dvfs_pipeline.schedules import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
@@ -73,7 +73,7 @@ class CudaMarks:
         torch.cuda.synchronize()
 
 
-def marks_for(device: torch.device) -> Marks:
+def marks_for(device: torch.device) -> GpuMarks:
     """The marks of what runs on a device."""
     return CudaMarks() if device.type == "cuda" else HostMarks()
 
@@ -122,7 +122,7 @@ class Follow:
     def __init__(self) -> None:
         self.executor: Executor | None = None
         self.stages: list[FollowedStage] = []
-        self.works: list[Work] = []  # of the iteration that was recorded
+        self.works: list[PlannedOperation] = []  # of the iteration that was recorded
         self.inputs: dict[tuple[int, int], tuple[tuple, dict]] = {}  # of each forward pass
         self.targets: dict[int, Any] = {}  # of each microbatch, on the last stage
         self.loss_of: Callable[[Any, Any], torch.Tensor] | None = None
@@ -165,7 +165,7 @@ class Follow:
         """An operation begins."""
         if instruction == FORWARD:
             self._forward = microbatch
-        work = Work(instruction, stage, microbatch)
+        work = PlannedOperation(instruction, stage, microbatch)
         if self._records:
             self.works.append(work)
         if self.executor:
@@ -198,7 +198,7 @@ class Follow:
 
 
 class Replays:
-    """Operations of recorded stages, run again by themselves: a Bench for measuring.Measuring.
+    """Operations of recorded stages, run again by themselves: a RankBench for measuring.Measuring.
 
     follow: after an iteration was recorded, so that every stage has its inputs, gradients and buffers. Parameters keep
     their values; their gradients are gone afterwards (`clear`).
@@ -213,7 +213,7 @@ class Replays:
         }
 
     def mixes(self) -> list[tuple[int, tuple[str, ...]]]:
-        """See Bench."""
+        """See RankBench."""
         ran = {
             index: {work.instruction for work in self._follow.works if work.virtual_stage == index}
             for index in self._stages
@@ -221,7 +221,7 @@ class Replays:
         return [(index, mix) for index in sorted(self._stages) for mix in mixes_of(ran[index])]
 
     def run(self, stage: int, mix: tuple[str, ...], rounds: int) -> Timed:
-        """See Bench."""
+        """See RankBench."""
         own, chunks = self._stages[stage], self._chunks[stage]
         stamps: list[list[Any]] = []
         for number in range(rounds):
@@ -270,7 +270,7 @@ class Replays:
                 parameter.grad = None
 
     def wait(self, seconds: float, metered: Callable[[Callable[[], None]], None]) -> None:
-        """See Bench: by pairs of neighbours; of an odd number the last waits for the first."""
+        """See RankBench: by pairs of neighbours; of an odd number the last waits for the first."""
         rank, count = dist.get_rank(), dist.get_world_size()
         if count == 1:
             metered(lambda: time.sleep(seconds))  # nobody to wait for: an idle GPU

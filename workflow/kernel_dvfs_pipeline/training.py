@@ -17,8 +17,8 @@ from kernel_dvfs_clocks.clocks import BASELINE
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import write_json, write_sealed
 from kernel_dvfs_clocks.nvml.facts import facts_of
-from kernel_dvfs_deploy.holder import Holder
-from kernel_dvfs_pipeline.executor import Certificate, Executor, Noted
+from kernel_dvfs_deploy.guarded_control import GuardedControl
+from kernel_dvfs_pipeline.executor import Executor, Noted, PlanCertificate
 from kernel_dvfs_pipeline.following import read_played
 from kernel_dvfs_pipeline.measuring import Measuring, in_turns, pairs_to_try
 from kernel_dvfs_pipeline.recording import GRAPH, LATENCY, STAGES, write_rows
@@ -137,7 +137,7 @@ def measure(
         found: list[tuple[list[Any], dict[str, Any] | None]] = []
 
         def one(gather: Callable[[Any], list[Any]]) -> None:
-            with Holder(uuid, dry_run, tell, through=through) as control:
+            with GuardedControl(uuid, dry_run, tell, through=through) as control:
                 control.preflight(True, tell, [] if dry_run else pairs_to_try(control.clocks))
                 control.announce("the clock pairs of pipeline measure")
                 own = Measuring(bench, control, gather, block_s, follow.dp_rank, follow.tp_rank, tell)
@@ -184,7 +184,7 @@ def run(
     runtime: Callable[[], Runtime] | None = None,
     look_every: int = 10,
     say: Callable[[str], object] = print,
-) -> Certificate | None:
+) -> PlanCertificate | None:
     """Run a training at a plan's clocks and write its certificate. runtime: makes, on rank 0, what finds plans beside
     stragglers. Returns the certificate, on rank 0. Raises InputError."""
     place, played = Place.here(), read_played(plan)
@@ -209,9 +209,9 @@ def run(
 
             lookup = Lookup(found, document, tell)
         with ExitStack() as stack:
-            control: Holder | Noted = Noted()
+            control: GuardedControl | Noted = Noted()
             if holds:
-                control = stack.enter_context(Holder(uuid, dry_run, tell, through=through))
+                control = stack.enter_context(GuardedControl(uuid, dry_run, tell, through=through))
                 control.preflight(True, tell)
                 control.announce("the clocks of a pipeline's plan")
             executor = Executor(

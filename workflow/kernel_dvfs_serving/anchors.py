@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from kernel_dvfs_serving.make_profile import Run, simulate_instance, weighted_quantile
+from kernel_dvfs_serving.make_profile import InstanceRun, simulate_instance, weighted_quantile
 from kernel_dvfs_serving.models import served
-from kernel_dvfs_serving.steps import Step, StepModel
+from kernel_dvfs_serving.steps import EngineStep, StepModel
 
 SUBJECT = "simulated H100 SXM and A100 SXM"
 
@@ -154,7 +154,7 @@ def _closed_loop(model: StepModel, batch: int) -> tuple[float, float, float, flo
     lengths = [np.maximum(1, rng.gamma(4, mean / 4, count)).astype(int) for mean in ML_ENERGY_TOKENS]
     engine = model.at(model.top_mhz)
 
-    def until(horizon_s: float | None = None) -> Run:
+    def until(horizon_s: float | None = None) -> InstanceRun:
         return simulate_instance(
             engine, model.kv_tokens, np.zeros(count), *lengths, max_batch=batch, chunk_tokens=2048, horizon_s=horizon_s
         )
@@ -191,7 +191,7 @@ def _beam() -> list[Anchor]:
     return made
 
 
-def _energy_j(step: Step) -> float:
+def _energy_j(step: EngineStep) -> float:
     return step.time_s * step.power_w
 
 

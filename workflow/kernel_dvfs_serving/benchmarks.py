@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.profile.raw import Raw, exactly, is_not_there, quote, read_csv, some, to_number
+from kernel_dvfs.profile.raw import RawTable, exactly, is_not_there, quote, read_csv, some, to_number
 from kernel_dvfs.profile.units import UNIT_NAMES, guess, is_possible, unit_of_epoch
 from kernel_dvfs.profile.units import watts as shown_w
 from kernel_dvfs_clocks.errors import InputError
@@ -62,7 +62,7 @@ _LATENCY_KEYS = dict(zip(LATENCIES, ("median_ttft_ms", "p99_ttft_ms", "median_it
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchmarkResult:
     """What one benchmark at one request rate found."""
 
     where: str  # file and place in it
@@ -228,7 +228,7 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
 
 
 def _span(
-    where: str, result: Result, run: dict[str, Any], log: PowerLog, listed: dict[str, Any]
+    where: str, result: BenchmarkResult, run: dict[str, Any], log: PowerLog, listed: dict[str, Any]
 ) -> tuple[float, float]:
     """When a result's run started and ended, s on its power log's clock. Raises InputError where nothing says it."""
     ends_s = result.ends_s
@@ -303,7 +303,7 @@ def _idle_rows(
     return [row | {"tps": 0.0, "power_w": idle_w[row["tp"], row["core_mhz"]]} for row in least.values()]
 
 
-def _setting(result: Result, run: dict[str, Any], name: str) -> int:
+def _setting(result: BenchmarkResult, run: dict[str, Any], name: str) -> int:
     """A whole number that the run, or the result by --metadata, says."""
     value = run.get(name, result.said.get(name))
     try:
@@ -318,13 +318,13 @@ def _setting(result: Result, run: dict[str, Any], name: str) -> int:
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def read_results(path: str | Path) -> list[Result]:
+def read_results(path: str | Path) -> list[BenchmarkResult]:
     """The results of a file of vLLM's or SGLang's benchmark. Raises InputError."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
-    found: list[Result] = []
+    found: list[BenchmarkResult] = []
     decoder, place = json.JSONDecoder(), 0
     while place < len(text):
         if text[place].isspace():
@@ -343,7 +343,7 @@ def read_results(path: str | Path) -> list[Result]:
     return found
 
 
-def _result(where: str, said: dict[str, Any]) -> Result:
+def _result(where: str, said: dict[str, Any]) -> BenchmarkResult:
     def number(name: str, remedy: str = "is this vllm bench serve's or SGLang's?") -> float:
         value = said.get(name)
         if not _positive(value):
@@ -359,7 +359,7 @@ def _result(where: str, said: dict[str, Any]) -> Result:
     latencies = {column: number(name, percentiles) / 1e3 for column, name in _LATENCY_KEYS.items()}
     ends_s = _moment(f"{where}: date", said["date"]) if "date" in said else None
     inputs, outputs = (number(f"total_{name}_tokens") / completed for name in ("input", "output"))
-    return Result(where, ends_s, number("duration"), inputs, outputs, latencies, said)
+    return BenchmarkResult(where, ends_s, number("duration"), inputs, outputs, latencies, said)
 
 
 # -- power -------------------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ class PowerLog:
     notices: tuple[str, ...]  # what of it was left out, a line each
 
     def mean(
-        self, result: Result, start_s: float, end_s: float, gpus: list[int | str] | None = None
+        self, result: BenchmarkResult, start_s: float, end_s: float, gpus: list[int | str] | None = None
     ) -> tuple[float, float | None, int]:
         """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s,
         or over its middle, as its tokens are counted.
@@ -460,7 +460,7 @@ def read_power(path: str | Path) -> PowerLog:
     return PowerLog(str(path), samples, is_unix, names or {ONLY_GPU: ONLY_GPU}, raw.notices)
 
 
-def _moments(raw: Raw) -> tuple[list[float], bool]:
+def _moments(raw: RawTable) -> tuple[list[float], bool]:
     """(seconds, whether they are Unix time; else local time as if it were UTC)."""
     cells = raw.texts("timestamp")
     if to_number(cells[0]) is not None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kernel_dvfs_serving.machine import Machine
     from kernel_dvfs_serving.pools import Sizing
     from kernel_dvfs_serving.prediction import LoadForecast
-    from kernel_dvfs_serving.system import Settings, System
+    from kernel_dvfs_serving.system import ClusterSettings, System
     from kernel_dvfs_serving.trace import Trace
 
 
@@ -105,7 +105,7 @@ class Cluster:
         machine: Machine,
         columns: Columns,
         forecast: LoadForecast,
-        settings: Settings,
+        settings: ClusterSettings,
         predicted: np.ndarray,
         decisions: Decisions,
         most_late: float = inf,

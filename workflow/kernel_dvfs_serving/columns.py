@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.profile import ServingProfile
 from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
 from kernel_dvfs_serving.resharding import check_degrees
 
@@ -27,7 +27,7 @@ _STEPS = 64  # loads at which an instance's least-power clock is worked out, up 
 class Columns:
     """The columns of all pools. slo_scale: factor of every promise."""
 
-    def __init__(self, profile: Profile, slo_scale: float = 1.0):
+    def __init__(self, profile: ServingProfile, slo_scale: float = 1.0):
         self.profile = profile
         self.slo_scale = slo_scale
         self.degrees = profile.degrees

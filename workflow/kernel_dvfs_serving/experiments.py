@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.system import BASELINE, HINDSIGHT, LOADS_TPS, OVER_TIME, SYSTEMS, TOKEN_COUNT, TUNED
 from kernel_dvfs_serving.trace import poisson
-from kernel_dvfs_serving.tuned import FAMILIES, MARGINS, Trials, Tuner, replayed, second_for
+from kernel_dvfs_serving.tuned import FAMILIES, MARGINS, PlanTuner, Trials, replayed, second_for
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.replay import Replayer
     from kernel_dvfs_serving.study import ServingStudy
-    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.system import ClusterSettings
     from kernel_dvfs_serving.trace import Trace
 
 # the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
@@ -37,21 +37,21 @@ def systems(study: ServingStudy) -> list[dict]:
     return every_system(study.replayer(), study.trace(), study.settings(), cores=study.cores)
 
 
-def every_system(replayer: Replayer, trace: Trace, own: Settings, *, cores: int) -> list[dict]:
+def every_system(replayer: Replayer, trace: Trace, own: ClusterSettings, *, cores: int) -> list[dict]:
     """Every system on a trace, each with what it keeps on both halves and with slower steps (`tried`: tuned.Trials).
     cores: as tuned.second_for."""
     trials = Trials(replayer, trace, own)
     asked = [(name, name, own) for name in SYSTEMS]
     asked += [(name, "DynamoLLM", replace(own, **changed)) for name, changed in VARIANTS.items()]
     with second_for(trials, cores) as second:
-        found = [run for family in FAMILIES if (run := _fixed(Tuner(trials, family, second=second), own))]
+        found = [run for family in FAMILIES if (run := _fixed(PlanTuner(trials, family, second=second), own))]
     for name, system, settings in asked:
         tried = trials.tried(partial(_run, name=system, settings=settings))
         found.append(_run(replayer, trace, system, settings, name in OVER_TIME) | {"system": name, "tried": tried})
     return found
 
 
-def _fixed(tuner: Tuner, own: Settings) -> dict | None:
+def _fixed(tuner: PlanTuner, own: ClusterSettings) -> dict | None:
     """The cheapest plan of a family that keeps the promise with all margins, on the whole trace.
 
     Where none does it is all servers but the spare at the largest degree and highest clock, and says so by what it
@@ -80,7 +80,7 @@ def sensitivity(study: ServingStudy) -> list[dict]:
     replayer, trace, own = study.replayer(), study.trace(), study.settings()
     trials = Trials(replayer, trace, own)
     best = next(each for each in study.experiment("systems") if each["system"] == TUNED)
-    tuner = Tuner(trials, FAMILIES[0])
+    tuner = PlanTuner(trials, FAMILIES[0])
     mine = (best["tp"], best["clock"], best["step_tokens"])
     asked = [("degree", f"TP{kind[0]}", kind) for kind in tuner.kinds if kind[1:] == mine[1:]]
     asked += [("clock, MHz", kind[1], kind) for kind in tuner.kinds if kind[::2] == mine[::2]]
@@ -127,5 +127,7 @@ EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
 }
 
 
-def _run(replayer: Replayer, trace: Trace, name: str, settings: Settings, timeline: bool = False) -> dict[str, Any]:
+def _run(
+    replayer: Replayer, trace: Trace, name: str, settings: ClusterSettings, timeline: bool = False
+) -> dict[str, Any]:
     return outcome(replayer.run(trace, name, settings), timeline)

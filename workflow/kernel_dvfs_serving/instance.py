@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from math import inf, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_dvfs_serving.scheduler import BLOCK_TOKENS, Limits, Scheduler
+from kernel_dvfs_serving.scheduler import BLOCK_TOKENS, EngineScheduler, Limits
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.requests import Request
@@ -116,7 +116,7 @@ class Slower(Engine):
         return self._engine.steps_within(batch, context_tokens, seconds / self._factor)
 
 
-class Recorder:
+class InstanceObserver:
     """What an Instance tells of itself; this one keeps nothing."""
 
     def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
@@ -142,14 +142,14 @@ class Instance:
         kv_tokens: int,
         limits: Limits = LIMITS,
         now_s: float = 0.0,
-        recorder: Recorder | None = None,
+        recorder: InstanceObserver | None = None,
         slow_gap_s: float = inf,
     ):
         self.engine = engine
         # one block is the engine's own
-        self.scheduler = Scheduler(limits, kv_tokens // BLOCK_TOKENS - 1)
+        self.scheduler = EngineScheduler(limits, kv_tokens // BLOCK_TOKENS - 1)
         self.kv_tokens = BLOCK_TOKENS * self.scheduler.blocks.count
-        self.recorder = recorder or Recorder()
+        self.recorder = recorder or InstanceObserver()
         self.slow_gap_s = slow_gap_s
         self.preempted = 0  # how often a request gave its cache up
         self.next_s: float | None = None  # end of the run in progress

@@ -13,7 +13,7 @@ from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import measured
 from kernel_dvfs_serving.instance import Engine, Slower
 from kernel_dvfs_serving.models import MODELS
-from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.profile import ServingProfile
 from kernel_dvfs_serving.steps import StepModel
 from kernel_dvfs_serving.system import HOST_S, check_step
 
@@ -121,7 +121,7 @@ class MeasuredMachine:
     limits: max_batch, chunk_tokens. Raises InputError where neither says it.
     """
 
-    def __init__(self, profile: Profile, **limits: int):
+    def __init__(self, profile: ServingProfile, **limits: int):
         self._profile, self._limits = profile, limits
         self.engine = cache(lambda tp, clock: measured.engine(profile, tp, clock, self.kv_tokens(tp), **limits))
         known = MODELS.get(profile.model)
@@ -170,7 +170,7 @@ class MeasuredMachine:
             ) from None
 
 
-def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **limits: int) -> Machine:
+def machine(profile: ServingProfile, gpu: str, model: str, host_s: float = HOST_S, **limits: int) -> Machine:
     """The machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a simulated
     profile is of another GPU or model, or was made with another engine than it says, or for a step that cannot be."""
     if not profile.simulated:
@@ -192,7 +192,7 @@ def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **li
     return SimulatedMachine(gpu, model, host_s=host_s)
 
 
-def _refuse_one_gpus_watts(profile: Profile) -> None:
+def _refuse_one_gpus_watts(profile: ServingProfile) -> None:
     """Raise InputError where the GPUs of an instance draw less than half of what such a GPU draws idle, as it is known
     here: the watts are of one of them."""
     degree = max(profile.degrees)

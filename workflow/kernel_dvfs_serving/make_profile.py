@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_serving.instance import Instance, Recorder
-from kernel_dvfs_serving.profile import Point
+from kernel_dvfs_serving.instance import Instance, InstanceObserver
+from kernel_dvfs_serving.profile import LoadPoint
 from kernel_dvfs_serving.requests import TBT_SLO_S, Request, Seen, draw_lengths, index, ttft_slo_s
 from kernel_dvfs_serving.scheduler import Limits
 from kernel_dvfs_serving.steps import StepModel
@@ -35,7 +35,7 @@ SOURCE = "simulated"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(Point):
+class LoadPointWithMeans(LoadPoint):
     """An instance at one load, with the means of both latencies."""
 
     tbt_mean_s: float
@@ -43,7 +43,7 @@ class Measured(Point):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class PoissonArrivals:
     """Poisson arrivals of one class: the same draw, stretched, at every load. Arrays are of shape (n,)."""
 
     input: np.ndarray  # tokens of each prompt
@@ -52,7 +52,7 @@ class Load:
     tokens: float  # of a request, prompt and answer, mean
 
     @classmethod
-    def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1, seen: Seen | None = None) -> Load:
+    def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1, seen: Seen | None = None) -> PoissonArrivals:
         """So many requests of a class; seed and class decide arrivals and lengths. seen: see draw_lengths."""
         rng = np.random.default_rng([seed, index(class_)])
         inputs, outputs = draw_lengths(class_, requests, rng, seen)
@@ -63,12 +63,12 @@ class Load:
         return np.cumsum(self.gap) * self.tokens / tps
 
 
-def measure(engine: Engine, kv_tokens: int, load: Load, tps: float, **limits: int) -> Measured:
+def measure(engine: Engine, kv_tokens: int, load: PoissonArrivals, tps: float, **limits: int) -> LoadPointWithMeans:
     """The instance at `tps` > 0. limits: max_batch, chunk_tokens, as simulate_instance."""
     arrival_s = load.arrivals(tps)
     warm_s, end_s = arrival_s[int(WARM_UP * len(arrival_s))], arrival_s[-1]
 
-    def until(horizon_s: float) -> Run:
+    def until(horizon_s: float) -> InstanceRun:
         return simulate_instance(engine, kv_tokens, arrival_s, load.input, load.output, horizon_s=horizon_s, **limits)
 
     whole, warm = until(end_s), until(warm_s)
@@ -76,7 +76,7 @@ def measure(engine: Engine, kv_tokens: int, load: Load, tps: float, **limits: in
     ttft_s = np.where(np.isnan(whole.ttft_s), end_s - arrival_s, whole.ttft_s)[arrival_s >= warm_s]
     ttft_s = ttft_s[ttft_s > 0]
     gaps = whole.gap_s, whole.gap_count
-    return Measured(
+    return LoadPointWithMeans(
         power_w=(whole.energy_j - warm.energy_j) / (end_s - warm_s),
         ttft_p50_s=float(np.quantile(ttft_s, 0.5)),
         ttft_p99_s=float(np.quantile(ttft_s, 0.99)),
@@ -87,27 +87,29 @@ def measure(engine: Engine, kv_tokens: int, load: Load, tps: float, **limits: in
     )
 
 
-def isolated(engine: Engine, kv_tokens: int, load: Load, **limits: int) -> Measured:
+def isolated(engine: Engine, kv_tokens: int, load: PoissonArrivals, **limits: int) -> LoadPointWithMeans:
     """The limit of no load: idle power, and the latencies of one request of mean length alone."""
     tokens = [round(float(lengths.mean())) for lengths in (load.input, load.output)]
     alone = simulate_instance(engine, kv_tokens, np.zeros(1), np.array(tokens[:1]), np.array(tokens[1:]), **limits)
     gaps = alone.gap_s, alone.gap_count
     p50_s, p99_s = (weighted_quantile(*gaps, share) for share in (0.5, 0.99))
     ttft_s = float(alone.ttft_s[0])
-    return Measured(engine.idle_w, ttft_s, ttft_s, p50_s, p99_s, _mean(*gaps), ttft_s)
+    return LoadPointWithMeans(engine.idle_w, ttft_s, ttft_s, p50_s, p99_s, _mean(*gaps), ttft_s)
 
 
 def _mean(values: np.ndarray, counts: np.ndarray) -> float:
     return float(np.average(values, weights=counts)) if len(values) else float("nan")
 
 
-def excess(class_: str, point: Point) -> float:
+def excess(class_: str, point: LoadPoint) -> float:
     """The worse of both P99 latencies over its promise; above 1 a promise is broken."""
     return max(point.ttft_p99_s / ttft_slo_s(class_), point.tbt_p99_s / TBT_SLO_S)
 
 
-def curve(engine: Engine, kv_tokens: int, class_: str, load: Load, **limits: int) -> dict[float, Measured]:
-    """{tokens/s: Measured}, ascending: no load, the ladder up to the first broken promise, and loads between."""
+def curve(
+    engine: Engine, kv_tokens: int, class_: str, load: PoissonArrivals, **limits: int
+) -> dict[float, LoadPointWithMeans]:
+    """{tokens/s: a point}, ascending: no load, the ladder up to the first broken promise, and loads between."""
     found = {0.0: isolated(engine, kv_tokens, load, **limits)}
     kept: float = 0.0
     broken: float | None = None
@@ -145,9 +147,9 @@ def profile_rows(
     that a degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown
     name, or for a degree that the model does not fit on.
     """
-    loads = {class_: Load.draw(class_, requests, seed, seen) for class_ in classes}
+    loads = {class_: PoissonArrivals.draw(class_, requests, seed, seen) for class_ in classes}
     rows: list[dict] = []
-    names = [field.name for field in fields(Point)]
+    names = [field.name for field in fields(LoadPoint)]
     for tp in degrees:
         steps = StepModel(gpu, model, tp, overrides, host_s)
         for class_ in classes:
@@ -170,7 +172,7 @@ def profile_rows(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class InstanceRun:
     """n requests through one instance."""
 
     ttft_s: np.ndarray  # (n,) NaN where no token came
@@ -182,7 +184,7 @@ class Run:
     end_s: float
 
 
-class _Gaps(Recorder):
+class _Gaps(InstanceObserver):
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.counts: list[int] = []
@@ -210,7 +212,7 @@ def simulate_instance(
     max_batch: int = MAX_BATCH,
     chunk_tokens: int = CHUNK_TOKENS,
     horizon_s: float | None = None,
-) -> Run:
+) -> InstanceRun:
     """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
     gaps = _Gaps()
     instance = Instance(engine, kv_tokens, Limits(chunk_tokens, max_batch), recorder=gaps)
@@ -231,7 +233,7 @@ def simulate_instance(
     if horizon_s is not None:
         now_s = max(now_s, horizon_s)
     instance.close(now_s)
-    return Run(
+    return InstanceRun(
         np.array([np.nan if each.first_s is None else each.first_s - each.arrival_s for each in requests]),
         np.array([each.finish_s is not None for each in requests], dtype=bool),
         np.array(gaps.seconds),

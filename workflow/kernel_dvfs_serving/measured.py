@@ -26,8 +26,8 @@ import numpy as np
 
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.instance import Engine, Linear
-from kernel_dvfs_serving.make_profile import Load, measure
-from kernel_dvfs_serving.profile import Curve, Profile
+from kernel_dvfs_serving.make_profile import PoissonArrivals, measure
+from kernel_dvfs_serving.profile import LoadCurve, ServingProfile
 from kernel_dvfs_serving.requests import CLASSES
 
 Lengths = dict[str, tuple[float, float]]
@@ -107,7 +107,7 @@ class _Terms(Engine):
         return Linear(line.time_s, line.time_per_token_s, self.step(batch, 0, 0)[1], per_token)
 
 
-def engine(profile: Profile, tp: int, clock: str, kv_tokens: int, **limits: int) -> MeasuredEngine:
+def engine(profile: ServingProfile, tp: int, clock: str, kv_tokens: int, **limits: int) -> MeasuredEngine:
     """The engine of a degree and clock of the profile. limits: max_batch, chunk_tokens, as make_profile.measure.
 
     Raises InputError where it has no such rows, or where they describe no engine: no time between tokens, or a fit
@@ -135,7 +135,7 @@ def engine(profile: Profile, tp: int, clock: str, kv_tokens: int, **limits: int)
 
 
 def _times(
-    curves: dict[str, Curve], lengths: Lengths, max_batch: int, chunk_tokens: int
+    curves: dict[str, LoadCurve], lengths: Lengths, max_batch: int, chunk_tokens: int
 ) -> tuple[np.ndarray, float, float]:
     """((5,) t0 to t4, median relative errors of time between tokens and of time to the first token)."""
     plain: list[Row] = []
@@ -169,7 +169,7 @@ def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
 
 
 def _energies(
-    curves: dict[str, Curve], lengths: Lengths, terms: _Terms, kv_tokens: int, idle_w: float, **limits: int
+    curves: dict[str, LoadCurve], lengths: Lengths, terms: _Terms, kv_tokens: int, idle_w: float, **limits: int
 ) -> tuple[np.ndarray, float]:
     """((5,) w and e0 to e3, median relative error of power). idle_w is measured, so it is not fitted."""
     rows: list[Row] = []
@@ -196,14 +196,14 @@ def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _load(name: str, lengths: tuple[float, float]) -> Load:
+def _load(name: str, lengths: tuple[float, float]) -> PoissonArrivals:
     """Poisson arrivals of a class, lengths scaled to the profile's means."""
-    drawn = Load.draw(name, REQUESTS)
+    drawn = PoissonArrivals.draw(name, REQUESTS)
     prompt, answer = (
         np.maximum(1, (tokens * mean / tokens.mean()).round().astype(int))
         for tokens, mean in zip((drawn.input, drawn.output), lengths)
     )
-    return Load(prompt, answer, drawn.gap, float((prompt + answer).mean()))
+    return PoissonArrivals(prompt, answer, drawn.gap, float((prompt + answer).mean()))
 
 
 def _error(found: np.ndarray, rows: Sequence[Row]) -> float:

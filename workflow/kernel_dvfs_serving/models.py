@@ -103,7 +103,7 @@ def check_degree(model: ServedModel, tp: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StepKernel:
     """One kernel of a step on one rank; work per launch."""
 
     id: str
@@ -118,9 +118,9 @@ class Row:
     rows_each: float = 0  # of products: rows that meet each weight matrix, mean
 
 
-def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> Row:
+def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> StepKernel:
     """rows x inner times inner x columns; weights are read once."""
-    return Row(
+    return StepKernel(
         name,
         launches,
         "linear",
@@ -133,10 +133,10 @@ def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> Ro
     )
 
 
-def _grouped(name: str, model: ServedModel, tokens: int, columns: int, inner: int) -> Row:
+def _grouped(name: str, model: ServedModel, tokens: int, columns: int, inner: int) -> StepKernel:
     """Every token times the matrices of the experts that it takes; those of the experts hit are read once."""
     rows, hit = model.taken * tokens, model.experts_hit(tokens)
-    return Row(
+    return StepKernel(
         name,
         model.layers,
         "grouped_linear",
@@ -149,11 +149,11 @@ def _grouped(name: str, model: ServedModel, tokens: int, columns: int, inner: in
     )
 
 
-def _mlp(model: ServedModel, tokens: int, ffn: int) -> list[Row]:
+def _mlp(model: ServedModel, tokens: int, ffn: int) -> list[StepKernel]:
     """The rows of a layer's MLP, `ffn` wide on this rank; of a mixture of experts with router, dispatch and sum."""
     H, L = model.hidden, model.layers
     rows = model.taken * tokens
-    act = Row("silu", L, "gelu", 0, 5 * rows * ffn, 2 * rows * ffn, 2 * rows * ffn * BF16, rows * ffn * BF16)
+    act = StepKernel("silu", L, "gelu", 0, 5 * rows * ffn, 2 * rows * ffn, 2 * rows * ffn * BF16, rows * ffn * BF16)
     if model.experts == 1:
         up, down = _linear("gate_up_linear", L, tokens, 2 * ffn, H), _linear("down_linear", L, tokens, H, ffn)
         return [up, act, down]
@@ -161,22 +161,22 @@ def _mlp(model: ServedModel, tokens: int, ffn: int) -> list[Row]:
     return [
         _linear("router_linear", L, tokens, model.experts, H),
         # softmax over the experts, the best of them and their weights, rows sorted by expert
-        Row("route", L, "softmax", 0, 5 * scores, scores, scores * FP32, rows * 2 * FP32),
+        StepKernel("route", L, "softmax", 0, 5 * scores, scores, scores * FP32, rows * 2 * FP32),
         _grouped("expert_gate_up", model, tokens, 2 * ffn, H),
         act,
         _grouped("expert_down", model, tokens, H, ffn),
         # weighted sum of what the experts of a token made
-        Row("expert_sum", L, "residual", 0, 2 * rows * H, 0, rows * H * BF16, tokens * H * BF16),
+        StepKernel("expert_sum", L, "residual", 0, 2 * rows * H, 0, rows * H * BF16, tokens * H * BF16),
     ]
 
 
-def _norm(name: str, launches: int, model: ServedModel, tokens: int) -> Row:
+def _norm(name: str, launches: int, model: ServedModel, tokens: int) -> StepKernel:
     """Residual add and RMS norm in one: two tensors read, two written, about 6 operations an element."""
     size = tokens * model.hidden
-    return Row(name, launches, "residual", 0, 6 * size, tokens, 2 * BF16 * size, 2 * BF16 * size)
+    return StepKernel(name, launches, "residual", 0, 6 * size, tokens, 2 * BF16 * size, 2 * BF16 * size)
 
 
-def token_rows(model: ServedModel, tp: int, tokens: int) -> list[Row]:
+def token_rows(model: ServedModel, tp: int, tokens: int) -> list[StepKernel]:
     """The rows of a step with `tokens` new tokens, in order, all but attention over the cache and communication."""
     H, L, D = model.hidden, model.layers, model.head
     q, kv, ffn, vocab = model.heads * D // tp, model.kv_heads * D // tp, model.ffn // tp, model.vocab // tp
@@ -184,35 +184,39 @@ def token_rows(model: ServedModel, tp: int, tokens: int) -> list[Row]:
     qkv = tokens * (q + 2 * kv) * BF16
     return [
         # gather of embedding rows; the table is split over the vocabulary
-        Row("embedding", 1, "embedding", 0, 0, 0, tokens * H * BF16, tokens * H * BF16),
+        StepKernel("embedding", 1, "embedding", 0, 0, 0, tokens * H * BF16, tokens * H * BF16),
         _norm("attention_norm", L, model, tokens),
         _linear("qkv_linear", L, tokens, q + 2 * kv, H),
         # rotate queries and keys in place, write keys and values to the cache
-        Row("rotary_cache", L, "permute", 0, 6 * tokens * (q + kv), 0, qkv, qkv),
+        StepKernel("rotary_cache", L, "permute", 0, 6 * tokens * (q + kv), 0, qkv, qkv),
         # attention's own input and output; what it reads of the cache is linear in pairs or context
-        Row("attention_io", L, "decode_attention", 0, 0, 0, tokens * q * BF16, tokens * q * BF16, launches_none=True),
+        StepKernel(
+            "attention_io", L, "decode_attention", 0, 0, 0, tokens * q * BF16, tokens * q * BF16, launches_none=True
+        ),
         _linear("output_linear", L, tokens, H, q),
         _norm("mlp_norm", L, model, tokens),
         *_mlp(model, tokens, ffn),
         _norm("last_norm", 1, model, tokens),
         _linear("logits_linear", 1, sampled, vocab, H),
         # softmax and draw of the next token over fp32 logits
-        Row("sample", 1, "softmax", 0, 5 * sampled * vocab, sampled * vocab, sampled * vocab * FP32, sampled * FP32),
+        StepKernel(
+            "sample", 1, "softmax", 0, 5 * sampled * vocab, sampled * vocab, sampled * vocab * FP32, sampled * FP32
+        ),
     ]
 
 
-def prompt_attention(model: ServedModel, tp: int, pairs: float) -> Row:
+def prompt_attention(model: ServedModel, tp: int, pairs: float) -> StepKernel:
     """Attention of prompt tokens over `pairs` (token, token at or before it), FlashAttention: compute alone counts."""
     heads = model.heads // tp
-    return Row(
+    return StepKernel(
         "prompt_attention", model.layers, "flash_attention", 4 * heads * model.head * pairs, 0, heads * pairs, 0, 0
     )
 
 
-def decode_attention(model: ServedModel, tp: int, context: float) -> Row:
+def decode_attention(model: ServedModel, tp: int, context: float) -> StepKernel:
     """Attention of decoding sequences over `context` cached tokens, summed over sequences: the cache is read once."""
     heads, kv = model.heads // tp, model.kv_heads // tp
-    return Row(
+    return StepKernel(
         "decode_attention",
         model.layers,
         "decode_attention",

@@ -12,13 +12,13 @@ import numpy as np
 
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving.requests import CLASSES, OUTPUT_BOUNDS, classify
-from kernel_dvfs_serving.system import CHOICES, TOKEN_COUNT, Settings
+from kernel_dvfs_serving.system import CHOICES, TOKEN_COUNT, ClusterSettings
 from kernel_dvfs_serving.trace import DAY_S, WEEK_S, Trace
 
 # -- classes of answers ------------------------------------------------------------------------------------------------
 
 
-def predicted(trace: Trace, settings: Settings) -> np.ndarray:
+def predicted(trace: Trace, settings: ClusterSettings) -> np.ndarray:
     """The class that each request is taken for. Misprediction is a share of the answers, or `token-count`."""
     kinds = classify(trace.input_tokens, trace.output_tokens)
     if settings.misprediction == TOKEN_COUNT:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.profile.raw import Raw, exactly, quote, read_csv, read_text, some
+from kernel_dvfs.profile.raw import RawTable, exactly, quote, read_csv, read_text, some
 from kernel_dvfs.profile.units import UNIT_NAMES, UNITS, guess, is_possible, watts
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import sealed_csv, write_text
@@ -34,7 +34,7 @@ SIMULATED = "simulated"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LoadPoint:
     """An instance at one load."""
 
     power_w: float  # of all its GPUs
@@ -45,7 +45,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class LoadCurve:
     """One class at one degree and clock over load. All arrays are of shape (n,)."""
 
     where: str  # whose curve it is, for messages
@@ -71,10 +71,10 @@ class Curve:
         self.check(tps)
         return np.interp(tps, self.tps, self.power_w)
 
-    def at(self, tps: float) -> Point:
+    def at(self, tps: float) -> LoadPoint:
         """All columns at one load. Raises InputError outside the profiled ones."""
         self.check(tps)
-        return Point(*(float(np.interp(tps, self.tps, getattr(self, name))) for name in ("power_w", *LATENCIES)))
+        return LoadPoint(*(float(np.interp(tps, self.tps, getattr(self, name))) for name in ("power_w", *LATENCIES)))
 
     def capacity(self, ttft_slo_s: float, tbt_slo_s: float) -> float:
         """The largest load at and below which both P99 latencies keep their promise; 0.0 if none does.
@@ -104,12 +104,12 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class ServingProfile:
     """All curves of one model on one GPU."""
 
     model: str
     gpu: str
-    curves: dict[tuple[str, int, str], Curve]  # by class, degree and clock's name
+    curves: dict[tuple[str, int, str], LoadCurve]  # by class, degree and clock's name
     sources: set[str]  # of SOURCES
     name: str = "profile"  # for messages
     lengths: dict[str, tuple[float, float]] = field(default_factory=dict)  # by class: mean prompt, answer, tokens
@@ -140,7 +140,7 @@ class Profile:
         """Names of the clocks profiled at a degree, by rising MHz."""
         return sorted({key[2] for key in self.curves if key[1] == tp}, key=int)
 
-    def curve(self, class_: str, tp: int, core_mhz: int | str) -> Curve:
+    def curve(self, class_: str, tp: int, core_mhz: int | str) -> LoadCurve:
         """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
         try:
             return self.curves[class_, tp, str(core_mhz)]
@@ -159,12 +159,12 @@ class Profile:
         """Power of a GPU without an instance, W: of the degree and clock that draws least at no load."""
         return min(self.idle_w(tp, clock) / tp for tp, clock in {key[1:] for key in self.curves})
 
-    def at(self, class_: str, tp: int, core_mhz: int | str, tps: float) -> Point:
-        """See Curve.at."""
+    def at(self, class_: str, tp: int, core_mhz: int | str, tps: float) -> LoadPoint:
+        """See LoadCurve.at."""
         return self.curve(class_, tp, core_mhz).at(tps)
 
     def capacity(self, class_: str, tp: int, core_mhz: int | str, ttft_slo_s: float, tbt_slo_s: float) -> float:
-        """See Curve.capacity; 0.0 also where it was not profiled."""
+        """See LoadCurve.capacity; 0.0 also where it was not profiled."""
         found = self.curves.get((class_, tp, str(core_mhz)))
         return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
 
@@ -193,12 +193,12 @@ def write_profile(
     write_text(path, text)
 
 
-def read_profile(path: str | Path) -> Profile:
+def read_profile(path: str | Path) -> ServingProfile:
     """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
     return _parsed(path, read_text(path))
 
 
-def _parsed(path: str | Path, text: str) -> Profile:
+def _parsed(path: str | Path, text: str) -> ServingProfile:
     """See read_profile; path: for messages."""
     if text and not text.endswith("\n"):
         raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
@@ -241,7 +241,7 @@ def _parsed(path: str | Path, text: str) -> Profile:
     curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
     model, gpu = heads.pop()
     told = given.of_profile([key[1] for key in found])
-    return Profile(model, gpu, curves, set(texts["source"]), str(path), **told, engine=said)
+    return ServingProfile(model, gpu, curves, set(texts["source"]), str(path), **told, engine=said)
 
 
 # latencies and power may be in the unit that their heading says
@@ -251,14 +251,14 @@ _SCALED = {
 }
 
 
-def _column(raw: Raw, name: str) -> str | None:
+def _column(raw: RawTable, name: str) -> str | None:
     """The column of a quantity, in whatever unit."""
     if name in raw.columns:
         return name
     return next((column for column, (of, _) in _SCALED.items() if of == name and column in raw.columns), None)
 
 
-def _positive(raw: Raw, column: str) -> list[float]:
+def _positive(raw: RawTable, column: str) -> list[float]:
     return raw.positive(column, 1e15, _SCALED[column][1])
 
 
@@ -267,7 +267,7 @@ _MOST_IDLE_S = {"ttft_p50_s": 60.0, "tbt_p50_s": 5.0}
 
 
 def _check(
-    raw: Raw,
+    raw: RawTable,
     columns: Mapping[str, str],
     values: Mapping[str, list[float]],
     degrees: list[int],
@@ -319,7 +319,7 @@ def _where(class_: str, tp: int, clock: str) -> str:
     return f"class {class_}, tp {tp}, {clock} MHz"
 
 
-def _curve(points: dict[float, list[float]], where: str) -> Curve:
+def _curve(points: dict[float, list[float]], where: str) -> LoadCurve:
     if len(points) < 2:
         raise InputError(f"{where}: one load alone; a profile needs at least two to read between")
     if 0.0 not in points:
@@ -327,13 +327,13 @@ def _curve(points: dict[float, list[float]], where: str) -> Curve:
             f"{where}: no row at load 0 (idle power, latencies of a lone request); add one: idle power is not guessed"
         )
     tps = np.array(sorted(points))
-    return Curve(where, tps, *np.array([points[load] for load in tps.tolist()]).T)
+    return LoadCurve(where, tps, *np.array([points[load] for load in tps.tolist()]).T)
 
 
 class _Given:
     """What the optional columns say, which is the same in all rows of a class, a degree, or the file."""
 
-    def __init__(self, raw: Raw):
+    def __init__(self, raw: RawTable):
         self._raw = raw
         self._columns = {name: raw.positive(name, 1e18) for name in OPTIONAL if name in raw.columns}
         self._said: dict[tuple[str, str], float] = {}  # by column, and whose it is
@@ -348,7 +348,7 @@ class _Given:
             raise self._raw.fault(f"{what}; it is one figure for all rows of {owner}", name, row)
 
     def of_profile(self, degrees: Collection[int]) -> dict[str, Any]:
-        """As keywords of Profile."""
+        """As keywords of ServingProfile."""
         said = self._said
         lengths = {
             owner: (value, said["output_tokens", owner])

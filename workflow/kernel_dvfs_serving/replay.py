@@ -12,10 +12,10 @@ from kernel_dvfs_serving.cluster import Cluster, Decisions
 from kernel_dvfs_serving.columns import Columns
 from kernel_dvfs_serving.machine import Machine
 from kernel_dvfs_serving.prediction import LoadForecast, predicted, slot_loads
-from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.profile import ServingProfile
 from kernel_dvfs_serving.requests import CLASSES, classify
 from kernel_dvfs_serving.servers import STATES
-from kernel_dvfs_serving.system import SYSTEMS, Settings, System
+from kernel_dvfs_serving.system import SYSTEMS, ClusterSettings, System
 from kernel_dvfs_serving.trace import Trace
 
 J_PER_KWH = 3.6e6
@@ -27,10 +27,10 @@ class Replayer:
     columns: options of columns.Columns. Raises InputError for a trace with a class that is feasible nowhere.
     """
 
-    def __init__(self, machine: Machine, profile: Profile, **columns: Any):
+    def __init__(self, machine: Machine, profile: ServingProfile, **columns: Any):
         self.machine, self.columns = machine, Columns(profile, **columns)
 
-    def run(self, trace: Trace, system: str, settings: Settings) -> Cluster:
+    def run(self, trace: Trace, system: str, settings: ClusterSettings) -> Cluster:
         """The finished Cluster of a system, by name."""
         own = SYSTEMS[system]
         kinds = classify(trace.input_tokens, trace.output_tokens)
@@ -38,7 +38,7 @@ class Replayer:
         return self.run_system(trace, own, settings, dynamollm)
 
     def run_system(
-        self, trace: Trace, system: System, settings: Settings, decisions: Decisions, *limits: Any
+        self, trace: Trace, system: System, settings: ClusterSettings, decisions: Decisions, *limits: Any
     ) -> Cluster:
         """The finished Cluster of a system by whoever decides for it. limits: see Cluster. Raises cluster.Hopeless."""
         loads = slot_loads(trace, settings.load_slot_s)

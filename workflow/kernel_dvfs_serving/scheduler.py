@@ -161,7 +161,7 @@ class CachedBlocks(Blocks):
             del self._known[content]
 
 
-class Scheduler:
+class EngineScheduler:
     """The requests of one engine, step by step: `schedule` one, then `advance` by it, or by `alike` steps as it is.
 
     blocks: of the KV cache. After `schedule`: `chunks` (request, prompt tokens), `batch` requests that get a token each

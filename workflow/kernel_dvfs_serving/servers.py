@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import exp, floor, log
 
-from kernel_dvfs_serving.instance import Instance, Recorder
+from kernel_dvfs_serving.instance import Instance, InstanceObserver
 from kernel_dvfs_serving.resharding import SERVER_GPUS, Layout
 
 OFF, STARTING, ON, SWITCHING, DRAINING = "off", "starting", "on", "switching", "draining"
@@ -68,7 +68,7 @@ class Accounts:
         }
 
 
-class Account(Recorder):
+class Account(InstanceObserver):
     """One server's energy by state, on its way into the Accounts of all."""
 
     def __init__(self, whole: Accounts):

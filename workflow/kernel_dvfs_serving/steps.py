@@ -20,13 +20,13 @@ import numpy as np
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import held_factor
-from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
 from kernel_dvfs_clocks.clocks import supported_core_mhz
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import models
 from kernel_dvfs_serving.instance import Engine, Linear
-from kernel_dvfs_serving.models import Row, ServedModel, check_degree, served
+from kernel_dvfs_serving.models import ServedModel, StepKernel, check_degree, served
 from kernel_dvfs_serving.system import HOST_S, MAX_TOKENS
 
 # share of a GPU's memory that an engine uses, as vLLM's default
@@ -52,7 +52,7 @@ KNOTS = _knots()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EngineStep:
     """One step of an instance."""
 
     time_s: float
@@ -116,7 +116,7 @@ class StepModel:
         own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
         return time_s, own_j + self.standing_w(core_mhz) * time_s
 
-    def rows(self, tokens: int) -> list[Row]:
+    def rows(self, tokens: int) -> list[StepKernel]:
         """The kernel rows of a step with so many new tokens, without attention over the cache."""
         return models.token_rows(self.model, self.tp, tokens)
 
@@ -132,7 +132,7 @@ class StepModel:
             made.append(own)
         return made
 
-    def kernel(self, row: Row) -> Kernel:
+    def kernel(self, row: StepKernel) -> Kernel:
         """A row's model parameters. Three things are particular to kernels that stream weights or cache.
 
         A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
@@ -147,14 +147,14 @@ class StepModel:
             computed *= max(1.0, family.get("tile_rows", 1) * self.model.kv_heads / self.model.heads)
         elif row.family == "grouped_linear":
             computed *= max(1.0, family.get("tile_rows", 1) / row.rows_each)
-        kernel = parameters(self.spec, Work(row.family, computed, *rest))
+        kernel = parameters(self.spec, LaunchWork(row.family, computed, *rest))
         if row.launches_none:
             kernel = kernel._replace(latency_s=0.0)
         if row.family not in _STREAMING:
             return kernel
         unfilled = 1 + family.get("half_filled_tokens", 0) / row.rows_each if row.rows_each else 1.0
-        slowed = parameters(self.spec, Work(row.family, max(computed, row.tensor_flop * unfilled), *rest))
-        plain = parameters(self.spec, Work(_PLAIN_STREAM, computed * family.get("tensor_energy", 1.0), *rest))
+        slowed = parameters(self.spec, LaunchWork(row.family, max(computed, row.tensor_flop * unfilled), *rest))
+        plain = parameters(self.spec, LaunchWork(_PLAIN_STREAM, computed * family.get("tensor_energy", 1.0), *rest))
         return kernel._replace(core_s_ghz=slowed.core_s_ghz, core_j=plain.core_j)
 
     def all_reduce(self, byte: float) -> Kernel:
@@ -176,7 +176,7 @@ class StepModel:
             made[name] = self.kernel(row), row.launches
         return made
 
-    def table(self, core_mhz: int) -> Table:
+    def table(self, core_mhz: int) -> StepTable:
         """What steps at a clock are made of, on all GPUs."""
         sums = np.array(
             [
@@ -186,7 +186,7 @@ class StepModel:
         )
         prompt, context = (self._linear_part(name, core_mhz) for name in ("prompt", "context"))
         tokens = np.arange(MAX_TOKENS + 1)
-        return Table(
+        return StepTable(
             memoryview(np.interp(tokens, KNOTS, sums[:, 0])),
             memoryview(np.interp(tokens, KNOTS, self.tp * sums[:, 1])),
             (prompt[0], self.tp * prompt[1]),
@@ -229,19 +229,19 @@ class StepModel:
             self._engines[grid_mhz] = ClockEngine(self, grid_mhz)
         return self._engines[grid_mhz]
 
-    def prefill(self, tokens: int, core_mhz: int) -> Step:
+    def prefill(self, tokens: int, core_mhz: int) -> EngineStep:
         """A step that reads one whole prompt."""
         time_s, energy_j = self.at(core_mhz).step(tokens, tokens * (tokens + 1) / 2, 0, 1)
-        return Step(time_s, energy_j / time_s)
+        return EngineStep(time_s, energy_j / time_s)
 
-    def decode(self, batch: int, context_tokens: int, core_mhz: int) -> Step:
+    def decode(self, batch: int, context_tokens: int, core_mhz: int) -> EngineStep:
         """A step of `batch` decoding sequences with `context_tokens` cached in all."""
         time_s, energy_j = self.at(core_mhz).step(batch, 0, context_tokens, batch)
-        return Step(time_s, energy_j / time_s)
+        return EngineStep(time_s, energy_j / time_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class StepTable:
     """What steps at one clock are made of, whole instance, standing power included: dense over the new tokens."""
 
     time_s: memoryview  # by number of new tokens; hands out plain floats, faster than an array its own scalars
@@ -291,7 +291,7 @@ class ClockEngine(Engine):
         self._index = model.clocks.index(core_mhz)
         self._hint = self._index
         self._lines: dict[int, Linear] = {}  # of a batch, no cap
-        self._tables: dict[int, Table] = {}  # of clocks up to this one, by their place, as steps need them
+        self._tables: dict[int, StepTable] = {}  # of clocks up to this one, by their place, as steps need them
         self._table = model.table(core_mhz)
 
     def step(
@@ -349,7 +349,7 @@ class ClockEngine(Engine):
             return index, here, here, 0.0
         return index, here, following, -below / (above - below) if below <= 0 else 0.0
 
-    def _table_at(self, place: int) -> Table:
+    def _table_at(self, place: int) -> StepTable:
         """Of the clock at that place of the GPU's."""
         found = self._tables.get(place)
         if found is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel_dvfs_serving.replay import Replayer
-    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.system import ClusterSettings
     from kernel_dvfs_serving.trace import Trace
 
 SCHEMA = "kernel-dvfs/serving/3"
@@ -27,7 +27,7 @@ _Number: TypeAlias = Annotated[float, Is("a number from 0 to 1e9", lambda value:
 _Factor: TypeAlias = Annotated[float, Is("a number above 0, at most 1e9", lambda value: 0 < value <= 1e9)]
 
 
-class Asked(TypedDict):
+class ServingOptions(TypedDict):
     """What a study is asked for."""
 
     gpu: str
@@ -44,7 +44,7 @@ class Asked(TypedDict):
     settings: dict[str, Any]  # system.settings checks them
 
 
-class _StudyFile(Asked):
+class _ServingStudyFile(ServingOptions):
     schema: str
     hardware: str
     trace_subject: str
@@ -57,9 +57,9 @@ class _Experiment(TypedDict):
     sha256: str  # of all of this without it, see files.checksum
 
 
-def _check(where: str, asked: Any) -> Asked:
+def _check(where: str, asked: Any) -> ServingOptions:
     """Raise InputError, beginning with `where`, for what is missing or no possible value."""
-    found = checked(asked, Asked, where, _REMEDY)
+    found = checked(asked, ServingOptions, where, _REMEDY)
     checked_settings(f"{where}: settings", found["settings"])
     return found
 
@@ -74,9 +74,9 @@ class ServingStudy:
         self.folder, self.cores = Path(folder), cores
 
     @cached_property
-    def _asked(self) -> _StudyFile:
+    def _asked(self) -> _ServingStudyFile:
         path = self.folder / "study.json"
-        found = read(path, _StudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
+        found = read(path, _ServingStudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
         checked_settings(f"{path}: settings", found["settings"])
         return found
 
@@ -89,7 +89,7 @@ class ServingStudy:
         """Whose numbers these are, for captions."""
         return f"{self['hardware']}, {self['trace_subject']}"
 
-    def settings(self, **changed: Any) -> Settings:
+    def settings(self, **changed: Any) -> ClusterSettings:
         """The study's settings, with some changed."""
         return checked_settings("settings", self["settings"] | changed)
 
@@ -147,11 +147,11 @@ def write_experiment(path: str | Path, found: Any, made_of: Mapping[str, str | P
     write_sealed(path, {"schema": EXPERIMENT, "found": found}, made_of)
 
 
-def _inputs(asked: Asked) -> dict[str, str | Path]:
+def _inputs(asked: ServingOptions) -> dict[str, str | Path]:
     return {"profile": asked["profile"], "trace": asked["trace"] or SYNTHETIC_HOUR}
 
 
-def _trace(asked: Asked) -> Trace:
+def _trace(asked: ServingOptions) -> Trace:
     """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
     from kernel_dvfs_serving.trace import multiplied, read_trace
 

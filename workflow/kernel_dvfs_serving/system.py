@@ -75,7 +75,7 @@ TOKEN_COUNT = "token-count"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClusterSettings:
     """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
 
     servers: int = 12  # of 8 GPUs
@@ -107,7 +107,7 @@ class Settings:
     seed: int = 1
 
 
-SETTINGS = asdict(Settings())
+SETTINGS = asdict(ClusterSettings())
 # a serving study where nothing else is configured; `serving` of the shipped configuration says the same
 DEFAULTS: dict[str, Any] = SETTINGS | {
     "profile": None,
@@ -161,7 +161,7 @@ def check_step(max_batch: int = MAX_BATCH, chunk_tokens: int = CHUNK_TOKENS) -> 
         )
 
 
-def settings(where: str, given: Mapping[str, Any]) -> Settings:
+def settings(where: str, given: Mapping[str, Any]) -> ClusterSettings:
     """The settings that are given, the others as they are by default. Raises InputError, which begins with `where`."""
     for key, value in given.items():
         if key not in SETTINGS:
@@ -179,4 +179,4 @@ def settings(where: str, given: Mapping[str, Any]) -> Settings:
                 good, allowed = good or value == TOKEN_COUNT, f"{allowed}, or {TOKEN_COUNT}"
         if not good:
             raise InputError(f"{where}: {key} = {str(value)[:40]!r} is not possible; allowed: {allowed}")
-    return Settings(**given)
+    return ClusterSettings(**given)

@@ -14,7 +14,7 @@ from typing import Any
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs_serving.instance import Slower
-from kernel_dvfs_serving.make_profile import Load, excess, measure
+from kernel_dvfs_serving.make_profile import PoissonArrivals, excess, measure
 from kernel_dvfs_serving.requests import CLASSES
 from kernel_dvfs_serving.steps import StepModel
 from kernel_dvfs_serving.system import HOST_S, REQUESTS
@@ -56,7 +56,7 @@ def best(row: Row) -> tuple[Setting, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ComparedCell:
     """A cell of both tables: what is published, and the simulated rest, given also where a promise is broken."""
 
     class_: str
@@ -80,9 +80,9 @@ KINDS = ("the host's 18 ms a step of 2023", "steps 1.8 times as long, too", "nei
 
 def simulated_cells(
     gpu: str, model: str, requests: int = REQUESTS, seed: int = 1, host_s: float = HOST_S, **limits: int
-) -> list[Cell]:
+) -> list[ComparedCell]:
     """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
-    loads = {class_: Load.draw(class_, requests, seed) for class_ in CLASSES}
+    loads = {class_: PoissonArrivals.draw(class_, requests, seed) for class_ in CLASSES}
     made = []
     for tp in DEGREES:
         steps = StepModel(gpu, model, tp, host_s=host_s)
@@ -102,7 +102,7 @@ def simulated_cells(
                     kind = next((name for name, broken in zip(KINDS, slow) if broken), KINDS[-1])
                 lifetime_s = point.ttft_mean_s + (float(load.output.mean()) - 1) * point.tbt_mean_s
                 made.append(
-                    Cell(
+                    ComparedCell(
                         class_,
                         tp,
                         ghz,
@@ -120,7 +120,7 @@ def simulated_cells(
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ClassAgreement:
     """A class of both tables, in both readings of the unit; None where nothing can be compared."""
 
     class_: str
@@ -134,8 +134,8 @@ class Agreement:
     ratio_error_lifetime: float | None
 
 
-def agreement(cells: Sequence[Cell]) -> list[Agreement]:
-    """An Agreement for each class of `cells`."""
+def agreement(cells: Sequence[ComparedCell]) -> list[ClassAgreement]:
+    """A ClassAgreement for each class of `cells`."""
     made = []
     for class_ in CLASSES:
         own = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
@@ -146,7 +146,7 @@ def agreement(cells: Sequence[Cell]) -> list[Agreement]:
             {column: getattr(cell, name) for column, cell in own.items()} for name in ("share_wh", "lifetime_wh")
         )
         made.append(
-            Agreement(
+            ClassAgreement(
                 class_=class_,
                 paper_best=best(paper)[0],
                 ours_best_share=min(feasible, key=share.__getitem__, default=None),

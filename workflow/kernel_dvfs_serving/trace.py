@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kernel_dvfs.profile.raw import Raw, quote, read_csv, read_text, some
+from kernel_dvfs.profile.raw import RawTable, quote, read_csv, read_text, some
 from kernel_dvfs.profile.units import UNITS, plain, unit_of_epoch
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import digest, parse_json, whole
@@ -96,7 +96,7 @@ def read_trace(path: str | Path, expected_sha256: str | None = None, columns: Ma
     return replace(trace, notices=(*raw.notices, *notices))
 
 
-def _json_lines(path: str | Path, text: str) -> Raw:
+def _json_lines(path: str | Path, text: str) -> RawTable:
     """A trace of one JSON object a line, as Mooncake's."""
     names: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     lines: list[int] = []
@@ -115,7 +115,7 @@ def _json_lines(path: str | Path, text: str) -> Raw:
             names[name].append(request[found[name]])
             shown[name] = found[name]
         lines.append(number)
-    return Raw(path, names, lambda row: f"line {lines[row]}", None, shown, (), len(lines))
+    return RawTable(path, names, lambda row: f"line {lines[row]}", None, shown, (), len(lines))
 
 
 def make_trace(
@@ -152,7 +152,7 @@ def summary(trace: Trace) -> dict[str, float]:
     }
 
 
-def _times(raw: Raw) -> tuple[np.ndarray, list[str]]:
+def _times(raw: RawTable) -> tuple[np.ndarray, list[str]]:
     """(seconds, ascending; of dates and times, since the first; notices)"""
     cells = raw.columns["TIMESTAMP"]
     values = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(dtype=float)
@@ -192,7 +192,7 @@ def _times(raw: Raw) -> tuple[np.ndarray, list[str]]:
     return values, notices
 
 
-def _unit_of_times(raw: Raw, values: np.ndarray) -> tuple[str | None, str]:
+def _unit_of_times(raw: RawTable, values: np.ndarray) -> tuple[str | None, str]:
     """(The unit of the times where it is not s, how that is known)."""
     heading = plain(raw.name("TIMESTAMP"))
     if heading.endswith("_ms"):
@@ -204,7 +204,7 @@ def _unit_of_times(raw: Raw, values: np.ndarray) -> tuple[str | None, str]:
     return None, ""
 
 
-def _tokens(raw: Raw, name: str) -> np.ndarray:
+def _tokens(raw: RawTable, name: str) -> np.ndarray:
     values = pd.to_numeric(pd.Series(raw.columns[name], dtype=object), errors="coerce").to_numpy(dtype=float)
     bad = np.flatnonzero(~(values >= 0) | (values != np.floor(values)) | (values > 1e7))
     if bad.size:
@@ -256,7 +256,7 @@ def model_len(trace: Trace, model: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WeekRates:
     """Request rates of a published week, over 10 minutes."""
 
     least: float  # requests/s
@@ -266,7 +266,7 @@ class Shape:
 
 
 # 2024: conversation 05-12 (a Sunday) to 18, coding 05-10 (a Friday) to 16
-WEEKS = {"conversation": Shape(20.4, 45.15, 76.8, 6), "coding": Shape(2.31, 27.78, 87.6, 4)}
+WEEKS = {"conversation": WeekRates(20.4, 45.15, 76.8, 6), "coding": WeekRates(2.31, 27.78, 87.6, 4)}
 # shares of classes in the 2023 coding trace, percent: published arithmetic, in the order of CLASSES
 CODING_MIX = (15.44, 0.51, 0.10, 20.74, 1.01, 0.06, 59.44, 2.35, 0.35)
 MIXES = {"conversation": CONVERSATION_MIX, "coding": CODING_MIX}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from kernel_dvfs_serving.instance import Engine
-    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.system import ClusterSettings
     from kernel_dvfs_serving.trace import Trace
 
 LEVELS = (99.0, 99.5, 99.9)  # percent of requests whose promises are kept
@@ -60,7 +60,12 @@ FAMILIES = (Family(TUNED, EARLIEST), Family(LEAST_REQUESTS, LEAST), Family(CAPPE
 
 
 def replayed(
-    replayer: Replayer, trace: Trace, plan: Static, settings: Settings, timeline: bool = False, limits: Sequence = ()
+    replayer: Replayer,
+    trace: Trace,
+    plan: Static,
+    settings: ClusterSettings,
+    timeline: bool = False,
+    limits: Sequence = (),
 ) -> dict:
     """The outcome of a plan on a trace (replay.outcome), with what it sets. limits: see Cluster. Raises
     cluster.Hopeless."""
@@ -82,7 +87,7 @@ class Trials:
     settings: servers are the plan's. In order of TRIALS: `pairs` of a Replayer and a Trace.
     """
 
-    def __init__(self, replayer: Replayer, trace: Trace, settings: Settings):
+    def __init__(self, replayer: Replayer, trace: Trace, settings: ClusterSettings):
         slower = Replayer(SlowerMachine(replayer.machine, SLOWER), replayer.columns.profile)
         slower.columns = replayer.columns
         self.settings, self.trace, self.replayer = settings, trace, replayer
@@ -107,7 +112,7 @@ class Trials:
         }
 
 
-class Tuner:
+class PlanTuner:
     """The plans of one family, of one trace on one machine.
 
     trials.settings.servers: as many as there are at most; spare: of them, beyond the fewest that keep a promise: what a
@@ -347,7 +352,7 @@ def planned(trials: Trials, levels: Sequence[float], second: Second | None) -> t
     found: list[dict[str, Any]] = []
     replays = 0
     names = list(MARGINS)
-    routed = [Tuner(trials, family, second=second) for family in FAMILIES if not family.capped]
+    routed = [PlanTuner(trials, family, second=second) for family in FAMILIES if not family.capped]
     for name in reversed(names):
         own = []
         for tuner in routed:
@@ -365,7 +370,7 @@ def planned(trials: Trials, levels: Sequence[float], second: Second | None) -> t
 
 
 class Second:
-    """A second process, which searches for plans of one trace on one machine as a Tuner asks; use with `with`.
+    """A second process, which searches for plans of one trace on one machine as a PlanTuner asks; use with `with`.
 
     Started afresh, not forked: a library's threads do not outlive a fork. It ends with this process, whatever ends
     that. Raises OSError where none can be started.
@@ -392,7 +397,7 @@ class Second:
         self._process.join()
 
     def ask(self, family: Family, count: int, arguments: tuple) -> None:
-        """Have a Tuner of this family and so many trials search."""
+        """Have a PlanTuner of this family and so many trials search."""
         self._end.send((family, count, arguments))
 
     def answer(self) -> tuple[dict[float, dict], int]:
@@ -408,12 +413,12 @@ def _serve(end: Connection, trials: Trials) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no word of its own when the user ends it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    tuners: dict[Family, Tuner] = {}
+    tuners: dict[Family, PlanTuner] = {}
     with suppress(EOFError, OSError):
         while True:
             family, count, arguments = end.recv()
             try:
-                tuner = tuners.setdefault(family, Tuner(trials, family))
+                tuner = tuners.setdefault(family, PlanTuner(trials, family))
                 tuner.count, before = count, tuner.replays
                 found = tuner.search(*arguments)
             except Exception as error:

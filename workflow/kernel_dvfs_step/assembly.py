@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
-from kernel_dvfs.workload.step import Device, Own, State, Step, Target, Whole
+from kernel_dvfs.workload.step import CaptureDevice, Own, SavedMemory, Step, Target, Whole
 from kernel_dvfs_step import grouping, names, nodes, pace, trace
 from kernel_dvfs_step.calls import NOTHING, Faith
 from kernel_dvfs_step.grouping import Launch
@@ -117,7 +117,7 @@ def step(
     tried: Sequence[Tried],
     clocks_mhz: Sequence[float] | None,
     whole: dict[str, Any],
-    state: State,
+    state: SavedMemory,
     by_difference: dict[str, str],
     not_repeated: dict[str, str],
     faith: Faith = NOTHING,
@@ -144,7 +144,7 @@ def step(
         source=source,
         checksum=nodes.checksum(found.nodes, demangled),
         date_utc=date_utc,
-        device=cast("Device", {key: value for key, value in device.items() if key != "driver"}),
+        device=cast("CaptureDevice", {key: value for key, value in device.items() if key != "driver"}),
         versions=versions,
         sections=tuple(dict.fromkeys(found.sections)),
         targets=tuple(targets),

@@ -26,7 +26,7 @@ from kernel_dvfs_step import trace
 from kernel_dvfs_step.calls import COMPARED, Calls, Faith, alive
 from kernel_dvfs_step.interpreter import OLDEST_TORCH, release_of
 from kernel_dvfs_step.living import LivingStep
-from kernel_dvfs_step.memory import Memory, Range, Room
+from kernel_dvfs_step.memory import Memory, MemoryRange, Room
 
 WARM_UPS = 3
 # as torch's notes on CUDA graphs ask of a step with DistributedDataParallel
@@ -537,7 +537,7 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
         _refuse_two_gpus(torch, segments, name)
         return Memory(
             device,
-            [Range(each["address"], each["total_size"]) for each in segments if _is_kept(each)],
+            [MemoryRange(each["address"], each["total_size"]) for each in segments if _is_kept(each)],
             _state(segments, pool),
             lambda byte: _device_room(torch, byte),
             lambda byte: _host_room(torch, byte),
@@ -570,7 +570,7 @@ def _is_kept(segment: dict[str, Any]) -> bool:
     return is_graphs or any(block["state"] != "inactive" for block in segment["blocks"])
 
 
-def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[Range]:
+def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[MemoryRange]:
     """Blocks in use outside the graph's own memory."""
     found = []
     for segment in segments:
@@ -579,7 +579,7 @@ def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[Range]
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
-                found.append(Range(block.get("address", address), block["size"]))
+                found.append(MemoryRange(block.get("address", address), block["size"]))
             address += block["size"]
     return found
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.measurement.real.clock_probe import probe_mhz
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.passing import Marked, Passing, room_for
 from kernel_dvfs.native.steady import Steady
@@ -78,7 +78,7 @@ class StepLoads:
         """Versions of CUDA and torch, checksum of the extension and of the step."""
         return facts_of(self._versions, self._library_sha256, self._step.checksum)
 
-    def chooses(self, setup: Setup, target: Target) -> bool:
+    def chooses(self, setup: Setup, target: MeasurementTarget) -> bool:
         """Nothing is chosen: the step's kernels are what they are."""
         return False
 
@@ -87,12 +87,12 @@ class StepLoads:
         return False
 
     def iteration(self, setup: Setup) -> StepIteration:
-        """The whole step (loads.Iteration)."""
+        """The whole step (loads.IterationLoad)."""
         if self._iteration is None:
             self._iteration = StepIteration(self._living, self._step, self._dog)
         return self._iteration
 
-    def prepare(self, setup: Setup, target: Target) -> StepLoad:
+    def prepare(self, setup: Setup, target: MeasurementTarget) -> StepLoad:
         """The load of a target or pass, on the data that it meets in the step."""
         # the step is run up to the target, on which its memory is then looked at
         meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
@@ -183,12 +183,12 @@ class _Part(NamedTuple):
     rest_ns: int = 0  # they rest so long
 
 
-def _kernel(target: Target) -> str:
+def _kernel(target: MeasurementTarget) -> str:
     """The id of the kernel that a target repeats, paced or not; "" of any other pass."""
     return target.name if target.study == "kernel" else paced_kernel(target.name)
 
 
-def _part(step: Step, target: Target, paced_mhz: float | None) -> _Part:
+def _part(step: Step, target: MeasurementTarget, paced_mhz: float | None) -> _Part:
     if kernel := _kernel(target):
         about = step.target(kernel)
         members = step.nodes_of(kernel)[: about.rotated]
@@ -218,7 +218,7 @@ class StepLoad:
         self,
         living: LivingStep,
         step: Step,
-        target: Target,
+        target: MeasurementTarget,
         dog: Watchdog,
         meet_s: float = 3 * _HUNG_S,
         paced_mhz: float | None = None,
@@ -339,7 +339,7 @@ class StepLoad:
 
 
 class StepRunning:
-    """A load that runs (loads.Running): native.steady on a graph of many launches, each window on the same data."""
+    """A load that runs (loads.RunningLoad): native.steady on a graph of many launches, each window on the same data."""
 
     def __init__(self, load: StepLoad, steady: Steady, dog: Watchdog, name: str) -> None:
         self._load, self._steady, self._dog, self._name = load, steady, dog, name
@@ -390,7 +390,7 @@ class StepRunning:
 
 
 class StepIteration:
-    """The step from one launch to the next, ready to run over and over (loads.Iteration).
+    """The step from one launch to the next, ready to run over and over (loads.IterationLoad).
 
     Its launches run one after the other, so that each has a time of its own, also those that the step lets run side by
     side. What prepares a launch counts as its own.
@@ -412,17 +412,17 @@ class StepIteration:
         self._rounds: dict[tuple[tuple[str, int], ...], StepLoad] = {}
 
     def start(self, settle_s: float, pass_s: float) -> StepPassing:
-        """See loads.Iteration."""
+        """See loads.IterationLoad."""
         with self._dog.limit(self._launch_s, "step"):
             self._living.memory.restore()
             passing = Passing(self._marked, settle_s, pass_s)
         return StepPassing(passing, self._dog, self._launch_s)
 
     def round(self, counts: Mapping[str, int]) -> StepLoad:
-        """See loads.Iteration. Several kernels run on the data that the last of them meets."""
+        """See loads.IterationLoad. Several kernels run on the data that the last of them meets."""
         key = tuple(counts.items())
         if key not in self._rounds:
-            kernel = Target("kernel", next(iter(counts)))
+            kernel = MeasurementTarget("kernel", next(iter(counts)))
             part = None if len(counts) == 1 else self._together(counts)
             meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
             with self._dog.limit(meet_s, "+".join(counts)):
@@ -436,13 +436,13 @@ class StepIteration:
         return _Part([place for each in launches for place in each], launches[-1][0], restores=restores)
 
     def check(self) -> None:
-        """See loads.Iteration."""
+        """See loads.IterationLoad."""
         with self._dog.limit(self._launch_s, "step"):
             self._living.memory.check_restored()
 
 
 class StepPassing:
-    """A step that passes (loads.Passing), watched: one that hangs ends this process."""
+    """A step that passes (loads.RunningIteration), watched: one that hangs ends this process."""
 
     def __init__(self, passing: Passing, dog: Watchdog, limit_s: float) -> None:
         self._passing, self._dog, self._limit_s = passing, dog, limit_s
@@ -451,18 +451,18 @@ class StepPassing:
         dog.arm(limit_s, "step")
 
     def feed(self) -> None:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         self._passing.feed()
         if self._passing.ended != self._ended:
             self._ended = self._passing.ended
             self._dog.arm(self._limit_s, "step")
 
     def passes(self) -> dict[str, Any]:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         with self._dog.limit(self._limit_s, "step"):
             return self._passing.passes()
 
     def stop(self) -> None:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         with self._dog.limit(self._limit_s, "step"):
             self._passing.stop()

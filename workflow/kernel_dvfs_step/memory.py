@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kernel_dvfs.workload.step import State
+from kernel_dvfs.workload.step import SavedMemory
 from kernel_dvfs_clocks.errors import InputError
 
 # what a launch changes is known to this many bytes
 CHUNK_BYTE = 1 << 16
 
 
-class Range(NamedTuple):
+class MemoryRange(NamedTuple):
     """A range of device memory."""
 
     address: int
     byte: int
 
 
-class Device(Protocol):
+class MemoryDevice(Protocol):
     """What copies and hashes (the extension's Device)."""
 
     def copy(self, target: int, source: int, byte: int) -> None: ...
@@ -47,18 +47,18 @@ class Memory:
 
     def __init__(
         self,
-        device: Device,
-        segments: Sequence[Range],
-        state: Sequence[Range],
+        device: MemoryDevice,
+        segments: Sequence[MemoryRange],
+        state: Sequence[MemoryRange],
         device_room: Callable[[int], Room | None],
         host_room: Callable[[int], Room | None],
     ) -> None:
         self._device, self.segments, self._ranges = device, list(segments), list(state)
         self._device_room, self._host_room = device_room, host_room
-        self._saved: list[tuple[Range, Room]] = []
+        self._saved: list[tuple[MemoryRange, Room]] = []
         self.state = self.save()
 
-    def save(self) -> State:
+    def save(self) -> SavedMemory:
         """Keep the state as it is now. Where not all of it fits on the device, the host takes the rest; where it does
         not fit there either, the largest blocks are left out, and `left_out` says so."""
         if not self._saved:
@@ -81,7 +81,7 @@ class Memory:
         left = len(self._ranges) - len(self._saved)
         why = f"no memory was left for {left} of {len(self._ranges)} blocks, the largest ones" if left else ""
         total, saved = sum(each.byte for each in self._ranges), sum(each.byte for each, _ in self._saved)
-        self.state = State(total, saved, place, why)
+        self.state = SavedMemory(total, saved, place, why)
 
     def drop(self) -> None:
         """Give the room back; `restore` then does nothing until it is saved again."""
@@ -113,7 +113,7 @@ class Memory:
         """Of every segment, 8 bytes for each CHUNK_BYTE; waits."""
         return self._hashes(self.segments)
 
-    def _hashes(self, ranges: Sequence[Range]) -> bytes:
+    def _hashes(self, ranges: Sequence[MemoryRange]) -> bytes:
         return self._device.hashes([_aligned(each) for each in ranges], CHUNK_BYTE)
 
 
@@ -123,6 +123,6 @@ def changed_byte(before: bytes, after: bytes) -> int:
     return CHUNK_BYTE * sum(one != other for one, other in pairs) if before != after else 0
 
 
-def _aligned(each: Range) -> tuple[int, int]:
+def _aligned(each: MemoryRange) -> tuple[int, int]:
     """The allocator's blocks are multiples of 512 B at such addresses; what is not is read without its rest."""
     return each.address, each.byte // 16 * 16

@@ -24,7 +24,7 @@ def folders_of(kind):
 def made(kind, wildcards):
     """The table or figure of a path, as it is asked for by what is known now."""
     each = ASKED[f"{wildcards.folder}/{kind}s/{wildcards.name}"]
-    return outputs.Asked(each.output, as_known()) if each.plan is STUDY else each
+    return outputs.PlannedOutput(each.output, as_known()) if each.plan is STUDY else each
 
 
 def own_profile(kind):

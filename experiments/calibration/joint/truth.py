@@ -22,10 +22,10 @@ import numpy as np
 
 from experiments.searches.one_sweep import FINE_FROM_MHZ, setup_of
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.kernel import LaunchWork, parameters
 from kernel_dvfs.gpu.model import relative_bandwidth
 from kernel_dvfs.workload.formulas import Gemm, gemm
-from kernel_dvfs.workload.traffic import Cache, dense_gemm_byte, gemm_byte, tensor_share
+from kernel_dvfs.workload.traffic import L2Cache, dense_gemm_byte, gemm_byte, tensor_share
 from kernel_dvfs.workload.workload import rows_of
 from kernel_dvfs_clocks.clocks import AUTO, Pair, applied_mem_mhz, asked_core_mhz, supported_core_mhz, top_core_mhz
 from kernel_dvfs_clocks.errors import InputError
@@ -60,7 +60,7 @@ class Study:
     names: tuple[str, ...]  # K kernels
     rows: np.ndarray  # (K,) of the paper's Table 1
     launches: np.ndarray  # (K,) of an iteration
-    works: tuple[Work, ...]  # K, then the public product
+    works: tuple[LaunchWork, ...]  # K, then the public product
     gemms: Mapping[str, Gemm]  # the dense products
     all_rows: tuple[Any, ...]  # of the workload, as traffic takes them
     loads: tuple[tuple[tuple[int, float], ...], ...]  # (place of a kernel, launches) of each load
@@ -87,13 +87,13 @@ def default_study() -> Study:
     passes = [tuple((place[name], float(count)) for name, count in setup.targets["pass"][each]) for each in PASSES]
     public = Gemm(count=1, m=PUBLIC_SIDE, n=PUBLIC_SIDE, k=PUBLIC_SIDE, layout="NN", bias_epilogue=False, beta=0)
     share = tensor_share(public, spec["sm_count"], spec["rates"])
-    byte = gemm_byte(public, Cache(spec["memory"]["l2_mb"] * 1e6, spec["sm_count"]))
-    works = [Work(*kernels[name]["work"]) for name in names]
+    byte = gemm_byte(public, L2Cache(spec["memory"]["l2_mb"] * 1e6, spec["sm_count"]))
+    works = [LaunchWork(*kernels[name]["work"]) for name in names]
     return Study(
         names,
         np.array([row_of[name] for name in names]),
         np.array([kernels[name]["launches_per_iteration"] for name in names], dtype=float),
-        (*works, Work("gemm", gemm(public).tensor_flop, 0, 0, byte, share)),
+        (*works, LaunchWork("gemm", gemm(public).tensor_flop, 0, 0, byte, share)),
         {row.id: row.gemm for row in rows if row.gemm and row.family == "gemm"},
         rows,
         (*alone, *passes, ((len(names), 1.0),)),

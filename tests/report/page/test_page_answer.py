@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kernel_dvfs.report.page.answer import Answer, cautions, marks, sentence, shown_of
-from kernel_dvfs.report.page.fleet import Fleet
-from kernel_dvfs.report.page.frontier import Change, Stop
+from kernel_dvfs.report.page.fleet import FleetEstimate
+from kernel_dvfs.report.page.frontier import ShownChange, Stop
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most
@@ -21,7 +21,7 @@ def said(*stops, today=None, per="kernel"):
 
 
 def row(limit=0, energy=-17.3, time=-0.02, note="", how="measured again"):
-    return Stop(limit, Change(-1.0, energy), Change(1.0, time), how, "", "", note)
+    return Stop(limit, ShownChange(-1.0, energy), ShownChange(1.0, time), how, "", "", note)
 
 
 MISSED = "time limit missed"
@@ -64,9 +64,11 @@ def test_only_a_saving_is_the_finding():
 
 
 def test_what_can_be_set_today_and_clocks_by_pass_are_said():
-    assert said(row(), today=Change(-5.0, -4.56)).endswith("at no loss of time; 4.6 % can be set today")
-    assert said(row(), today=Change(-5.0)).endswith("; 5.0 % could be set today"), "which is only claimed"
-    assert said(row(how="claimed"), today=Change(0.7)).endswith("; 0.0 % could be set today"), "what costs is not set"
+    assert said(row(), today=ShownChange(-5.0, -4.56)).endswith("at no loss of time; 4.6 % can be set today")
+    assert said(row(), today=ShownChange(-5.0)).endswith("; 5.0 % could be set today"), "which is only claimed"
+    assert said(row(how="claimed"), today=ShownChange(0.7)).endswith("; 0.0 % could be set today"), (
+        "what costs is not set"
+    )
     assert said(row(None, time=1.26), per="pass") == "Clocks per pass save 17.3 % of the energy with +1.3 % time"
 
 
@@ -93,8 +95,8 @@ CONTRADICTED = SHOWN.replace("does not contradict", "contradicts")
 
 def an_answer(**other):
     made = Answer(
-        Change(-17.5, -17.3, -17.4, -17.2),
-        Change(0.0, -0.02, -0.07, 0.03),
+        ShownChange(-17.5, -17.3, -17.4, -17.2),
+        ShownChange(0.0, -0.02, -0.07, 0.03),
         "does not contradict",
         SHOWN,
         10,
@@ -147,7 +149,7 @@ def test_a_choice_whose_limit_is_missed_says_so(verdict):
     schedule = {"time_change_percent": 0.25, "energy_change_percent": -4.0}
     shown = shown_of(schedule, made | {"verdict": verdict})
     assert shown.note == (MISSED if verdict in ("contradicts", "breaks its limit") else "")
-    assert shown.energy == Change(-4.0, 0.5, 0.5, 0.5) and shown_of(schedule, None).time == Change(0.25)
+    assert shown.energy == ShownChange(-4.0, 0.5, 0.5, 0.5) and shown_of(schedule, None).time == ShownChange(0.25)
 
 
 def test_repeats_of_a_simulation_are_called_simulated():
@@ -167,7 +169,7 @@ def test_a_page_lets_run_only_the_script_and_style_that_are_its_own():
 
 
 def test_a_day_of_a_fleet_is_its_power_its_hours_and_its_change():
-    day = Fleet(340.0, -7.25, "measured again", True, 0.125, 200.0, gpus=16, hours=12.0)
+    day = FleetEstimate(340.0, -7.25, "measured again", True, 0.125, 200.0, gpus=16, hours=12.0)
     # 16 x 340 W x 12 h = 65.28 kWh
     assert day.change_kwh == pytest.approx(-4.7328)
     assert (day.change_usd, day.change_co2_kg) == pytest.approx((-0.5916, -0.94656))

@@ -12,7 +12,7 @@ from page_reader import Page
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.profile.store import read_profile, write_profile
-from kernel_dvfs.report.page.frontier import FREE, HERE, ONE, Source, apply_at, clouds, free, one
+from kernel_dvfs.report.page.frontier import FREE, HERE, ONE, ChoiceSource, apply_at, clouds, free, one
 from kernel_dvfs_deploy.page import deployable
 
 FREE_TITLE, HERE_TITLE, ONE_TITLE = "Clocks for each kernel, changes free", "Deployable here", "One pair for the run"
@@ -179,7 +179,7 @@ def test_a_slow_or_wasteful_pair_is_left_out_of_its_cloud_and_few_kernels_are_dr
             for name, value in zip(columns, row):
                 columns[name].append(value)
     problem = problem_from(columns | {"metadata": {"gpu": {"kind": "table"}, "workload": {}}})
-    found = clouds(problem, free(problem, {"kind": "table"}, [], Source("p.parquet")))
+    found = clouds(problem, free(problem, {"kind": "table"}, [], ChoiceSource("p.parquet")))
     assert [each.title for each in found] == [f"k{number}" for number in range(10, 2, -1)]
     assert found[0].dots.count("M") == 2, "auto and 1500 MHz"
 
@@ -261,13 +261,13 @@ def test_a_pair_a_pass_is_applied_by_pass():
 
 
 def test_commands_name_what_is_not_the_default():
-    source = Source("p.parquet", "by_clock.json", {"granularity": "pass"})
+    source = ChoiceSource("p.parquet", "by_clock.json", {"granularity": "pass"})
     assert source.choose(0.6, True) == (
         "kernel-dvfs choose p.parquet --granularity pass --slack 0.6 --walk by_clock.json -o clocks.json"
     )
-    spaced = shlex.split(Source("my study/p.parquet", "my study/by_clock.json").choose(0, True))
+    spaced = shlex.split(ChoiceSource("my study/p.parquet", "my study/by_clock.json").choose(0, True))
     assert spaced[2] == "my study/p.parquet" and spaced[-3] == "my study/by_clock.json"
-    assert Source("p.parquet").choose(0, True) == "kernel-dvfs choose p.parquet -o clocks.json"
+    assert ChoiceSource("p.parquet").choose(0, True) == "kernel-dvfs choose p.parquet -o clocks.json"
 
 
 # --- of a profile and a schedule alone --------------------------------------------------------------------------------

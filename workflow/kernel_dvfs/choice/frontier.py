@@ -14,7 +14,7 @@ import numpy as np
 
 from kernel_dvfs.choice.dominance import undominated
 from kernel_dvfs.choice.schedule import problem_from
-from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint
+from kernel_dvfs.choice.schedule_file import FrontierFile, FrontierPoint
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.layout import FRONTIER
 
@@ -28,7 +28,7 @@ _FINE_BELOW_PERCENT, _FINE_STEP_PERCENT, _STEP_PERCENT = 5, 0.5, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SlackOptimum:
     """The optimum at one slack. Where the status is not "optimal", everything after it is None."""
 
     slack_percent: float  # tolerated slowdown, percent of the baseline time; negative: time must fall
@@ -40,7 +40,7 @@ class Point:
     lower_bound_energy: float | None = None  # no choice of the scope global uses less
 
 
-def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "global") -> list[Point]:
+def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "global") -> list[SlackOptimum]:
     """Least energy within `scope` at each slack (percent of the baseline time; negative: time must fall).
 
     Every point is exact; OR-Tools is not asked to confirm it.
@@ -51,10 +51,10 @@ def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "gl
     for slack in slack_percents:
         answer = solve(fine, scope, "waste", slack / 100, effort=0)
         if answer.time is None or answer.energy is None:
-            points.append(Point(slack, answer.status))
+            points.append(SlackOptimum(slack, answer.status))
             continue
         points.append(
-            Point(
+            SlackOptimum(
                 slack,
                 answer.status,
                 answer.time,
@@ -67,7 +67,7 @@ def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "gl
     return points
 
 
-def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None = None) -> Frontier:
+def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None = None) -> FrontierFile:
     """Least energy at each tolerated slowdown, kernel level, JSON-ready.
 
     First the points of scope "local", then those of "global", each by ascending slack from its largest time saving to

@@ -15,7 +15,7 @@ from kernel_dvfs.choice.dominance import pareto
 from kernel_dvfs.choice.integer_grid import IntegerGrid
 from kernel_dvfs.choice.programme import Search, Trail, walk_back
 from kernel_dvfs.choice.relaxation import Relaxation
-from kernel_dvfs.choice.undecided import Group, Undecided
+from kernel_dvfs.choice.undecided import Undecided, UndecidedTarget
 
 SWAPS = 4000  # options with the least reduced cost that swap looks at
 
@@ -61,7 +61,7 @@ def swap(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray, 
     return choice
 
 
-def _half(groups: list[Group], beam: int, most: float) -> tuple[np.ndarray, np.ndarray, Trail | None, float]:
+def _half(groups: list[UndecidedTarget], beam: int, most: float) -> tuple[np.ndarray, np.ndarray, Trail | None, float]:
     """The `beam` cheapest choices of `groups` with reduced cost <= most: (t, e, trail, least cost cut)."""
     t, e, cost, lost = np.zeros(1), np.zeros(1), np.zeros(1), np.inf
     trail: Trail | None = None

@@ -21,7 +21,7 @@ from kernel_dvfs.choice.global_waste import compute_waste
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound
 from kernel_dvfs.choice.schedule_file import Clocks, Schedule, Totals, Walk, Walked
-from kernel_dvfs.choice.scopes import Answer, solve
+from kernel_dvfs.choice.scopes import ScopeOptimum, solve
 from kernel_dvfs.layout import SCHEDULE
 from kernel_dvfs.student import t_quantile
 from kernel_dvfs_clocks.clocks import key_of, label
@@ -143,7 +143,7 @@ def choose(
     }
 
 
-def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[Answer, Walk]:
+def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[ScopeOptimum, Walk]:
     """(the schedule of a walk with its changes of time and energy, what the schedule says of that walk)."""
     option = _option_of(problem, walked["pairs"])
     passed, blocks = walked["passed"], len(walked["time_percent"])
@@ -175,7 +175,7 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
     whole_time = problem.baseline_time * (1 + time / 100)
     whole_energy = problem.baseline_energy * (1 + energy / 100)
     bound_energy = lower_bound(problem, max(limit, by_profile))
-    return Answer("optimal", proof, option, whole_time, whole_energy, bound_energy), about
+    return ScopeOptimum("optimal", proof, option, whole_time, whole_energy, bound_energy), about
 
 
 def _option_of(problem: Problem, pairs: Mapping[str, Sequence[Any]]) -> np.ndarray:
@@ -194,7 +194,7 @@ def _option_of(problem: Problem, pairs: Mapping[str, Sequence[Any]]) -> np.ndarr
 
 
 def summary(
-    problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float, walked: bool = False
+    problem: Problem, answer: ScopeOptimum, scope: str, objective: str, slack_percent: float, walked: bool = False
 ) -> Totals:
     """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2), as a schedule has them.
 
@@ -238,7 +238,7 @@ def _by_profile(problem: Problem, option: np.ndarray) -> tuple[float, float]:
     return float(problem.time[option].sum()), float(problem.energy[option].sum())
 
 
-def clocks(problem: Problem, answer: Answer) -> dict[str, Clocks]:
+def clocks(problem: Problem, answer: ScopeOptimum) -> dict[str, Clocks]:
     """Target -> {setting: number or "auto"}, every member of a tied class included; empty if infeasible."""
     if answer.option is None:
         return {}

@@ -20,7 +20,7 @@ REMEDY = "make it with kernel-dvfs choose"
 Clocks: TypeAlias = dict[str, float | str]
 
 
-class Gpu(TypedDict):
+class ScheduleGpu(TypedDict):
     """The GPU that a schedule is for, as a profile has it."""
 
     kind: str  # simulated, nvml or table
@@ -36,7 +36,7 @@ class CapturedStep(TypedDict):
     file: NotRequired[str]
 
 
-class Workload(TypedDict):
+class ScheduleWorkload(TypedDict):
     """What a schedule is for, as a profile has it; a profile knows more of it."""
 
     name: NotRequired[str]
@@ -97,8 +97,8 @@ class Schedule(Totals):
     """Clocks for every target of a profile, with totals, bounds and proof."""
 
     schema: str
-    gpu: Gpu
-    workload: Workload
+    gpu: ScheduleGpu
+    workload: ScheduleWorkload
     granularity: Annotated[str, Is("one of kernel, pass", ("kernel", "pass").__contains__)]
     scope: str  # single, local or global
     objective: str  # waste, edp or energy
@@ -120,7 +120,7 @@ class FrontierPoint(TypedDict):
     energy_change_percent: float
 
 
-class Frontier(TypedDict):
+class FrontierFile(TypedDict):
     """What `choice.frontier.relaxed_frontier` makes."""
 
     schema: str

@@ -36,7 +36,7 @@ OBJECTIVES = ("waste", "edp", "energy")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Answer:
+class ScopeOptimum:
     """The optimum of a question; where it is infeasible, everything after `proof` is None."""
 
     status: str  # "optimal" or "infeasible"
@@ -49,7 +49,9 @@ class Answer:
     lower_bound_energy: float | None = None
 
 
-def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effort: float | None = None) -> Answer:
+def solve(
+    problem: Problem, scope: str, objective: str, slack: float = 0.0, effort: float | None = None
+) -> ScopeOptimum:
     """The optimum of `objective` within `scope`.
 
     slack: fraction of the baseline time, only for waste; > -1. effort: for OR-Tools as witness of the global waste
@@ -77,7 +79,7 @@ def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effo
     else:
         return _global_waste(problem, slack, effort)
     if option is None:
-        return Answer("infeasible", proof)
+        return ScopeOptimum("infeasible", proof)
     time, energy = float(problem.time[option].sum()), float(problem.energy[option].sum())
     limit = max((1 + slack) * problem.baseline_time, time) if objective == "waste" else time
     bound = (
@@ -85,7 +87,7 @@ def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effo
         if objective == "energy"
         else lower_bound(problem, limit)
     )
-    return Answer("optimal", proof, option, time, energy, bound)
+    return ScopeOptimum("optimal", proof, option, time, energy, bound)
 
 
 def least_product(problem: Problem) -> tuple[np.ndarray, int]:
@@ -99,11 +101,11 @@ def least_product(problem: Problem) -> tuple[np.ndarray, int]:
     return np.array([front[pick] for front, pick in zip(fronts, picks)]), len(product)
 
 
-def _global_waste(problem: Problem, slack: float, effort: float | None) -> Answer:
+def _global_waste(problem: Problem, slack: float, effort: float | None) -> ScopeOptimum:
     found = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
     if found is None:
-        return Answer("infeasible", "every target's fastest option together takes longer than the limit")
-    return Answer(
+        return ScopeOptimum("infeasible", "every target's fastest option together takes longer than the limit")
+    return ScopeOptimum(
         "optimal",
         found.proof,
         found.option,

@@ -18,7 +18,7 @@ from kernel_dvfs.choice.relaxation import Relaxation
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Group:
+class UndecidedTarget:
     """One undecided target, its m options by ascending time; times and energies in units of the integer grid."""
 
     position: np.ndarray  # (m,) in the integer grid
@@ -32,7 +32,7 @@ class Group:
 class Undecided:
     """The targets that are still to be decided, and the choice where each of them takes its fastest option."""
 
-    groups: list[Group]  # one per undecided target, widest spread of time first
+    groups: list[UndecidedTarget]  # one per undecided target, widest spread of time first
     fastest: np.ndarray  # (K,) positions: fixed targets at their option, undecided ones at their fastest
     t: float  # total time of `fastest`, units of the integer grid
     e: float  # its total energy
@@ -70,7 +70,7 @@ def undecided_of(integer_grid: IntegerGrid, relaxation: Relaxation, energy: floa
         own, t, e = own[front], t[front], e[front]
         fastest[k] = own[0]
         if len(own) > 1:
-            groups.append(Group(own, t - t[0], e - e[0], relaxation.reduced[own]))
+            groups.append(UndecidedTarget(own, t - t[0], e - e[0], relaxation.reduced[own]))
     groups.sort(key=lambda group: -group.dt[-1])
     return Undecided(
         groups=groups,

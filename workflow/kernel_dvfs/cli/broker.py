@@ -39,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    from kernel_dvfs_clocks.broker import Server
+    from kernel_dvfs_clocks.broker import BrokerServer
     from kernel_dvfs_clocks.broker_unit import unit, users
     from kernel_dvfs_clocks.setters.broker import evict, listed
 
@@ -58,4 +58,4 @@ def run(options: Namespace) -> None:
     if options.unit:
         print(unit(options.allow, options.after, options.hours, options.allow_power))
         return
-    Server(allow, after, 3600 * options.hours, power).serve()
+    BrokerServer(allow, after, 3600 * options.hours, power).serve()

@@ -16,7 +16,7 @@ from kernel_dvfs.shipped import config_or
 from kernel_dvfs.workload import step as steps
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.real.inventory import Gpu, Inventory
+    from kernel_dvfs.measurement.real.inventory import Inventory, MachineGpu
     from kernel_dvfs_clocks.setters.advice import Advice
 
 
@@ -63,7 +63,7 @@ _TRIED = "only trying shows whether the driver does it (kernel-dvfs latency)"
 _LISTED = "listed; only trying shows whether the driver locks them (kernel-dvfs latency)"
 
 
-def _of_gpu(gpu: Gpu) -> Iterator[str]:
+def _of_gpu(gpu: MachineGpu) -> Iterator[str]:
     if gpu.problem:
         yield f"cannot be measured: {gpu.problem}"
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.measurement import record, visit
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import parse as parse_pair
 from kernel_dvfs_clocks.errors import InputError
 
@@ -62,7 +62,7 @@ def run(options: Namespace) -> int:
 
 def _check_point(path: Path, setup: Setup, folder: Path) -> None:
     study, name, pair = path.parts[-4:-1]
-    what = str(path), setup, Target(study, name), parse_pair(pair, "-")
+    what = str(path), setup, MeasurementTarget(study, name), parse_pair(pair, "-")
     record.read_point(*what)
 
 

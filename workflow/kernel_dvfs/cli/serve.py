@@ -14,7 +14,7 @@ from kernel_dvfs_clocks.files import compact_json, parse_json, write_text
 if TYPE_CHECKING:
     import socket
 
-    from kernel_dvfs.measurement.real.server import Server
+    from kernel_dvfs.measurement.real.server import MeasuringServer
 
 
 # without a request for so long, other stages of the study are at work, and other users may have the node meanwhile
@@ -66,14 +66,14 @@ def run(options: Namespace) -> None:
     if options.tell:
         _serve_in_job(options)
         return
-    from kernel_dvfs.measurement.real.server import Server
+    from kernel_dvfs.measurement.real.server import MeasuringServer
 
     if options.ready is not None:
         os.set_inheritable(options.ready, False)
-    _serve_and_end(Server(options.gpu, options.ready))
+    _serve_and_end(MeasuringServer(options.gpu, options.ready))
 
 
-def _serve_and_end(server: Server) -> NoReturn:
+def _serve_and_end(server: MeasuringServer) -> NoReturn:
     """Serve, then end this process at once: all is restored and said by then, and Python's own end would wait for
     CUDA, which never answers once a kernel hangs."""
     import traceback
@@ -137,7 +137,7 @@ def _serve_session(options: Namespace, listener: socket.socket, is_first: bool) 
     import signal
     import traceback
 
-    from kernel_dvfs.measurement.real.server import Server
+    from kernel_dvfs.measurement.real.server import MeasuringServer
     from kernel_dvfs.measurement.real.specimen import check_is_here
 
     def end(*_: object) -> NoReturn:
@@ -159,7 +159,7 @@ def _serve_session(options: Namespace, listener: socket.socket, is_first: bool) 
             os._exit(2)
         if is_first:
             ready = os.open(options.tell, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        _serve_and_end(Server(options.gpu, ready, END_AFTER_S, listener))
+        _serve_and_end(MeasuringServer(options.gpu, ready, END_AFTER_S, listener))
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_dvfs.gpu.governor import Running, State, held_factor, settle
-from kernel_dvfs.gpu.kernel import BACKWARD, Work, family_of, parameters
+from kernel_dvfs.gpu.governor import GovernedLoad, OperatingPoint, held_factor, settle
+from kernel_dvfs.gpu.kernel import BACKWARD, LaunchWork, family_of, parameters
 from kernel_dvfs.workload.step_workload import with_works, work_of
 from kernel_dvfs_clocks.clocks import BASELINE, Clock, asked_core_mhz, reached_core_mhz
 from kernel_dvfs_clocks.errors import InputError
@@ -47,10 +47,10 @@ def forecast_of_step(step: Step, name: str, spec: dict[str, Any]) -> Workload:
     return workload
 
 
-class Seen(NamedTuple):
+class KernelAtAuto(NamedTuple):
     """A kernel as it was measured at auto."""
 
-    work: Work | None  # None: what it computes and moves is not known
+    work: LaunchWork | None  # None: what it computes and moves is not known
     launches: int  # in one step
     time_s: float  # of one launch
     power_w: float
@@ -61,14 +61,16 @@ class Seen(NamedTuple):
 AS_MODELLED, BY_CORE, BY_MEMORY = "as modelled", "core", "memory"
 
 
-def held_load(seen: Sequence[Seen], spec: dict[str, Any], bound: str = AS_MODELLED) -> list[tuple[Work, int]]:
+def held_load(
+    seen: Sequence[KernelAtAuto], spec: dict[str, Any], bound: str = AS_MODELLED
+) -> list[tuple[LaunchWork, int]]:
     """[(work, launches)], each held to its time and power at auto on the GPU of `spec`. bound: what kernels without
     matrix products are taken to wait for; one whose work is not known waits for the memory where that is not said."""
     found = []
     for each in seen:
         work = each.work
         if work is None or not (work.tensor_flop or work.byte) or (bound != AS_MODELLED and not work.tensor_flop):
-            work = Work("residual", 0.0, 0.0, 0.0, 0.0)
+            work = LaunchWork("residual", 0.0, 0.0, 0.0, 0.0)
             if bound == BY_CORE:
                 flop_per_s = 1e12 * spec["rates"]["fp32_tflop_per_s_per_ghz"]
                 work = work._replace(fp32_flop=flop_per_s * each.time_s)
@@ -81,10 +83,10 @@ def held_load(seen: Sequence[Seen], spec: dict[str, Any], bound: str = AS_MODELL
 
 def settled(
     spec: dict[str, Any],
-    load: Sequence[tuple[Work, int]],
+    load: Sequence[tuple[LaunchWork, int]],
     core_mhz: Clock = BASELINE.core_mhz,
     cap_w: float | None = None,
-) -> State:
+) -> OperatingPoint:
     """What a step of these kernels settles at on the GPU of `spec`: at auto, or with the core locked, or under another
     power limit. Its temperature is that of a board at the limit."""
     governor, thermal = spec["governor"], spec["thermal"]
@@ -107,15 +109,15 @@ def is_power_modelled(step: Step) -> bool:
 def standing_power_w(spec: dict[str, Any]) -> float:
     """Mean board power, W, at auto of a GPU of `spec` that only waits: no kernel draws less."""
     clocks, thermal = spec["clocks"], spec["thermal"]
-    idle = Work("residual", 0.0, 1.0, 0.0, 1.0)._replace(energy_factor=0.0)
-    running = Running(spec, [(parameters(spec, idle), 1)], BASELINE)
+    idle = LaunchWork("residual", 0.0, 1.0, 0.0, 1.0)._replace(energy_factor=0.0)
+    running = GovernedLoad(spec, [(parameters(spec, idle), 1)], BASELINE)
     asked_mhz, ran_mhz = asked_core_mhz(clocks, BASELINE), reached_core_mhz(clocks, BASELINE, 0.0)
     return running.at(asked_mhz, ran_mhz, thermal["ambient_c"])[1]
 
 
 def held(
-    spec: dict[str, Any], work: Work, time_s: float, power_w: float | None = None, core_mhz: float | None = None
-) -> Work:
+    spec: dict[str, Any], work: LaunchWork, time_s: float, power_w: float | None = None, core_mhz: float | None = None
+) -> LaunchWork:
     """`work` with factors that give it this time, s, and mean board power, W, at auto on the GPU of `spec`.
 
     power_w: None leaves the model's energy, but for what would exceed the power cap: the board ran the kernel in that
@@ -133,8 +135,8 @@ def held(
     thermal = spec["thermal"]
     temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * (power_w or 0.0)
 
-    def at(own: Work) -> tuple[float, float]:
-        running = Running(spec, [(parameters(spec, own), 1)], BASELINE)
+    def at(own: LaunchWork) -> tuple[float, float]:
+        running = GovernedLoad(spec, [(parameters(spec, own), 1)], BASELINE)
         found_s, found_w = running.at(asked_mhz, ran_mhz, temperature_c)
         return found_s, factor_of_cap * found_w
 
@@ -146,8 +148,8 @@ def held(
     return work._replace(energy_factor=max(power_w - standing_w, 0.0) / own_w if own_w > 0 else 1.0)
 
 
-def _held(step: Step, target: Target, spec: dict[str, Any]) -> Work:
-    work = Work(*work_of(target))
+def _held(step: Step, target: Target, spec: dict[str, Any]) -> LaunchWork:
+    work = LaunchWork(*work_of(target))
     time_us = target.auto_time_us or target.time_us or target.alone_us
     if not time_us:
         if target.flop or target.byte:

@@ -42,7 +42,7 @@ class Runs(NamedTuple):
     share: float  # of all runs
 
 
-class State(NamedTuple):
+class OperatingPoint(NamedTuple):
     """What a load settles at."""
 
     core_mhz: float  # reached, mean
@@ -64,7 +64,7 @@ def held_factor(governor: dict[str, Any]) -> float:
     return 1.0 + float(governor.get("capped_extra_power", 0.0))
 
 
-class Running:
+class GovernedLoad:
     """A load at the memory clock of a request, to be looked at core clock by core clock and warmer or cooler: what it
     takes at a clock is computed once."""
 
@@ -100,7 +100,7 @@ class Running:
             self._time_s[core_mhz] = time_s
         return self._time_s[core_mhz]
 
-    def launch_s(self, state: State) -> list[float]:
+    def launch_s(self, state: OperatingPoint) -> list[float]:
         """Seconds of one launch of each kernel of the load in a state, mean: with their launches, they sum up to
         state.time_s."""
         return [
@@ -108,7 +108,7 @@ class Running:
             for kernel, _ in self.load
         ]
 
-    def launch_j(self, state: State, temperature_c: float) -> list[float]:
+    def launch_j(self, state: OperatingPoint, temperature_c: float) -> list[float]:
         """The same of energy, J: with their launches, they sum up to state.power_w x state.time_s."""
         energies_j = [0.0] * len(self.load)
         factor = self._factor * (held_factor(self.spec["governor"]) if state.capped else 1.0)
@@ -135,7 +135,7 @@ class Running:
         """The core clock that the board reaches at a mean power below its cap."""
         return min(self.asked_mhz, self._reached(power_w))
 
-    def settled(self, temperature_c: float) -> State:
+    def settled(self, temperature_c: float) -> OperatingPoint:
         """The state in which the load runs at a board temperature."""
         cap_w, asked = self.spec["governor"]["cap_w"], self.asked_mhz
         # a board at its cap reaches what that power leaves
@@ -150,19 +150,19 @@ class Running:
                 break
             ran_mhz = core_mhz
             time_s, power_w = self.at(asked, ran_mhz, temperature_c)
-        return State(
+        return OperatingPoint(
             core_mhz, self.mem_mhz, self.reached_mhz(0.0), time_s, power_w, False, (Runs(asked, ran_mhz, 1.0),)
         )
 
 
 def settle(
     spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock], temperature_c: float
-) -> State:
+) -> OperatingPoint:
     """The state in which a load [(kernel, launches)] runs at the requested `pair` and a board temperature."""
-    return Running(spec, load, pair).settled(temperature_c)
+    return GovernedLoad(spec, load, pair).settled(temperature_c)
 
 
-def _at_the_cap(running: Running, asked: float, highest: float, temperature_c: float) -> State:
+def _at_the_cap(running: GovernedLoad, asked: float, highest: float, temperature_c: float) -> OperatingPoint:
     """The state of a load that would exceed the cap; highest: the core clock that a board at the cap reaches."""
     governor, grid = running.spec["governor"], running.spec["clocks"]["core_mhz"]
     cap_w, lowest = governor["cap_w"], grid["lowest"]
@@ -191,4 +191,4 @@ def _at_the_cap(running: Running, asked: float, highest: float, temperature_c: f
     # shares of the runs, not of the time: faster ones are more
     lower = Runs(below, low_mhz, (1 - share) * time_s / low_s)
     upper = Runs(above, high_mhz, share * time_s / high_s)
-    return State(core_mhz, running.mem_mhz, highest, time_s, power_w, True, (lower, upper))
+    return OperatingPoint(core_mhz, running.mem_mhz, highest, time_s, power_w, True, (lower, upper))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 BACKWARD = "_backward"
 
 
-class Work(NamedTuple):
+class LaunchWork(NamedTuple):
     """One launch: the fields of a workload row that a GPU needs to know."""
 
     family: str  # whose efficiencies hold (specs/families.yaml)
@@ -41,18 +41,18 @@ class Kernel(NamedTuple):
     memory_exponent: float = 0.0  # g: memory work takes longer by this power of the core clock, in GHz
 
 
-def clock_share(spec: dict[str, Any], work: Work) -> float:
+def clock_share(spec: dict[str, Any], work: LaunchWork) -> float:
     """Share of the core clock's cycles that the SMs run: less than 1 where tensor cores work, on GPUs of which it is
     known. The core clock is the one that is asked for, that sets the voltage, and that the driver reports."""
     return spec["core"].get("tensor_clock_share", 1.0) if work.tensor_flop else 1.0
 
 
-def family_of(spec: dict[str, Any], work: Work) -> dict[str, Any]:
+def family_of(spec: dict[str, Any], work: LaunchWork) -> dict[str, Any]:
     """The figures of a kernel's family; of a backward one that the GPU's spec does not have, the forward one's."""
     return spec["families"].get(work.family) or spec["families"][work.family.removesuffix(BACKWARD)]
 
 
-def parameters(spec: dict[str, Any], work: Work) -> Kernel:
+def parameters(spec: dict[str, Any], work: LaunchWork) -> Kernel:
     """The model parameters of one launch of `work` on the GPU of `spec` (gpu.spec.resolve)."""
     family = family_of(spec, work)
     rates, energy = spec["rates"], spec["energy_pj"]

@@ -19,16 +19,16 @@ from kernel_dvfs.measurement.visit import (
     PASS_S,
     WINDOW_S,
     Visit,
-    Visited,
+    VisitMeasurement,
     Visitor,
     power_in_passes_mw,
 )
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.consistency import Compared, Comparison
+    from kernel_dvfs.measurement.consistency import ComparedPoint, Comparison
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.target import MeasurementTarget
 
 # sessions of a choice measured again are numbered from here on, so that they are none of those that chose it
 FRESH = 10_000
@@ -37,7 +37,7 @@ TRIES = 2  # of a visit that cannot be used; the last one is kept
 
 
 def compare_iteration(
-    setup: Setup, visitor: Visitor, choices: Sequence[Mapping[Target, Pair]], repeat: int
+    setup: Setup, visitor: Visitor, choices: Sequence[Mapping[MeasurementTarget, Pair]], repeat: int
 ) -> list[list[Comparison]]:
     """Return (auto, chosen) of each target of each choice in one block: times and energies within the iteration.
 
@@ -62,7 +62,7 @@ def compare_iteration(
     everything = _windows(setup, setup.targets["kernel"], light)
     # at auto too, those that no choice names: only all kernels together tell what each takes of the iteration
     at_auto = _apart([*(group for groups in metered.values() for group in groups), *everything])
-    at: dict[Pair, list[Visited]] = {}
+    at: dict[Pair, list[VisitMeasurement]] = {}
     place = 0
     for pair in locked:
         place += 1
@@ -90,7 +90,7 @@ def compare_iteration(
     return found
 
 
-def _visited(visitor: Visitor, visit: Visit) -> Visited:
+def _visited(visitor: Visitor, visit: Visit) -> VisitMeasurement:
     """Return a visit, made again where it cannot be used."""
     for _ in range(TRIES):
         visited = visitor.visit(visit)
@@ -133,7 +133,9 @@ def _windows(setup: Setup, names: Iterable[str], light: set[str]) -> tuple[tuple
     return tuple(map(tuple, [*windows.values(), *([together] if together else [])]))
 
 
-def _point(timed: Sequence[Visited], power_mw: Mapping[str, float], kernels: Mapping[str, int]) -> Compared:
+def _point(
+    timed: Sequence[VisitMeasurement], power_mw: Mapping[str, float], kernels: Mapping[str, int]
+) -> ComparedPoint:
     """Return a target's point: times of all these visits, the first of which is named, powers in the passes."""
     metered = timed[0]
     times_us = [math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed]
@@ -149,7 +151,7 @@ def _point(timed: Sequence[Visited], power_mw: Mapping[str, float], kernels: Map
         if name in ("through", "lock", "core_range_mhz", "mem_range_mhz") and asked["policy"] != AUTO
     }
     return cast(
-        "Compared",
+        "ComparedPoint",
         {
             "request": asked | more,
             "reached": {**metered["reached"], "alias_of": None},

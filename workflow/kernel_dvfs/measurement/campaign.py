@@ -15,14 +15,14 @@ from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import Point, measure
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, supported_core_mhz
 from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.visit import Visitor
-    from kernel_dvfs.measurement.window import Device
+    from kernel_dvfs.measurement.window import RecordDevice
 
 SWEEP = "sweep"
 
@@ -34,7 +34,7 @@ class AnyBench(Protocol):
     """
 
     @property
-    def device(self) -> Device: ...
+    def device(self) -> RecordDevice: ...
 
     @property
     def run(self) -> dict[str, Any]: ...
@@ -92,7 +92,7 @@ def lock_contracts(clocks: dict[str, Any]) -> dict[str, str]:
     return alone | {"mem": f"{AUTO},{mem_mhz}", "both": f"{supported_core_mhz(clocks, mem_mhz)[-1]},{mem_mhz}"}
 
 
-def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> AnyBench:
+def open_bench(setup: Setup, path: str, target: MeasurementTarget, session: str = "") -> AnyBench:
     """What measures a target on the GPU of a setup. path: of the setup's file. session: a real GPU's measuring process
     that it belongs to, by a name: one that was told another name ends, and another is started; "": whichever runs.
 
@@ -107,7 +107,7 @@ def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> An
 
 # in Snakemake's process thousands of jobs measure the same few targets, each point from the same hot board
 @lru_cache(maxsize=256)
-def _simulated(setup: Setup, target: Target) -> Bench:
+def _simulated(setup: Setup, target: MeasurementTarget) -> Bench:
     return Bench(setup, target)
 
 
@@ -123,8 +123,8 @@ def open_visitor(setup: Setup, path: str, session: str = "") -> Visitor:
 
 
 def compare(
-    setup: Setup, path: str, pairs: Mapping[Target, Pair], repeats: Sequence[int], session: str = ""
-) -> tuple[Device, list[Comparison]]:
+    setup: Setup, path: str, pairs: Mapping[MeasurementTarget, Pair], repeats: Sequence[int], session: str = ""
+) -> tuple[RecordDevice, list[Comparison]]:
     """Measure auto, its pair, its pair, auto for each target and repeat: on which device, and what came of it. path,
     session, errors: see open_bench."""
     if _is_real(setup):
@@ -139,8 +139,8 @@ def compare(
 
 
 def compare_iteration(
-    setup: Setup, path: str, choices: Sequence[Mapping[Target, Pair]], repeat: int
-) -> tuple[Device, list[list[Comparison]]]:
+    setup: Setup, path: str, choices: Sequence[Mapping[MeasurementTarget, Pair]], repeat: int
+) -> tuple[RecordDevice, list[list[Comparison]]]:
     """Measure auto and choices of clocks for the whole iteration in one block: on which device, and what came of each
     (again.compare_iteration). path, errors: see open_visitor."""
     from kernel_dvfs.measurement import again
@@ -178,7 +178,7 @@ class Bench:
     run: dict[str, Any] = {}  # noqa: RUF012 - never written
     kernel: dict[str, Any] = {}  # noqa: RUF012 - never written
 
-    def __init__(self, setup: Setup, target: Target, exact: bool = False) -> None:
+    def __init__(self, setup: Setup, target: MeasurementTarget, exact: bool = False) -> None:
         from kernel_dvfs.measurement.simulated import SimulatedGpu
 
         self.setup = setup
@@ -189,7 +189,7 @@ class Bench:
             self._hot.condition(self._load)
 
     @property
-    def device(self) -> Device:
+    def device(self) -> RecordDevice:
         """The record's `device` group."""
         return self._hot.device()
 

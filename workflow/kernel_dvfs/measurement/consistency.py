@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from kernel_dvfs.measurement.point import Judged, Point, reached_of, summary
-from kernel_dvfs.measurement.window import Device, Window
+from kernel_dvfs.measurement.window import RecordDevice, Window
 from kernel_dvfs_clocks.clocks import AUTO, DOMAINS
 from kernel_dvfs_clocks.shape import Count, Is
 
 
-class Measured(Point):
+class CheckedPoint(Point):
     """A point's record, as far as its numbers must agree."""
 
-    device: Device
+    device: RecordDevice
 
 
-class Compared(Judged):
+class ComparedPoint(Judged):
     """A point as a comparison keeps it: without its windows."""
 
     by_difference: NotRequired[bool]  # of windows; true, or not there
@@ -33,7 +33,7 @@ class Comparison(TypedDict):
     repeat: Count
     session: str  # what was measured in one go
     # auto, chosen, chosen, auto; or of the whole iteration auto and chosen (measurement.again)
-    points: Annotated[list[Compared], Is("a list of two or four points", lambda value: len(value) in (2, 4))]
+    points: Annotated[list[ComparedPoint], Is("a list of two or four points", lambda value: len(value) in (2, 4))]
 
 
 # every GPU's clocks and power lie within these, so a number in GHz, kHz, W or uW is found out
@@ -54,7 +54,7 @@ _PARTS: tuple[Literal["with_beginning", "beginning"], ...] = ("with_beginning", 
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
 
 
-def of_point(content: Measured) -> str:
+def of_point(content: CheckedPoint) -> str:
     """What is wrong with a point's record, in words; "" where its numbers agree."""
     windows, wrong = content["windows"], ""
     most_mw = _most_mw(content["device"])
@@ -70,7 +70,7 @@ def of_point(content: Measured) -> str:
         for name, value in expected.items():
             if not _agree(own[name], value):
                 return f"{group}.{name} is {own[name]}, but its windows give {value}"
-    return of_summary("", cast("Compared", content | by_difference(windows)), content["device"])
+    return of_summary("", cast("ComparedPoint", content | by_difference(windows)), content["device"])
 
 
 def by_difference(windows: Sequence[Window]) -> dict[str, bool]:
@@ -78,13 +78,13 @@ def by_difference(windows: Sequence[Window]) -> dict[str, bool]:
     return {"by_difference": True} if any("with_beginning" in window for window in windows) else {}
 
 
-def without_windows(point: Point) -> Compared:
+def without_windows(point: Point) -> ComparedPoint:
     """A point as a comparison keeps it: the summary, and whether it is of differences."""
     rest = {name: value for name, value in point.items() if name != "windows"}
-    return cast("Compared", rest | by_difference(point["windows"]))
+    return cast("ComparedPoint", rest | by_difference(point["windows"]))
 
 
-def of_summary(where: str, point: Compared, device: Device, is_part: bool = False) -> str:
+def of_summary(where: str, point: ComparedPoint, device: RecordDevice, is_part: bool = False) -> str:
     """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
 
     where: what precedes a field's name in the answer. is_part: of an iteration, which the power cap holds as a whole,
@@ -112,7 +112,7 @@ def of_summary(where: str, point: Compared, device: Device, is_part: bool = Fals
     return ""
 
 
-def _most_mw(device: Device) -> float:
+def _most_mw(device: RecordDevice) -> float:
     limit_mw = device["power_limit_mw"]
     factor = LIMIT_FACTOR if device["energy_scope"] == "board" else _MODULE_FACTOR
     return factor * limit_mw if limit_mw else _MOST_POWER_MW

@@ -23,7 +23,7 @@ AGREE_PERCENT = 5.0
 READING_LAG_S = 1.0  # over which a power reading may be a mean
 
 
-class Compared(NamedTuple):
+class CounterComparison(NamedTuple):
     """An energy counter against the integral of a power reading, over the same time."""
 
     time_s: float
@@ -64,7 +64,7 @@ class AlignedWindow(NamedTuple):
     energy_mj: int  # between them
 
 
-def compared(window: AlignedWindow, seen: Sequence[tuple[float, int]]) -> Compared:
+def compared(window: AlignedWindow, seen: Sequence[tuple[float, int]]) -> CounterComparison:
     """A window of the counter against power readings, (s, mW), of which one at least is there; the first and the last
     stand for what comes before and after them."""
     first, last = (window.start_s, seen[0][1]), (window.end_s, seen[-1][1])
@@ -75,7 +75,7 @@ def compared(window: AlignedWindow, seen: Sequence[tuple[float, int]]) -> Compar
     ]
     inside = [(end_s - start_s, mw / 1000) for start_s, end_s, mw in stretches if end_s > start_s]
     powers_w = [watts for _, watts in inside]
-    return Compared(
+    return CounterComparison(
         window.end_s - window.start_s,
         window.energy_mj / 1000,
         sum(time_s * watts for time_s, watts in inside),
@@ -142,7 +142,7 @@ class EnergyCounter:
         end_s, last_mj = self._next_edge(start_s + max(0.0, window_s - self.period_s / 2))
         return AlignedWindow(start_s, end_s, last_mj - first_mj)
 
-    def against_power(self, read_mw: Callable[[], int], window_s: float) -> Compared:
+    def against_power(self, read_mw: Callable[[], int], window_s: float) -> CounterComparison:
         """The counter against the integral of a power reading, mW, from an edge to one about `window_s` later."""
         seen: list[tuple[float, int]] = []  # time s, power mW
         feed = self._feed

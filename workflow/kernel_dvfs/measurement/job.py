@@ -5,14 +5,14 @@ from __future__ import annotations
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import AnyBench, open_bench
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs_clocks.clocks import Pair
 
 
 def measure(
     setup: Setup,
     setup_path: str,
-    target: Target,
+    target: MeasurementTarget,
     pair: Pair,
     campaign: str,
     repeat: int,

@@ -55,7 +55,7 @@ class _Domains(TypedDict):
     mem: NotRequired[_Domain]
 
 
-class _Gpu(TypedDict):
+class _LatencyGpu(TypedDict):
     name: _Line
     uuid: _Line
     driver: _Line
@@ -65,7 +65,7 @@ class LatencyFile(TypedDict):
     """What is read of a file of `kernel-dvfs latency`; it holds every change besides."""
 
     schema: str
-    gpu: _Gpu
+    gpu: _LatencyGpu
     started_utc: _Line
     through: NotRequired[_Line]
     is_dry_run: NotRequired[bool]

@@ -29,7 +29,7 @@ Quantity: TypeAlias = Literal["time_us", "energy_mj"]
 QUANTITIES: tuple[Quantity, ...] = ("time_us", "energy_mj")
 
 
-class Asked(TypedDict):
+class ClockRequest(TypedDict):
     """What was asked of the clocks: a record's `request`."""
 
     policy: Literal["auto", "lock", "external"]
@@ -42,7 +42,7 @@ class Asked(TypedDict):
     mem_range_mhz: NotRequired[Ends | None]
 
 
-class Reached(TypedDict):
+class ReachedClocks(TypedDict):
     """The clocks that the windows ran at: the median of their medians."""
 
     core_mhz: float
@@ -64,8 +64,8 @@ class Summary(TypedDict):
 class Judged(TypedDict):
     """A point without its windows."""
 
-    request: Asked
-    reached: Reached
+    request: ClockRequest
+    reached: ReachedClocks
     summary: Summary
     verdict: Verdict
     reasons: list[str]
@@ -123,7 +123,7 @@ def of_windows(
     reached = reached_of(windows)
     verdict, reasons, alias = judge(pair, reached, windows, counter, disturbances, unstable)
     return {
-        "request": cast("Asked", asked),
+        "request": cast("ClockRequest", asked),
         "windows": windows,
         "reached": {"core_mhz": reached["core_mhz"], "mem_mhz": reached["mem_mhz"], "alias_of": alias},
         "summary": summary(windows),

@@ -14,8 +14,8 @@ from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import Point
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.window import Device, Probe
+from kernel_dvfs.measurement.target import MeasurementTarget
+from kernel_dvfs.measurement.window import ClockProbe, RecordDevice
 from kernel_dvfs_clocks.clocks import Pair, label
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import change_of, sealed_json, write_text
@@ -34,7 +34,7 @@ _REMEDY = (
 )
 
 
-class Run(TypedDict):
+class PointRun(TypedDict):
     """Under what a point was measured."""
 
     setup: str  # digest
@@ -44,7 +44,7 @@ class Run(TypedDict):
     run_id: NotRequired[str]  # the session of a real GPU
 
 
-class Kernel(TypedDict):
+class RecordedKernel(TypedDict):
     """What was measured; a pass has no shape."""
 
     study: str
@@ -62,9 +62,9 @@ class PointRecord(Point):
     """The record of a point."""
 
     schema: str
-    run: Run
-    device: Device
-    kernel: Kernel
+    run: PointRun
+    device: RecordDevice
+    kernel: RecordedKernel
     sha256: NotRequired[str]
 
 
@@ -77,7 +77,7 @@ class _RealRun(TypedDict):
     block: Count
     order: AtLeastOne
     spent_s: _SpentS
-    probe: NotRequired[Probe | None]  # null: none was taken
+    probe: NotRequired[ClockProbe | None]  # null: none was taken
 
 
 class _SpentS(TypedDict):
@@ -118,7 +118,7 @@ class ComparisonRecord(TypedDict):
 
     schema: str
     run: _ComparisonRun
-    device: Device
+    device: RecordDevice
     comparisons: Annotated[list[Comparison], FILLED]
     sha256: NotRequired[str]
 
@@ -127,7 +127,7 @@ class ComparisonRecord(TypedDict):
 
 
 def write_point(
-    path: str, setup: Setup, bench: AnyBench, target: Target, campaign: str, repeat: int, point: Point
+    path: str, setup: Setup, bench: AnyBench, target: MeasurementTarget, campaign: str, repeat: int, point: Point
 ) -> None:
     """Write the record of a point that `bench` (campaign.open_bench) has just measured.
 
@@ -147,7 +147,9 @@ def write_point(
     _write(path, content, bench.device)
 
 
-def write_comparison(path: str, setup: Setup, device: Device, schedule: str, comparisons: list[Comparison]) -> None:
+def write_comparison(
+    path: str, setup: Setup, device: RecordDevice, schedule: str, comparisons: list[Comparison]
+) -> None:
     """Write interleaved comparisons of auto and chosen clocks.
 
     schedule: what the clocks were chosen by, a path or the clocks. Raises InputError, and writes nothing, where their
@@ -164,7 +166,7 @@ def write_comparison(path: str, setup: Setup, device: Device, schedule: str, com
     _write(path, content, device)
 
 
-def _write(path: str, content: Mapping[str, Any], device: Device | None = None) -> None:
+def _write(path: str, content: Mapping[str, Any], device: RecordDevice | None = None) -> None:
     write_text(path, sealed_json(content) + "\n", durable=device is not None and device["kind"] == "nvml")
 
 
@@ -172,7 +174,7 @@ def _write(path: str, content: Mapping[str, Any], device: Device | None = None) 
 
 
 def read_point(
-    path: str, setup: Setup, target: Target, pair: Pair, repeat: int | None = None, held: bytes | None = None
+    path: str, setup: Setup, target: MeasurementTarget, pair: Pair, repeat: int | None = None, held: bytes | None = None
 ) -> PointRecord:
     """The record of one point, as `write_point` wrote it.
 
@@ -207,7 +209,9 @@ def read_comparison(path: str) -> tuple[str, list[Comparison]]:
     return content["run"]["setup"], content["comparisons"]
 
 
-def _is_of(path: str, content: PointRecord, setup: Setup, target: Target, pair: Pair, repeat: int | None) -> None:
+def _is_of(
+    path: str, content: PointRecord, setup: Setup, target: MeasurementTarget, pair: Pair, repeat: int | None
+) -> None:
     """Raise InputError unless a file is of this setup, target, pair and repeat (None: that of its name)."""
     run, kernel, request = content["run"], content["kernel"], content["request"]
     _same(path, "setup", run["setup"], setup.digest)

@@ -19,7 +19,7 @@ from kernel_dvfs_clocks.shape import Count, Text
 Row: TypeAlias = tuple[str, Text, int | Literal["auto"], int | Literal["auto"], list[Count]]
 
 
-class Request(NamedTuple):
+class PointRequest(NamedTuple):
     """Measure one target at one clock pair: one record r<k>.json for each k of `repeats`."""
 
     kind: str  # `kernel` or `pass`
@@ -31,17 +31,17 @@ class Request(NamedTuple):
 
 def sweep(
     setup: Setup, pairs: Sequence[Pair], auto_repeats: int, kinds: Sequence[str] = ("kernel", "pass")
-) -> list[Request]:
+) -> list[PointRequest]:
     """Every target of these kinds at every pair, as a sweep measures them."""
     return [
-        Request(kind, name, *pair, tuple(range(campaign.repeats(pair, auto_repeats))))
+        PointRequest(kind, name, *pair, tuple(range(campaign.repeats(pair, auto_repeats))))
         for kind in kinds
         for name in setup.targets[kind]
         for pair in pairs
     ]
 
 
-def merged(requests: Iterable[Request]) -> dict[tuple[str, str], dict[Pair, list[int]]]:
+def merged(requests: Iterable[PointRequest]) -> dict[tuple[str, str], dict[Pair, list[int]]]:
     """{(kind, target): {Pair: [repeats]}}: everything that is asked for, each repeat once, ascending."""
     asked: dict[tuple[str, str], dict[Pair, set[int]]] = {}
     for each in requests:
@@ -50,7 +50,7 @@ def merged(requests: Iterable[Request]) -> dict[tuple[str, str], dict[Pair, list
     return {target: {pair: sorted(repeats) for pair, repeats in pairs.items()} for target, pairs in asked.items()}
 
 
-def path(request: Request, repeat: int) -> str:
+def path(request: PointRequest, repeat: int) -> str:
     """The path of one repeat's record in the folder `measurements`."""
     return f"{_folder(request.kind, request.target, request.core_mhz, request.mem_mhz)}/r{repeat}.json"
 
@@ -60,13 +60,14 @@ def _folder(kind: str, target: str, core_mhz: int | str, mem_mhz: int | str) -> 
     return inside(f"{kind}/{target}/{label(Pair(core_mhz, mem_mhz))}")
 
 
-def to_json(requests: Iterable[Request]) -> list[list[str | int | list[int]]]:
+def to_json(requests: Iterable[PointRequest]) -> list[list[str | int | list[int]]]:
     """Requests as a file holds them: a Row each."""
     return [[*each[:4], list(each.repeats)] for each in requests]
 
 
-def from_json(content: Iterable[Row]) -> list[Request]:
+def from_json(content: Iterable[Row]) -> list[PointRequest]:
     """The requests that a file holds in the form of `to_json`."""
     return [
-        Request(kind, target, core_mhz, mem_mhz, tuple(repeats)) for kind, target, core_mhz, mem_mhz, repeats in content
+        PointRequest(kind, target, core_mhz, mem_mhz, tuple(repeats))
+        for kind, target, core_mhz, mem_mhz, repeats in content
     ]

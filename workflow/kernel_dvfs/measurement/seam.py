@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
-    from kernel_dvfs.measurement.window import Device, Window
+    from kernel_dvfs.measurement.target import MeasurementTarget
+    from kernel_dvfs.measurement.window import RecordDevice, Window
     from kernel_dvfs_clocks.clocks import Pair
 
 # what `prepare` returns: opaque to the protocol, understood by the GPU that made it
@@ -28,11 +28,11 @@ class Gpu(Protocol[Load]):
     by it, a real one ignores it. Every method of a real GPU may raise kernel_dvfs_clocks.nvml.library.NvmlError.
     """
 
-    def device(self) -> Device:
+    def device(self) -> RecordDevice:
         """The record's `device` group."""
         ...
 
-    def prepare(self, setup: Setup, target: Target) -> Load:
+    def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
         """The load of one run of a target: its kernels in order, ready to run.
 
         Raises errors.InputError where a real GPU cannot run it (no memory left, another workload than the setup's).

@@ -24,7 +24,7 @@ _REMEDY = "snakemake rewrites it, run it again"
 _Targets = TypedDict("_Targets", {"kernel": dict[str, Any], "pass": dict[str, Any]})
 
 
-class _File(TypedDict):
+class _SetupFile(TypedDict):
     schema: str
     gpu: dict[str, Any]
     workload: dict[str, Any]
@@ -98,7 +98,7 @@ def read(path: str) -> Setup:
 # thousands of jobs of one process read the same few
 @lru_cache(maxsize=64)
 def _read(path: str, version: tuple[int, ...]) -> Setup:
-    found = shape.read(path, _File, SCHEMA, _REMEDY, "setup")
+    found = shape.read(path, _SetupFile, SCHEMA, _REMEDY, "setup")
     digest = os.path.splitext(os.path.basename(path))[0]
     with open(path, encoding="utf-8") as file:
         if digest != _digest(file.read()):

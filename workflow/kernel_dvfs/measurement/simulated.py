@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.gpu.governor import Running, State, is_governed
-from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.governor import GovernedLoad, OperatingPoint, is_governed
+from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, parameters
 from kernel_dvfs.gpu.model import advance_c, static_w
 from kernel_dvfs.gpu.noise import (
     Key,
@@ -28,8 +28,8 @@ from kernel_dvfs_clocks.clocks import BASELINE, POWER_CAP
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.seam import Gpu
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
-    from kernel_dvfs.measurement.window import Device, Window
+    from kernel_dvfs.measurement.target import MeasurementTarget
+    from kernel_dvfs.measurement.window import RecordDevice, Window
     from kernel_dvfs_clocks.clocks import Pair
 
 # [(kernel, launches)] of one run, in order
@@ -52,10 +52,10 @@ class SimulatedGpu:
         self.now_s = 0.0
         self.temperature_c = spec["thermal"]["ambient_c"]
         self.pair = BASELINE
-        self._running: Running | None = None  # what ran last
+        self._running: GovernedLoad | None = None  # what ran last
         self._kernels: dict[str, list[str]] = {}  # of each pass that was prepared, in order; not by its name alone
 
-    def device(self) -> Device:
+    def device(self) -> RecordDevice:
         """The record's `device` group."""
         sensor = self.spec["sensor"]
         return {
@@ -69,19 +69,19 @@ class SimulatedGpu:
             "counter_read_ms": sensor["read_s"] * 1000,
         }
 
-    def prepare(self, setup: Setup, target: Target) -> Load:
+    def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
         """The load of a setup's target: whatever a setup holds can run here."""
         if target.study == "pass":
             self._kernels[_text(target)] = [name for name, _ in setup.targets["pass"][target.name]]
         return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
 
-    def locked(self, pair: Pair, key: tuple) -> _Locked:
+    def locked(self, pair: Pair, key: tuple) -> _SimulatedClocksLocked:
         """A context in which a pair of clocks is requested; released however it ends. Yields the latency, s.
 
         Raises InputError for a clock that the GPU does not list.
         """
         clocks.check(self.spec["clocks"], pair)
-        return _Locked(self, pair, key)
+        return _SimulatedClocksLocked(self, pair, key)
 
     def request(self, pair: Pair) -> dict[str, Any]:
         """More of the record's `request` group: nothing here."""
@@ -97,25 +97,25 @@ class SimulatedGpu:
         other.__dict__.update(self.__dict__)
         return other
 
-    def state(self, load: Load) -> State:
+    def state(self, load: Load) -> OperatingPoint:
         """What `load` settles at now, at the clocks in force: the truth, with nothing drawn."""
         return self._of(load).settled(self.temperature_c)
 
-    def launch_s(self, load: Load, state: State) -> list[float]:
+    def launch_s(self, load: Load, state: OperatingPoint) -> list[float]:
         """Seconds of one launch of each kernel of `load` in a state, at the clocks in force."""
         return self._of(load).launch_s(state)
 
-    def launch_j(self, load: Load, state: State) -> list[float]:
+    def launch_j(self, load: Load, state: OperatingPoint) -> list[float]:
         """Joules of one launch of each, likewise."""
         return self._of(load).launch_j(state, self.temperature_c)
 
-    def _of(self, load: Load) -> Running:
+    def _of(self, load: Load) -> GovernedLoad:
         running = self._running
         if running is None or running.load is not load or running.pair != self.pair:
-            running = self._running = Running(self.spec, load, self.pair)
+            running = self._running = GovernedLoad(self.spec, load, self.pair)
         return running
 
-    def run(self, state: State, seconds: float) -> None:
+    def run(self, state: OperatingPoint, seconds: float) -> None:
         """Let seconds pass in a state: the board's temperature follows."""
         leakage = static_w(self.spec, state.mem_mhz, 1.0) - static_w(self.spec, state.mem_mhz, 0.0)
         thermal = self.spec["thermal"]
@@ -178,7 +178,7 @@ class SimulatedGpu:
             "processes": 0,
         }
 
-    def _offsets(self, load: Load, state: State, key: Key) -> tuple[float, float]:
+    def _offsets(self, load: Load, state: OperatingPoint, key: Key) -> tuple[float, float]:
         """(time factor, power factor) of a target in a campaign; of a pass those of its kernels."""
         noise, governed = self.spec["noise"], is_governed(self.pair, state.core_mhz)
         names = self._kernels.get(key.target)
@@ -190,18 +190,18 @@ class SimulatedGpu:
         return mean_offsets(noise, self.seed, key, self.pair, seconds, governed)
 
 
-def _text(target: Target) -> str:
+def _text(target: MeasurementTarget) -> str:
     return f"{target.study}/{target.name}"
 
 
-def works(setup: Setup, target: Target) -> list[tuple[Work, int]]:
+def works(setup: Setup, target: MeasurementTarget) -> list[tuple[LaunchWork, int]]:
     """[(work, launches)] of one run of a setup's target, in order."""
     kernels = setup.targets["kernel"]
     runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
-    return [(Work(*kernels[name]["work"]), count) for name, count in runs]
+    return [(LaunchWork(*kernels[name]["work"]), count) for name, count in runs]
 
 
-class _Locked:
+class _SimulatedClocksLocked:
     def __init__(self, gpu: SimulatedGpu, pair: Pair, key: tuple) -> None:
         self.gpu, self.pair, self.key = gpu, pair, key
 

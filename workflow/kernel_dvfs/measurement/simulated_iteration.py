@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, cast
 
-from kernel_dvfs.gpu.governor import State, is_governed
-from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.governor import OperatingPoint, is_governed
+from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, parameters
 from kernel_dvfs.gpu.noise import Key, Reading, mean_offsets, offsets, read_window, scatter, short_sds
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.measurement.verdict import judge
@@ -23,7 +23,7 @@ from kernel_dvfs.measurement.visit import (
     Passes,
     Power,
     Visit,
-    Visited,
+    VisitMeasurement,
     Visitor,
     asked,
     round_of,
@@ -33,7 +33,7 @@ from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.window import Device, Window
+    from kernel_dvfs.measurement.window import RecordDevice, Window
 
 # {kernel: (its parameters, launches)} of a load whose kernels are known by name
 Named = dict[str, tuple[Kernel, int]]
@@ -43,7 +43,7 @@ def iteration_of(setup: Setup) -> Named:
     """Return all kernels of a setup with their launches in one iteration, as its simulated GPU runs them."""
     spec = setup.gpu["spec"]
     return {
-        name: (parameters(spec, Work(*about["work"])), about["launches_per_iteration"])
+        name: (parameters(spec, LaunchWork(*about["work"])), about["launches_per_iteration"])
         for name, about in setup.targets["kernel"].items()
     }
 
@@ -65,11 +65,11 @@ class SimulatedVisitor:
             self._hot.condition(self._iteration)
 
     @property
-    def device(self) -> Device:
+    def device(self) -> RecordDevice:
         """The record's `device` group."""
         return self._hot.device()
 
-    def visit(self, visit: Visit) -> Visited:
+    def visit(self, visit: Visit) -> VisitMeasurement:
         """Measure. Raises InputError for a kernel that the workload lacks, or a clock that the GPU lacks."""
         groups = [self._named(names) for names in visit.metered]
         gpu, is_auto = self._hot.copy(), visit.pair == BASELINE
@@ -86,7 +86,7 @@ class SimulatedVisitor:
         verdict, reasons, _ = judge(visit.pair, reached, [_held(state)])
         policy = AUTO if is_auto else self._setup.measurement.get("clocks", "lock")
         return cast(
-            "Visited",
+            "VisitMeasurement",
             {
                 "request": asked(visit) | gpu.request(visit.pair) | {"policy": policy, "switch_s": round(switch_s, 6)},
                 "passes": passes,
@@ -110,7 +110,7 @@ class SimulatedVisitor:
     def _key(self, visit: Visit, target: str) -> Key:
         return Key(f"session-{visit.session}", self._setup.workload["name"], target, visit.place)
 
-    def _passes(self, gpu: SimulatedGpu, visit: Visit) -> tuple[Passes, State]:
+    def _passes(self, gpu: SimulatedGpu, visit: Visit) -> tuple[Passes, OperatingPoint]:
         """What stamps between the kernels say, over whole passes."""
         state = gpu.state(self._iteration)
         time_s = dict(zip(self._kernels, gpu.launch_s(self._iteration, state), strict=True))
@@ -156,7 +156,7 @@ class SimulatedVisitor:
         return reading.energy_mj / reading.duration_s / 1000
 
     def _drawn(
-        self, gpu: SimulatedGpu, visit: Visit, state: State, time_s: dict[str, float]
+        self, gpu: SimulatedGpu, visit: Visit, state: OperatingPoint, time_s: dict[str, float]
     ) -> dict[str, tuple[float, float]]:
         """(time factor, power factor) of each kernel in passes."""
         noise = gpu.spec["noise"]
@@ -173,7 +173,7 @@ class SimulatedVisitor:
         return found
 
     def _mean_w(
-        self, gpu: SimulatedGpu, visit: Visit, state: State, time_s: dict[str, float], passes_s: float
+        self, gpu: SimulatedGpu, visit: Visit, state: OperatingPoint, time_s: dict[str, float], passes_s: float
     ) -> float:
         """What the energy counter says of the passes. Scatter and offset of the board's power follow from each
         kernel's."""
@@ -223,7 +223,7 @@ class SimulatedVisitor:
         return power
 
 
-def _held(state: State) -> Window:
+def _held(state: OperatingPoint) -> Window:
     """What a verdict reads of a window."""
     return cast(
         "Window",

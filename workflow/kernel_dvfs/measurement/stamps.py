@@ -32,7 +32,7 @@ _STILL_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class QuietStamps:
     """What stamps show while nothing changes."""
 
     step_s: float  # from stamp to stamp, the middle one
@@ -42,7 +42,7 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StampedChange:
     """A change as the kernel saw it; times count from the request."""
 
     before: float  # pace before and after it: cycles, or bytes, per ns
@@ -63,7 +63,7 @@ def pace(stamps: NDArray[np.int64], domain: str) -> float:
     return float((last[COUNTED[domain]] - first[COUNTED[domain]]) / max(1, last[TIME] - first[TIME]))
 
 
-def quiet(stamps: NDArray[np.int64], domain: str) -> Quiet:
+def quiet(stamps: NDArray[np.int64], domain: str) -> QuietStamps:
     """What stamps, (n, 4), show where nothing is asked for. Raises ValueError for too few."""
     time, count = stamps[:, TIME], stamps[:, COUNTED[domain]]
     if len(stamps) <= _LEAST_INTERVALS:
@@ -71,10 +71,10 @@ def quiet(stamps: NDArray[np.int64], domain: str) -> Quiet:
     steps = np.diff(time)
     step_ns = float(np.median(steps))
     middle, scatter = _middle(_paces(time, count, 1))
-    return Quiet(1e-9 * step_ns, 1e-9 * float(max(0.0, steps.max() - step_ns)), middle, scatter / middle)
+    return QuietStamps(1e-9 * step_ns, 1e-9 * float(max(0.0, steps.max() - step_ns)), middle, scatter / middle)
 
 
-def change_seen(stamps: NDArray[np.int64], mark: int, domain: str) -> Seen:
+def change_seen(stamps: NDArray[np.int64], mark: int, domain: str) -> StampedChange:
     """The change that was asked for when the host set `mark`. Raises ValueError for too few stamps before or after.
 
     stamps: (n, 4), in order. The request lies between the last stamp without the mark and the first one with it; the
@@ -101,12 +101,12 @@ def change_seen(stamps: NDArray[np.int64], mark: int, domain: str) -> Seen:
     away = np.abs(paces - after) > max(_DEVIATIONS * after_sd, _LEAST_SHARE * after)
     first = int(np.argmax(left[asked - width :])) + asked - width
     if not left[first] or abs(after - before) <= _LEAST_SHARE * before:
-        return Seen(before, after, None, None, 0.0, 0.0, 1e-9 * step_ns, False)
+        return StampedChange(before, after, None, None, 0.0, 0.0, 1e-9 * step_ns, False)
     # the first stretch that differs does so by its last interval, the last one by its first
     begins = max(asked - 1, first + width - 1)
     ends = max(begins + 1, int(np.flatnonzero(away)[-1]) + 1 if away.any() else 0)
     stalls = _stalls(steps, np.diff(count), step_ns, asked, ends, min(before, after) if domain == "mem" else 0.0)
-    return Seen(
+    return StampedChange(
         before=before,
         after=after,
         first_effect_s=1e-9 * float(max(0.0, time[begins] + 0.5 * min(step_ns, steps[begins]) - asked_ns)),

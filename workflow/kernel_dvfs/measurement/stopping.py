@@ -32,7 +32,7 @@ class Fixed:
         return len(energies) >= self._count
 
 
-class Steady:
+class UntilSteady:
     """At least `least` windows, then more until the 95 % interval of the mean energy is within `percent` of it.
 
     It gives up, and is unstable, after `most` windows or as soon as one more window has not made the interval narrower.
@@ -71,7 +71,7 @@ def rule(settings: Mapping[str, Any]) -> Rule:
     most = max(settings["max_windows"], settings["windows"])
     if most < 2:
         return Fixed(most)
-    return Steady(settings["windows"], most, settings["energy_ci_percent"])
+    return UntilSteady(settings["windows"], most, settings["energy_ci_percent"])
 
 
 def interval_percent(values: Sequence[float]) -> float:

@@ -12,14 +12,14 @@ from kernel_dvfs_clocks.errors import InputError
 _TENSOR, _BYTE = 1, 4
 
 
-class Target(NamedTuple):
+class MeasurementTarget(NamedTuple):
     """What is measured: one kernel or one pass of a setup."""
 
     study: str  # `kernel` or `pass`
     name: str  # a kernel's id or a pass
 
 
-def parse(setup: Setup, text: str) -> Target:
+def parse(setup: Setup, text: str) -> MeasurementTarget:
     """The target that `text` (`kernel/<id>`, `pass/<name>` or a bare kernel id) names. Raises InputError."""
     study, slash, name = text.partition("/")
     if not slash:
@@ -28,7 +28,7 @@ def parse(setup: Setup, text: str) -> Target:
     if name not in known:
         names = ", ".join(f"{study}/{name}" for study, names in setup.targets.items() for name in names)
         raise InputError(f"target '{text}': not in workload {setup.workload['name']}; it has {names}")
-    return Target(study, name)
+    return MeasurementTarget(study, name)
 
 
 def iteration(setup: Setup) -> list[tuple[str, int]]:
@@ -42,7 +42,7 @@ def iteration(setup: Setup) -> list[tuple[str, int]]:
     return steps or [(name, about["launches_per_iteration"]) for name, about in kernels.items()]
 
 
-def kernels_of(setup: Setup, target: Target) -> dict[str, int]:
+def kernels_of(setup: Setup, target: MeasurementTarget) -> dict[str, int]:
     """Return {kernel: launches} of one run of a target."""
     if target.study == "kernel":
         return {target.name: 1}

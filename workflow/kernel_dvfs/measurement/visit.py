@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, Protocol, TypedDict
 
-from kernel_dvfs.measurement.point import Mhz
+from kernel_dvfs.measurement.point import ClockRequest
 from kernel_dvfs.measurement.verdict import Verdict
-from kernel_dvfs.measurement.window import Device, Ends
+from kernel_dvfs.measurement.window import Ends, RecordDevice
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import change_of, inside, sealed_json, write_text
@@ -51,22 +51,14 @@ class Visit(NamedTuple):
     metered: tuple[tuple[str, ...], ...]  # kernels of each window, which run in turn in it; (): times alone
 
 
-class Asked(TypedDict):
+class VisitRequest(ClockRequest):
     """The request of a record."""
 
     session: Count
     place: Count
-    policy: Literal["auto", "lock", "external"]
-    core_mhz: Mhz
-    mem_mhz: Mhz
     pass_s: Positive
     window_s: NotNegative
     metered: list[list[Text]]
-    switch_s: NotNegative  # until the clocks had settled
-    through: NotRequired[str]  # by what they were set, where not by NVML
-    lock: NotRequired[Literal["range", "exact"]]
-    core_range_mhz: NotRequired[Ends | None]
-    mem_range_mhz: NotRequired[Ends | None]
 
 
 class Passes(TypedDict):
@@ -90,27 +82,27 @@ class Power(TypedDict):
     is_capped: bool  # the power cap held the clocks down: alone, also a kernel that it leaves alone among others
 
 
-class Reached(TypedDict):
+class VisitClocks(TypedDict):
     """The clocks that the passes ran at."""
 
     core_mhz: Positive
     mem_mhz: Positive
 
 
-class Visited(TypedDict):
+class VisitMeasurement(TypedDict):
     """What a visit measured."""
 
-    request: Asked
+    request: VisitRequest
     passes: Passes
     powers: list[Power]  # one for each of request.metered, in its order
-    reached: Reached
+    reached: VisitClocks
     temp_c: Ends  # before and after
     spent_s: Positive  # of the board's time
     verdict: Verdict
     reasons: list[str]
 
 
-class Run(TypedDict):
+class VisitRun(TypedDict):
     """Under what a visit was measured."""
 
     setup: str  # digest
@@ -121,12 +113,12 @@ class Run(TypedDict):
     boot_id: NotRequired[str]
 
 
-class VisitRecord(Visited):
+class VisitRecord(VisitMeasurement):
     """The record of a visit."""
 
     schema: str
-    run: Run
-    device: Device
+    run: VisitRun
+    device: RecordDevice
     sha256: str
 
 
@@ -137,12 +129,12 @@ class Visitor(Protocol):
     """
 
     @property
-    def device(self) -> Device: ...
+    def device(self) -> RecordDevice: ...
 
     @property
     def run(self) -> dict[str, Any]: ...
 
-    def visit(self, visit: Visit) -> Visited:
+    def visit(self, visit: Visit) -> VisitMeasurement:
         """Measure. Raises InputError where the GPU cannot."""
         ...
 
@@ -160,7 +152,9 @@ def round_of(names: Sequence[str], launches: Mapping[str, int]) -> dict[str, int
     return {name: launches[name] // least for name in names}
 
 
-def power_in_passes_mw(setup: Setup, visited: Visited, more: Sequence[Visited] = ()) -> dict[str, float]:
+def power_in_passes_mw(
+    setup: Setup, visited: VisitMeasurement, more: Sequence[VisitMeasurement] = ()
+) -> dict[str, float]:
     """Return {kernel: mW} so that power x time in the passes is its energy, of all kernels that were metered.
 
     more: further visits of the same pair, perhaps with windows of other kernels; passes count as their mean. A kernel
@@ -230,7 +224,7 @@ def _path(session: int, place: int, clocks: str) -> str:
     return inside(f"visit/s{session}/{place}-{clocks}.json")
 
 
-def write(file: str, setup: Setup, visitor: Visitor, visited: Visited) -> None:
+def write(file: str, setup: Setup, visitor: Visitor, visited: VisitMeasurement) -> None:
     """Write the record of a visit, whole or not at all."""
     run = {"setup": setup.digest, "seed": setup.measurement["seed"]} | visitor.run
     device = visitor.device

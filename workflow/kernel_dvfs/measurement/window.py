@@ -13,7 +13,7 @@ Spread: TypeAlias = Annotated[
 Ends: TypeAlias = Annotated[list[float], Is("two numbers", lambda value: len(value) == 2)]
 
 
-class Raw(TypedDict):
+class RawWindow(TypedDict):
     """What a window of a difference was measured as."""
 
     duration_s: Positive
@@ -44,18 +44,18 @@ class Window(Watched):
     energy_mj: Positive  # difference of the energy counter between them
     launches: AtLeastOne  # whole runs of the load in the window
     time_us: Positive  # mean time of one run of the load
-    with_beginning: NotRequired[Raw]
-    beginning: NotRequired[Raw]
+    with_beginning: NotRequired[RawWindow]
+    beginning: NotRequired[RawWindow]
 
 
-class Probe(TypedDict):
+class ClockProbe(TypedDict):
     """The core clock under next to no load, where no clock is locked: a record's `run.probe`."""
 
     core_mhz: Positive  # the highest that was seen
     top_mhz: Positive  # the highest that the driver lists
 
 
-class Device(TypedDict):
+class RecordDevice(TypedDict):
     """A board: the record's `device` group. Of a real board it holds more (measurement.record)."""
 
     kind: str  # simulated or nvml

@@ -52,8 +52,8 @@ def quick(device: Any, unit: Any) -> Callable[[int], object]:
 
 
 class Passing:
-    """A marked iteration that runs (loads.Passing): until it has run for settle_s, then the passes that count, and on
-    for as long as it is to stay."""
+    """A marked iteration that runs (loads.RunningIteration): until it has run for settle_s, then the passes that count,
+    and on for as long as it is to stay."""
 
     def __init__(self, iteration: Marked, settle_s: float, pass_s: float) -> None:
         self._of, self._settle_s, self._pass_s = iteration, settle_s, pass_s
@@ -79,7 +79,7 @@ class Passing:
         return self._done
 
     def feed(self) -> None:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         self._note()
         while len(self._ends) - self._done < _QUEUED and not self._is_enough_queued:
             if self._begun is None and self._lasts_until(self._began_s + self._settle_s):
@@ -94,19 +94,19 @@ class Passing:
                 self._probe.mark()
 
     def stay(self, seconds: float) -> None:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         self._until_s = time.monotonic() + seconds
 
     def settles(self) -> bool:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         return self._begun is None
 
     def is_over(self) -> bool:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         return self._begun is not None and self._done > self._begun + self._batches
 
     def passes(self) -> dict[str, Any]:
-        """See loads.Passing. Raises InputError where marks are missing."""
+        """See loads.RunningIteration. Raises InputError where marks are missing."""
         names, count = self._of.names, self._batches * self._batch
         times_ns, width = self._of.marks.times_ns(), len(self._of.names) + 2
         if len(times_ns) < width * count:
@@ -127,7 +127,7 @@ class Passing:
         }
 
     def stop(self) -> None:
-        """See loads.Passing."""
+        """See loads.RunningIteration."""
         self._of.device.synchronize()
 
     @property

@@ -44,7 +44,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class WorkloadVariant:
     """The same workload at another batch, degree or tensor-core energy."""
 
     setup: PlannedFile
@@ -74,7 +74,7 @@ class Study(layout.Folder):
     visitable: tuple[Pair, ...] = ()  # that a study by clock may ask for, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
-    variants: dict[str, Variant] = field(default_factory=dict)
+    variants: dict[str, WorkloadVariant] = field(default_factory=dict)
     batches: tuple[int, ...] = ()  # where the strict schedule, as published, is carried to
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
@@ -231,24 +231,26 @@ class Study(layout.Folder):
         file that is none."""
         from kernel_dvfs.measurement.latency_file import latencies
 
-        found = self._latency()
-        asked: list[float] | None = None if found else self.options["clock_changes"]["latency_s"]
-        return asked or [latencies(found, self.switching)[0][0].median_s]
+        latency = self._latency()
+        asked: list[float] | None = None if latency else self.options["clock_changes"]["latency_s"]
+        return asked or [latencies(latency, self.switching)[0][0].median_s]
 
     def deployable_options(self) -> list[str]:
         """The options of `kernel-dvfs study deployable` that say what changes take and cost.
 
         Stalls that the file does not tell (no change of the memory clock was measured) are the configured ones.
         """
-        own, found = self.options["clock_changes"], self._latency()
-        words = ["--latencies", *map(str, own["latency_s"])] if own["latency_s"] and found is None else []
+        configured, latency = self.options["clock_changes"], self._latency()
+        words = (
+            ["--latencies", *map(str, configured["latency_s"])] if configured["latency_s"] and latency is None else []
+        )
         words += [f"--measured={path}" for path in self.latency_files()]
         if self.is_played:
             words += [f"--over={self.options['by_clock']['over_percent']}", f"--repeats={self.repeats}"]
         for domain in ("core", "mem"):
-            if found is None or found.stall_s(domain) is None:
-                words.append(f"--{domain}-stall={own[f'{domain}_stall_s']}")
-        return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
+            if latency is None or latency.stall_s(domain) is None:
+                words.append(f"--{domain}-stall={configured[f'{domain}_stall_s']}")
+        return words if configured["stall_w"] is None else [*words, f"--stall-w={configured['stall_w']}"]
 
     def schedule_files(self) -> list[str]:
         """Every schedule that is relied on: global for each limit, one pair for all, and what EDP would take."""
@@ -305,19 +307,19 @@ class Study(layout.Folder):
 
     def setups(self) -> list[PlannedFile]:
         """Every setup that jobs of this study read."""
-        own = [self.setup] if self.setup else []
-        return own + [variant.setup for variant in self.variants.values()]
+        as_configured = [self.setup] if self.setup else []
+        return as_configured + [variant.setup for variant in self.variants.values()]
 
     def elsewhere(self, workload: str, schedule: str, again: str) -> list[str]:
         """What other GPUs' folders hold of a workload (`*`: of any) and a schedule: the report shows them beside this
         study. again: the table that says what measuring it again gave."""
-        found = []
+        paths = []
         for folder in sorted(Path(self.folder).parents[1].glob(f"*/{workload}")):
             other = layout.Folder(str(folder))
             beside = (other.profile, other.published_profile, other.schedule(schedule), f"{folder}/tables/{again}.json")
             if folder != Path(self.folder) and Path(other.schedule(schedule)).is_file():
-                found += [path for path in beside if Path(path).is_file()]
-        return found
+                paths += [path for path in beside if Path(path).is_file()]
+        return paths
 
     def inputs_of(self, output: Output) -> list[str]:
         """What a table or figure is made from, besides the profile."""
@@ -336,12 +338,12 @@ class Study(layout.Folder):
         then on.
         """
         try:
-            found = self._by_clock()
+            study = self._by_clock()
         except (OSError, InputError):
             damaged = Path(self.by_clock_file)
             return hashlib.sha256(damaged.read_bytes()).hexdigest()[:12] if damaged.is_file() else ""
-        gone = records.changed(f"{self.folder}/measurements", found.records)
-        return _again(found, gone) if gone else found.token
+        gone = records.changed(f"{self.folder}/measurements", study.records)
+        return _again(study, gone) if gone else study.token
 
     def walk_file(self, procedure: str, scope: str, objective: str, weights: str) -> list[str]:
         """What a schedule is chosen from besides the profile: the global ones that are relied on have walked."""
@@ -359,8 +361,8 @@ class Study(layout.Folder):
             walks = self._by_clock().walks
         except (OSError, InputError):
             return ""
-        found = walks.get(study_file.name_of(level, float(slack.removeprefix("-slack"))))
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
+        walk = walks.get(study_file.name_of(level, float(slack.removeprefix("-slack"))))
+        return hashlib.sha256(json.dumps(walk).encode()).hexdigest()[:12]
 
     def _by_clock(self) -> study_file.ByClock:
         """Return the last study by clock. Raises OSError or InputError where none can be read."""
@@ -383,8 +385,8 @@ def _read_by_clock(path: str, version: int) -> study_file.ByClock:
     return study_file.read(path)
 
 
-def _again(found: study_file.ByClock, gone: list[str]) -> str:
-    return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
+def _again(study: study_file.ByClock, gone: list[str]) -> str:
+    return hashlib.sha256(f"{study.token} {sorted(study.records.items())} {gone}".encode()).hexdigest()[:12]
 
 
 def relaxed(slack_percent: float, level: str = "kernel") -> str:

@@ -38,15 +38,15 @@ def estimates(uuid: str, config: str, can_lock: bool, own: Mapping[str, Any]) ->
         return [], [f"no {config} here: give another --config to see what a study would take"]
     # minutes before days: what needs no permission is where to begin; a look of some minutes leaves clocks alone
     ways = [{**own, "clocks": "auto-only"}, *([{**own, "minutes": None}] if can_lock else [])]
-    found: list[Estimate] = []
+    shortest_first: list[Estimate] = []
     for changed in ways:
         estimate = _estimate(uuid, config, changed)
-        if estimate not in found:  # a configuration may be for auto-only already
-            found.append(estimate)
+        if estimate not in shortest_first:  # a configuration may be for auto-only already
+            shortest_first.append(estimate)
     if Path(loads.record()).is_file():
-        return found, []
+        return shortest_first, []
     lacking = lacks_cuda() or "snakemake builds them, or: kernel-dvfs build --cuda on"
-    return found, [f"missing: the CUDA kernels; {lacking}"]
+    return shortest_first, [f"missing: the CUDA kernels; {lacking}"]
 
 
 def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int) -> dict[str, float]:

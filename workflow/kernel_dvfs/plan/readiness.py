@@ -43,10 +43,10 @@ class Readiness:
 
 def of_simulated(gpu: str, step: str = "") -> Readiness:
     """Return what the study of a simulated GPU needs. step: as of `of_real`; it runs none, and says where to."""
-    own = {"gpu": gpu, **_workload(step)}
-    here, missing = _looked([_workflow, lambda: f"{gpu}: simulated, so no GPU is needed" if _planned(**own) else ""])
+    keys = {"gpu": gpu, **_workload(step)}
+    here, missing = _looked([_workflow, lambda: f"{gpu}: simulated, so no GPU is needed" if _planned(**keys) else ""])
     takes = [] if missing else ["all tables and figures: one to three minutes, on two free cores"]
-    return Readiness(here, missing, takes, "all", own)
+    return Readiness(here, missing, takes, "all", keys)
 
 
 def of_real(gpu: str, step: str = "", tries: bool = False) -> Readiness:
@@ -57,41 +57,43 @@ def of_real(gpu: str, step: str = "", tries: bool = False) -> Readiness:
     Where nothing may lock its clocks, the study is one at clocks that are left alone.
     """
     path, config = (_CONFIG.name if _CONFIG.parent == Path.cwd() else str(_CONFIG)), load(_CONFIG)
-    own = _workload(step)
-    in_minutes = own | ({"minutes": _STEP_MINUTES} if step and config["minutes"] is None else {})
+    keys = _workload(step)
+    in_minutes = keys | ({"minutes": _STEP_MINUTES} if step and config["minutes"] is None else {})
     looks = [lambda: _python_of(step)] if step else []
     here, missing = _looked([_workflow, *looks, lambda: _native(bool(step))])
     which = gpu.partition(":")[2]
     try:
-        found = inventory.of_gpu(which, lambda uuid, can_lock: estimates(uuid, path, can_lock, in_minutes))
+        board = inventory.of_gpu(which, lambda uuid, can_lock: estimates(uuid, path, can_lock, in_minutes))
     except InputError as error:
         return Readiness(here, [*missing, error], [], "", {})
-    taken = None if config["share"] else found.obstacle
-    in_the_way = [each for each in (found.problem, found.counter_problem, taken, found.lease_problem) if each]
-    if not (in_the_way or found.estimates):
-        in_the_way += found.notes
-    told = [str(each) for each in missing]
+    taken = None if config["share"] else board.obstacle
+    in_the_way = [why for why in (board.problem, board.counter_problem, taken, board.lease_problem) if why]
+    if not (in_the_way or board.estimates):
+        in_the_way += board.notes
+    known = [str(error) for error in missing]
     # a step that is not there is told of already
     problems = [
-        each.problem for each in found.estimates[-1:] if each.problem and not any(map(each.problem.endswith, told))
+        estimate.problem
+        for estimate in board.estimates[-1:]
+        if estimate.problem and not any(map(estimate.problem.endswith, known))
     ]
-    missing += [InputError(f"{found.name}: {each}") for each in in_the_way + problems]
+    missing += [InputError(f"{board.name}: {why}") for why in in_the_way + problems]
     if missing:
         return Readiness(here, missing, [], "", {})
-    here += [f"{found.name}: driver {found.driver}, free, its energy counter moves", *found.notes]
-    alone, *others = found.estimates
+    here += [f"{board.name}: driver {board.driver}, free, its energy counter moves", *board.notes]
+    alone, *others = board.estimates
     can_lock = bool(others) and others[-1].clocks != alone.clocks
-    by_rights = can_lock and found.through == Nvml.name and config["through"] in (AUTO, Nvml.name)
-    refusal = _refusal(found) if by_rights and tries else ""
+    by_rights = can_lock and board.through == Nvml.name and config["through"] in (AUTO, Nvml.name)
+    refusal = _refusal(board) if by_rights and tries else ""
     if refusal or not can_lock:
         why = f"{refusal}: kernel-dvfs devices says what to ask for (docs/cluster.md)"
-        here.append(f"its clocks are left alone, so none are chosen{why if refusal or not found.through else ''}")
+        here.append(f"its clocks are left alone, so none are chosen{why if refusal or not board.through else ''}")
         return Readiness(here, [], [*alone.in_words()], "all", {"gpu": gpu, "clocks": alone.clocks} | in_minutes)
     untried = " (not tried)" if by_rights and not tries else ""
-    here.append(f"the right to lock its clocks, through {found.through}{untried}")
+    here.append(f"the right to lock its clocks, through {board.through}{untried}")
     is_ours = others[-1].clocks == "lock"
     takes = others[-1].of_answer() if is_ours else others[-1]
-    return Readiness(here, [], [*takes.in_words()], "answer" if is_ours else "all", {"gpu": gpu} | own)
+    return Readiness(here, [], [*takes.in_words()], "answer" if is_ours else "all", {"gpu": gpu} | keys)
 
 
 def folder_of(ready: Readiness) -> str:
@@ -99,12 +101,12 @@ def folder_of(ready: Readiness) -> str:
     return _planned(**ready.config)
 
 
-def _refusal(found: inventory.Gpu) -> str:
+def _refusal(board: inventory.MachineGpu) -> str:
     """Why the driver does not lock the clocks of a GPU, to go on a sentence; "" where it does. It is asked for the
     range of all core clocks, which changes nothing, and to reset it."""
     try:
-        with Guard(found.uuid, through=Nvml.name) as guard:
-            guard.lock_core(found.core_mhz[0], found.core_mhz[-1])
+        with Guard(board.uuid, through=Nvml.name) as guard:
+            guard.lock_core(board.core_mhz[0], board.core_mhz[-1])
     except (Denied, Unsupported) as error:
         return f", since the driver refuses to lock them ({meaning(error.code)})"
     return ""
@@ -139,8 +141,8 @@ def _python_of(step: str) -> str:
     if python is None:
         raise InputError(f"{step}: no package here captures a training step; install kernel-dvfs as a whole")
     step_source(f"step:{step}")
-    told: str = python(step)
-    return told
+    line: str = python(step)
+    return line
 
 
 def _native(is_step: bool) -> str:
@@ -153,8 +155,8 @@ def _native(is_step: bool) -> str:
         return f"{what}: built at first, by {check_tools(backend)}"
 
 
-def _planned(**own: Any) -> str:
+def _planned(**keys: Any) -> str:
     """The folder of the study that the workflow would make. Raises InputError where it would refuse."""
-    content = load(_CONFIG) | own
+    content = load(_CONFIG) | keys
     check(content, str(shipped.SCHEMA))
     return plan(content).folder

@@ -22,7 +22,7 @@ from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
-from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
+from kernel_dvfs.plan.asked import PlannedFile, Study, WorkloadVariant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
@@ -119,21 +119,21 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
 
     def planned(options: dict, spec: dict) -> tuple[PlannedFile, Workload]:
         """The setup of this workload, or of it changed, and the workload."""
-        own = protocol
+        settings = protocol
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
-            found, alone = read_step(record), config["clocks"] == "auto-only"
+            captured, alone = read_step(record), config["clocks"] == "auto-only"
             most, paced = None, None if alone else 0
             if config["minutes"] is not None:
-                most, paced, window_s = in_minutes(found, config["minutes"], protocol)
-                own = protocol | {"window_s": window_s, "least_periods": MINUTES_PERIODS}
-            workload = of_step(found, step.name, record, step.code, paced=paced, most=most)
+                most, paced, window_s = in_minutes(captured, config["minutes"], protocol)
+                settings = protocol | {"window_s": window_s, "least_periods": MINUTES_PERIODS}
+            workload = of_step(captured, step.name, record, step.code, paced=paced, most=most)
         elif step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
             workload = of_model(options, *board.cores, None if is_real else lambda rows: dense_products(rows, spec))
         gpu = about if is_real else about | {"spec": spec}
-        digest, text = setup.content(gpu, workload.about, workload.targets, own)
+        digest, text = setup.content(gpu, workload.about, workload.targets, settings)
         return PlannedFile(f"{folder}/setup/{digest}.json", text), workload
 
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
@@ -145,14 +145,14 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
         for value in values:
             if value != config[key]:
                 file, workload = planned(config | {key: value}, board.spec)
-                variants[f"{kind_of}-{value}"] = Variant(file, kind_of, value, list(workload.kernels))
+                variants[f"{kind_of}-{value}"] = WorkloadVariant(file, kind_of, value, list(workload.kernels))
     energies_pj = [] if is_real or step else _energies_pj(config)
     for value in energies_pj:
         if value != board.more["tensor_energy_pj"]:
             energy = config["gpu_overrides"].get("energy_pj", {}) | {"tensor_bf16_flop": value}
             other = gpu_spec.resolve(config["gpu"], config["gpu_overrides"] | {"energy_pj": energy})
             file, workload = planned(config, other)
-            variants[f"tensor-energy-{layout.shortest(value)}"] = Variant(
+            variants[f"tensor-energy-{layout.shortest(value)}"] = WorkloadVariant(
                 file, "tensor-energy", value, list(workload.kernels)
             )
     study = Study(
@@ -302,7 +302,7 @@ def _check_step(step: StepSource | None, config: dict, kind: str, runs: bool) ->
         )
 
 
-class Look(NamedTuple):
+class MeasuringBudget(NamedTuple):
     """What so many minutes are enough for, beside the sections of a step."""
 
     kernels: int  # so many, the costliest first, 1 at least
@@ -310,7 +310,7 @@ class Look(NamedTuple):
     window_s: float  # in windows of so many seconds
 
 
-def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
+def in_minutes(step: Step, minutes: float, protocol: dict) -> MeasuringBudget:
     """What is measured of a step in so many minutes.
 
     What is left out is told by its time in the step, so measuring more kernels is worth more than longer windows, until
@@ -320,10 +320,10 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
     costs_us = [target.launches * (target.time_us or target.alone_us or 0.0) for target in step.measured]
     ordered = sorted(costs_us, reverse=True)
     so_far_us = [math.fsum(ordered[: count + 1]) for count in range(len(ordered))]
-    needed = 1 + sum(each < MINUTES_SHARE * so_far_us[-1] for each in so_far_us)
+    needed = 1 + sum(cost_us < MINUTES_SHARE * so_far_us[-1] for cost_us in so_far_us)
     hot_us = [target.launches * (target.time_us or 0.0) for target in step.paced]
     hot = sum(math.fsum(hot_us[place:]) > MINUTES_HOT * (step.time_us or 0.0) for place in range(len(hot_us)))
-    look = Look(1, 0, MINUTES_WINDOWS_S[-1])
+    look = MeasuringBudget(1, 0, MINUTES_WINDOWS_S[-1])
     for window_s in MINUTES_WINDOWS_S:
         record_s = least_s(protocol | {"window_s": window_s}) + RECORD_S
         # a difference is measured in two windows
@@ -331,7 +331,7 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> Look:
         paced_s = 2 * record_s + PACED_S
         paced = max(0, min(hot, int((MINUTES_PACED * left_s - CLOCKS_S) / paced_s)))
         left_s -= bool(paced) * CLOCKS_S + paced * paced_s
-        look = Look(max(1, int(left_s / record_s)), paced, window_s)
+        look = MeasuringBudget(max(1, int(left_s / record_s)), paced, window_s)
         if look.kernels >= needed:
             break
     return look
@@ -380,8 +380,8 @@ def _protocol(config: dict, kind: str) -> dict:
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
     # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
     # was measured stays what it is
-    named = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
-    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | named
+    through = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | through
 
 
 def _degrees(config: dict) -> list:
@@ -457,13 +457,13 @@ def notices(study: Study) -> list[str]:
 def stamp(path: str) -> tuple[int, int] | None:
     """What tells one version of a file from another without reading it; None where there is none."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def seen(*folders: str) -> list[str]:
     """Tables and figures that lie in folders, with their times: what a page shows of other studies."""
-    found = [path for folder in folders for form in ("tables/*.json", "*.png") for path in Path(folder).rglob(form)]
-    return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
+    paths = [path for folder in folders for form in ("tables/*.json", "*.png") for path in Path(folder).rglob(form)]
+    return sorted(f"{path} {path.stat().st_mtime_ns}" for path in paths)

@@ -16,9 +16,9 @@ import numpy as np
 
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.profile.records import Point, Records, changed, point_of
+from kernel_dvfs.profile.records import PooledPoint, Records, changed, point_of
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.workload.workload import study_of
 from kernel_dvfs_clocks.clocks import BASELINE, Pair, key_of
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from kernel_dvfs.measurement.point import Quantity
-    from kernel_dvfs.measurement.request import Request
+    from kernel_dvfs.measurement.request import PointRequest
     from kernel_dvfs.measurement.setup import Setup
 
     # (target) -> (pair, repeat) -> its point; None where it was left out
-    Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Point | None]]
+    Points: TypeAlias = Callable[[MeasurementTarget], Callable[[Pair, int], PooledPoint | None]]
     # of one row of a profile: ((study, target), [(session, point)])
-    Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, Point]]]
+    Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, PooledPoint]]]
 
 
 def from_records(
     setup: Setup,
     folder: str,
-    requests: Sequence[Request],
+    requests: Sequence[PointRequest],
     auto_repeats: int,
     output: str,
     published: str = "",
@@ -75,7 +75,7 @@ def from_bench(
 ) -> None:
     """Write to `output` the profile of a sweep measured in this process, as if from records of the same setup."""
 
-    def points(target: Target) -> Callable[[Pair, int], Point | None]:
+    def points(target: MeasurementTarget) -> Callable[[Pair, int], PooledPoint | None]:
         bench = Bench(setup, target)
         return lambda pair, repeat: point_of(bench.point(pair, of_repeat(pair, repeat, auto_repeats), repeat))
 
@@ -83,7 +83,7 @@ def from_bench(
 
 
 def columns(
-    setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points, is_first: bool = False
+    setup: Setup, requests: Sequence[PointRequest], auto_repeats: int, points: Points, is_first: bool = False
 ) -> dict[str, list[Any]]:
     """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
 
@@ -98,7 +98,7 @@ def columns(
             if (study, name) not in asked:
                 continue
             about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
-            point = points(Target(study, name))
+            point = points(MeasurementTarget(study, name))
             for pair, repeats in asked[study, name].items():
                 found = {each: point(pair, each) for each in repeats}
                 measured = usable(
@@ -126,7 +126,7 @@ def columns(
     return rows
 
 
-def usable(measured: list[tuple[str, Point]]) -> list[tuple[str, Point]]:
+def usable(measured: list[tuple[str, PooledPoint]]) -> list[tuple[str, PooledPoint]]:
     """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
     return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
 
@@ -174,7 +174,7 @@ def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _row(pair: Pair, records: list[Point]) -> dict[str, Any]:
+def _row(pair: Pair, records: list[PooledPoint]) -> dict[str, Any]:
     core_mhz, mem_mhz = key_of(pair)
     mean = partial(_mean, records)
     odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
@@ -193,7 +193,7 @@ def _row(pair: Pair, records: list[Point]) -> dict[str, Any]:
     }
 
 
-def _mean(records: list[Point], field: Quantity) -> float:
+def _mean(records: list[PooledPoint], field: Quantity) -> float:
     return _average([each["summary"][field] for each in records])
 
 
@@ -201,7 +201,7 @@ def _average(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _sd(records: list[Point], field: Quantity, within: Literal["time_sd_us", "energy_sd_mj"]) -> float | None:
+def _sd(records: list[PooledPoint], field: Quantity, within: Literal["time_sd_us", "energy_sd_mj"]) -> float | None:
     """Scatter between records where there are several, else the standard error over the windows of the one."""
     values = [each["summary"][field] for each in records]
     if len(values) > 1:

@@ -1,6 +1,6 @@
 """Which point of each kernel the others are compared with.
 
-It knows points, not files: an error is worded here, and the caller's Raw looks up its place in the file.
+It knows points, not files: an error is worded here, and the caller's RawTable looks up its place in the file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from kernel_dvfs.profile.units import POWER_CAPS
 from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs.profile.raw import Raw
+    from kernel_dvfs.profile.raw import RawTable
 
 HIGHEST = "highest"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class KernelSetting:
     """One kernel at one setting."""
 
     kernel: str
@@ -74,7 +74,7 @@ def _not_a_reference(text: object) -> InputError:
     return InputError(f"reference {text!r}: not `highest`, nor CORE,MEM in MHz or `auto` (such as 1410,1215)")
 
 
-def choose_baselines(points: Sequence[Point], raw: Raw, reference: object = None) -> set[int]:
+def choose_baselines(points: Sequence[KernelSetting], raw: RawTable, reference: object = None) -> set[int]:
     """Indices into `points` of one baseline per kernel.
 
     Without `reference`: the auto point, else the point marked is_reference (of several auto points, say at
@@ -94,7 +94,7 @@ def choose_baselines(points: Sequence[Point], raw: Raw, reference: object = None
     }
 
 
-def _marked(points: Sequence[Point], indices: list[int], raw: Raw) -> int:
+def _marked(points: Sequence[KernelSetting], indices: list[int], raw: RawTable) -> int:
     candidates = [i for i in indices if points[i].auto]
     references = [i for i in indices if points[i].reference]
     if len(candidates) > 1:
@@ -121,7 +121,9 @@ def _marked(points: Sequence[Point], indices: list[int], raw: Raw) -> int:
     return candidates[0]
 
 
-def _wanted(points: Sequence[Point], indices: list[int], raw: Raw, reference: Reference | str, text: object) -> int:
+def _wanted(
+    points: Sequence[KernelSetting], indices: list[int], raw: RawTable, reference: Reference | str, text: object
+) -> int:
     if isinstance(reference, str):  # HIGHEST
         rank = [((points[i].mem_mhz or 0.0, points[i].core_mhz or 0.0), i) for i in indices]
         highest_mhz = max(rank)[0]
@@ -146,7 +148,7 @@ def _wanted(points: Sequence[Point], indices: list[int], raw: Raw, reference: Re
     return min(candidates, key=lambda i: points[i].time_s)
 
 
-def _meets(point: Point, reference: Reference) -> bool:
+def _meets(point: KernelSetting, reference: Reference) -> bool:
     if (point.core_mhz, point.mem_mhz) != (reference.core_mhz, reference.mem_mhz):
         return False
     for name, value in reference.settings.items():

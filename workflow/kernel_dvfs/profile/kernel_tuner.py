@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.profile.raw import Raw, read_text
+from kernel_dvfs.profile.raw import RawTable, read_text
 from kernel_dvfs.profile.store import COLUMNS
 from kernel_dvfs.profile.units import PER_JOULE, RESERVED, UNITS, spelled
 from kernel_dvfs_clocks.errors import InputError
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class TunerCache:
     """What a file holds."""
 
-    raw: Raw  # the measured configurations
+    raw: RawTable  # the measured configurations
     settings: list[str]  # columns of it that are settings beyond the clocks
     notices: list[str]  # one line each, for the user
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _TunerEntry:
     key: str  # what the file calls the configuration
     values: dict[str, Any]  # parameters and results
     failed: bool
 
 
-def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ()) -> Cache:
+def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ()) -> TunerCache:
     """Read a Kernel Tuner cache or T4 file. declared: parameters that are settings even if they never change.
 
     Configurations that failed are left out and counted in a notice. Any tunable parameter that takes more
@@ -137,7 +137,7 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
         columns[setting] = [int(v) if isinstance(v, bool) else v for v in values]
         shown[setting] = name
         settings.append(setting)
-    return Cache(Raw(path, columns, place, shown=shown, rows=len(measured)), settings, notices)
+    return TunerCache(RawTable(path, columns, place, shown=shown, rows=len(measured)), settings, notices)
 
 
 def _load(path: str | PathLike[str]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _load(path: str | PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def _from_cache(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_Entry]]:
+def _from_cache(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_TunerEntry]]:
     names = content.get("tune_params_keys")
     if names is None and isinstance(content.get("tune_params"), dict):
         names = list(content["tune_params"])
@@ -177,12 +177,12 @@ def _from_cache(path: str | PathLike[str], content: dict[str, Any]) -> tuple[lis
     for key, values in content["cache"].items():
         if not isinstance(values, dict):
             raise InputError(f"{path}, configuration {key}: not an object of parameters and results")
-        entries.append(_Entry(key, values, _failed(values)))
+        entries.append(_TunerEntry(key, values, _failed(values)))
     return names, entries
 
 
-def _from_t4(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_Entry]]:
-    entries: list[_Entry] = []
+def _from_t4(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_TunerEntry]]:
+    entries: list[_TunerEntry] = []
     names: dict[str, None] = {}
     metadata = content.get("metadata")
     unit = metadata.get("timeunit") if isinstance(metadata, dict) else None
@@ -204,7 +204,7 @@ def _from_t4(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[s
             values["time"] = _in_ms(f"{path}, result {number}", sum(runs) / len(runs), unit)
         failed = result.get("invalidity", "correct") != "correct" or _failed(values)
         key = ",".join(str(value) for value in configuration.values())
-        entries.append(_Entry(f"{key} (result {number})", values, failed))
+        entries.append(_TunerEntry(f"{key} (result {number})", values, failed))
     return list(names), entries
 
 
@@ -227,7 +227,7 @@ def _failed(values: dict[str, Any]) -> bool:
     return isinstance(values.get("time"), str) or values.get("time") == FAILED_TIME_MS or "__error__" in values
 
 
-def _energy(path: str | PathLike[str], measured: list[_Entry], where: str) -> tuple[str, str]:
+def _energy(path: str | PathLike[str], measured: list[_TunerEntry], where: str) -> tuple[str, str]:
     """(The column, its name in the file): the first result whose unit is known, one that says it before NVMLObserver's,
     which is a power reading times time; without any, its mean power, nvml_power, in W."""
     for name in (*PER_JOULE, *JOULE_RESULTS):

@@ -38,7 +38,7 @@ _NOT_THERE = {"n/a", "[n/a]", "na", "[not supported]", "[unknown error]", "null"
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawTable:
     """Cells by column."""
 
     path: str | PathLike[str]  # of the file, as the user named it
@@ -177,7 +177,7 @@ class Raw:
                     most,
                 )
 
-    def without(self, rows: Collection[int], why: str) -> Raw:
+    def without(self, rows: Collection[int], why: str) -> RawTable:
         """The table without these rows, which it counts, and says why they are left out."""
         if not rows:
             return self
@@ -264,7 +264,7 @@ def read_csv(
     named: Mapping[str, str] | None = None,
     may_be_cut: bool = False,
     text: str | None = None,
-) -> Raw:
+) -> RawTable:
     """A table with one header line, as people have them; rows keep the number of their (first) physical line.
 
     Lines that begin with # are comments, and a header that comes again is left out. Where the header has no comma,
@@ -331,7 +331,7 @@ def read_csv(
         notices.append(f"{path}, line {again[0]}: the header again, left out ({times} in the file)")
     if cut is not None:
         notices.append(f"{path}: its last line is cut off, and left out")
-    return Raw(path, columns, lambda row: f"line {lines[row]}", header_place, shown, tuple(notices), len(lines))
+    return RawTable(path, columns, lambda row: f"line {lines[row]}", header_place, shown, tuple(notices), len(lines))
 
 
 def _separator(text: str) -> str:
@@ -412,7 +412,7 @@ def _check_names(path: str | PathLike[str], names: list[str], where: str) -> Non
         raise InputError(f"{path}{where}, column {twice[0]}: the name appears twice; keep one of the columns")
 
 
-def read_parquet(path: str | PathLike[str], named: Mapping[str, str] | None = None) -> Raw:
+def read_parquet(path: str | PathLike[str], named: Mapping[str, str] | None = None) -> RawTable:
     """A Parquet table, its columns named as those of a CSV; null is an empty cell, rows count from 1."""
     from kernel_dvfs.profile import store
 
@@ -424,4 +424,4 @@ def read_parquet(path: str | PathLike[str], named: Mapping[str, str] | None = No
     names = _named(path, table.column_names, known_as, named or {}, None)
     columns = {name: table[given].to_pylist() for name, given in zip(names, table.column_names, strict=True)}
     shown = {name: given for name, given in zip(names, table.column_names, strict=True) if name != given}
-    return Raw(path, columns, lambda row: f"row {row + 1}", None, shown, (), table.num_rows)
+    return RawTable(path, columns, lambda row: f"row {row + 1}", None, shown, (), table.num_rows)

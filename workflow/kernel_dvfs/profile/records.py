@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.point import Judged, Reached, Summary
-from kernel_dvfs.measurement.request import Request, path
+from kernel_dvfs.measurement.point import Judged, ReachedClocks, Summary
+from kernel_dvfs.measurement.request import PointRequest, path
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.verdict import Verdict
 from kernel_dvfs_clocks.clocks import Pair
 from kernel_dvfs_clocks.errors import InputError
 
 
-class Point(TypedDict):
+class PooledPoint(TypedDict):
     """What a profile is pooled from."""
 
     summary: Summary
-    reached: Reached
+    reached: ReachedClocks
     verdict: Verdict
     session: str | None  # the process of a real GPU, else None
 
 
-def point_of(found: Judged, session: str | None = None) -> Point:
+def point_of(found: Judged, session: str | None = None) -> PooledPoint:
     """A point without what no profile needs."""
     return {"summary": found["summary"], "reached": found["reached"], "verdict": found["verdict"], "session": session}
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    point: Point
+    point: PooledPoint
     instance: str | None  # the kernel that ran, as the record names it
     library: str | None  # SHA-256 of the library that it came from; of a real GPU only
 
@@ -46,7 +46,7 @@ class Records:
         self._read: dict[str, _Read] = {}
         self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
 
-    def points(self, target: Target) -> Callable[[Pair, int], Point]:
+    def points(self, target: MeasurementTarget) -> Callable[[Pair, int], PooledPoint]:
         """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
 
         Raises InputError naming a record that is missing, damaged or foreign, or that ran another kernel
@@ -54,8 +54,8 @@ class Records:
         """
         ran: dict[str | None, str] = {}  # {what a record says that it ran: a file that says so}
 
-        def point(pair: Pair, repeat: int) -> Point:
-            name = path(Request(*target, *pair, ()), repeat)
+        def point(pair: Pair, repeat: int) -> PooledPoint:
+            name = path(PointRequest(*target, *pair, ()), repeat)
             found, file = self._get(name, target, pair), f"{self._folder}/{name}"
             ran.setdefault(found.instance, file)
             if len(ran) > 1:
@@ -76,12 +76,12 @@ class Records:
 
         return point
 
-    def _get(self, name: str, target: Target, pair: Pair) -> _Read:
+    def _get(self, name: str, target: MeasurementTarget, pair: Pair) -> _Read:
         if name not in self._read:
             self._read[name] = self._load(name, target, pair)
         return self._read[name]
 
-    def _load(self, name: str, target: Target, pair: Pair) -> _Read:
+    def _load(self, name: str, target: MeasurementTarget, pair: Pair) -> _Read:
         file = f"{self._folder}/{name}"
         content = record.read_point(file, self._setup, target, pair)
         point = point_of(content, content["run"].get("run_id"))

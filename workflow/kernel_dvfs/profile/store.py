@@ -32,7 +32,7 @@ STUDIES = ("kernel", "pass", "step")
 GPU_KINDS = ("simulated", "table", "nvml")
 
 
-class _Gpu(TypedDict):
+class _ProfileGpu(TypedDict):
     kind: Annotated[str, Is(f"one of {', '.join(GPU_KINDS)}", GPU_KINDS.__contains__)]
     name: Text
     slug: Text
@@ -46,7 +46,7 @@ class _Metadata(TypedDict):
     """What is relied on of a profile's metadata; GPU and workload say more."""
 
     schema: str
-    gpu: _Gpu
+    gpu: _ProfileGpu
     workload: _Workload
     settings: Annotated[
         list[str], Is(f"a list that begins with {', '.join(CLOCKS)}", lambda value: tuple(value[:2]) == CLOCKS)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.profile import units
-from kernel_dvfs.profile.baseline import Point, choose_baselines
+from kernel_dvfs.profile.baseline import KernelSetting, choose_baselines
 from kernel_dvfs.profile.raw import (
-    Raw,
+    RawTable,
     is_empty,
     is_not_there,
     many,
@@ -114,7 +114,7 @@ def import_table(
         raw.refuse_scatter(column, values, groups.values(), lambda row: _what(kernels[row], core[row], mem[row]))
 
     points = [
-        Point(
+        KernelSetting(
             kernel=key[0],
             core_mhz=key[1],
             mem_mhz=key[2],
@@ -195,7 +195,7 @@ def _title(path: AnyPath, name: str | None) -> str:
 
 
 def _profile_columns(
-    points: list[Point],
+    points: list[KernelSetting],
     extra: list[str],
     time_s: list[float],
     energy_j: list[float],
@@ -226,8 +226,8 @@ def _profile_columns(
     return columns | {column: [point.settings[column] for point in points] for column in extra}
 
 
-def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple[Raw, list[str], list[str]]:
-    """(Raw, settings, notices) by the file's ending."""
+def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple[RawTable, list[str], list[str]]:
+    """(RawTable, settings, notices) by the file's ending."""
     for column in named:
         if units.known_as(column) != column and column not in units.POWER_CAPS:
             raise InputError(f"{path}: no column {quote(column)} to name {quote(named[column])} as; {_NAMES}")
@@ -251,7 +251,7 @@ def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple
 _NAMES = "columns are kernel, time_s, time_ms, energy_j, power_w, core_mhz, mem_mhz, power_cap_w and the like"
 
 
-def _only_these(raw: Raw, only: Mapping[str, str]) -> Raw:
+def _only_these(raw: RawTable, only: Mapping[str, str]) -> RawTable:
     """The rows of one workload of several."""
     for name, wanted in only.items():
         column = raw.column(name)
@@ -264,7 +264,7 @@ def _only_these(raw: Raw, only: Mapping[str, str]) -> Raw:
     return raw
 
 
-def _measured(raw: Raw, roles: dict[str, Any]) -> Raw:
+def _measured(raw: RawTable, roles: dict[str, Any]) -> RawTable:
     """The rows in which nothing that was measured is N/A."""
     of = [raw.columns[roles[role]] for role in ("time", "energy", "power") if roles[role] is not None]
     gone = [row for row in range(raw.rows) if any(is_not_there(cells[row]) for cells in of)]
@@ -273,7 +273,7 @@ def _measured(raw: Raw, roles: dict[str, Any]) -> Raw:
     return raw.without(gone, "N/A where a measurement belongs")
 
 
-def _stated(raw: Raw, columns_in: Mapping[str, str]) -> dict[str, float]:
+def _stated(raw: RawTable, columns_in: Mapping[str, str]) -> dict[str, float]:
     """{column: how many of its units make one s, J, W or MHz} as the user states them."""
     stated = {}
     for column, unit in columns_in.items():
@@ -301,7 +301,7 @@ _WANTED = {
 }
 
 
-def _roles(raw: Raw) -> dict[str, Any]:
+def _roles(raw: RawTable) -> dict[str, Any]:
     """Role -> the one column that plays it; the reached clocks, a memory clock that no column looks like, and energy or
     else power, may be missing (None).
 
@@ -320,14 +320,14 @@ def _roles(raw: Raw) -> dict[str, Any]:
     return roles
 
 
-def _only(raw: Raw, names: Collection[str], quantity: str) -> str | None:
+def _only(raw: RawTable, names: Collection[str], quantity: str) -> str | None:
     found = [name for name in names if name in raw.columns]
     if len(found) > 1:
         raise raw.fault(f"gives the {quantity}, and so does column {found[0]}; keep one of them", found[1])
     return found[0] if found else None
 
 
-def _missing(raw: Raw, role: str) -> str:
+def _missing(raw: RawTable, role: str) -> str:
     """What to add, and the column whose name comes nearest."""
     names, quantity = _WANTED[role]
     text = f"{quantity}, named {_either(names)}"
@@ -345,7 +345,7 @@ def _missing(raw: Raw, role: str) -> str:
 _LOOKED_AT = 200  # columns, for one whose name comes near: each is compared with a dozen words
 
 
-def _near(raw: Raw, role: str) -> str | None:
+def _near(raw: RawTable, role: str) -> str | None:
     """The column whose name comes nearest to a role that none plays."""
     plain = {units.plain(column): column for column in raw.columns}
     free = [column for column in plain if not units.quantity(plain[column]) and plain[column] not in units.RESERVED]
@@ -359,7 +359,7 @@ def _either(names: Collection[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _setting_columns(raw: Raw, declared: list[str]) -> list[str]:
+def _setting_columns(raw: RawTable, declared: list[str]) -> list[str]:
     """The columns beyond the clocks that are part of a point's key, in the table's order."""
     from kernel_dvfs.profile.store import COLUMNS
 
@@ -371,14 +371,14 @@ def _setting_columns(raw: Raw, declared: list[str]) -> list[str]:
     return [column for column in raw.columns if column in declared or column in units.POWER_CAPS]
 
 
-def _kernels(raw: Raw) -> list[str]:
+def _kernels(raw: RawTable) -> list[str]:
     for row, cell in enumerate(raw.columns["kernel"]):
         if is_empty(cell):
             raise raw.fault("is empty; name the kernel", "kernel", row)
     return [str(cell).strip() for cell in raw.columns["kernel"]]
 
 
-def _times(raw: Raw, column: str, stated: dict[str, float]) -> list[float]:
+def _times(raw: RawTable, column: str, stated: dict[str, float]) -> list[float]:
     """s per launch: any where the user stated the unit, else what a launch can take."""
     time_s = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_SECOND[column]))
     for row, time in enumerate(time_s):
@@ -393,7 +393,7 @@ def _times(raw: Raw, column: str, stated: dict[str, float]) -> list[float]:
 
 
 def _energy(
-    raw: Raw, columns: dict[str, Any], stated: dict[str, float], time_s: list[float]
+    raw: RawTable, columns: dict[str, Any], stated: dict[str, float], time_s: list[float]
 ) -> tuple[list[float], list[str]]:
     """(J per row, notices): as the table has it, or mean power x time."""
     column = columns["energy"]
@@ -410,7 +410,7 @@ _SAME_POWER = 0.1  # of the energy over the time, that a column of power may be 
 
 
 def _other_power(
-    raw: Raw, stated: Mapping[str, float], time_s: Sequence[float], energy_j: Sequence[float]
+    raw: RawTable, stated: Mapping[str, float], time_s: Sequence[float], energy_j: Sequence[float]
 ) -> list[str]:
     """A line where a table has both, and its power is another than its energy over its time."""
     for column in (name for name in units.PER_WATT if name in raw.columns):
@@ -423,7 +423,7 @@ def _other_power(
 
 
 def _check_power(
-    raw: Raw, columns: dict[str, Any], columns_in: Mapping[str, str], time_s: list[float], energy_j: list[float]
+    raw: RawTable, columns: dict[str, Any], columns_in: Mapping[str, str], time_s: list[float], energy_j: list[float]
 ) -> None:
     """Refuses a mean power that no board has, unless the user states both units."""
     other = columns["energy"] or columns["power"]
@@ -461,18 +461,18 @@ def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: flo
     return "if " + ", or if ".join(words)
 
 
-def _clocks(raw: Raw, column: str | None, stated: dict[str, float]) -> Clocks:
+def _clocks(raw: RawTable, column: str | None, stated: dict[str, float]) -> Clocks:
     """Clocks asked for, MHz; None = auto, as every one of a clock that the table has no column of."""
     if column is None:
         return [None] * raw.rows
     return raw.clocks(column, stated.get(column), _state(raw, column))
 
 
-def _state(raw: Raw, column: str) -> Callable[[str], str]:
+def _state(raw: RawTable, column: str) -> Callable[[str], str]:
     return lambda unit: f"if the column is in another unit, state it: --units {raw.name(column)}={unit}"
 
 
-def _left_to_the_gpu(raw: Raw, roles: dict[str, Any]) -> list[str]:
+def _left_to_the_gpu(raw: RawTable, roles: dict[str, Any]) -> list[str]:
     """Notices: a table without a clock was measured with it left to the GPU, and so was a row that says -1."""
     notices = []
     for role, column, clock in (("core", "core_mhz", "core"), ("mem", "mem_mhz", "memory")):
@@ -484,7 +484,7 @@ def _left_to_the_gpu(raw: Raw, roles: dict[str, Any]) -> list[str]:
     return notices
 
 
-def _reached(raw: Raw, column: str | None, stated: dict[str, float]) -> Clocks:
+def _reached(raw: RawTable, column: str | None, stated: dict[str, float]) -> Clocks:
     """Clocks seen in effect, MHz; None = not recorded."""
     if column is None:
         return [None] * raw.rows
@@ -505,14 +505,14 @@ def _leave_the_only_memory_clock(core: Clocks, mem: Clocks, reached_mem: Clocks)
             reached_mem[row], mem[row] = reached_mem[row] or mem[row], None
 
 
-def _flags(raw: Raw, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
+def _flags(raw: RawTable, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
     """(is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
     unlocked = [c is None and m is None for c, m in zip(core, mem, strict=True)]
     auto = _marks(raw, "is_auto") if "is_auto" in raw.columns else unlocked
     return auto, _marks(raw, "is_reference") if "is_reference" in raw.columns else [False] * len(core)
 
 
-def _marks(raw: Raw, column: str) -> list[bool]:
+def _marks(raw: RawTable, column: str) -> list[bool]:
     words = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "": False}
     marks = []
     for row, cell in enumerate(raw.columns[column]):
@@ -524,7 +524,7 @@ def _marks(raw: Raw, column: str) -> list[bool]:
 
 
 def _release_auto_rows(
-    raw: Raw, auto: list[bool], core: Clocks, mem: Clocks, reached_core: Clocks, reached_mem: Clocks
+    raw: RawTable, auto: list[bool], core: Clocks, mem: Clocks, reached_core: Clocks, reached_mem: Clocks
 ) -> list[str]:
     """Rows marked is_auto hold no lock: a clock written there is the clock that was seen. Returns notices."""
     noted = None
@@ -543,7 +543,7 @@ def _release_auto_rows(
     return [f"{raw.path}, {raw.place(noted)}: {notice}"]
 
 
-def _setting(raw: Raw, column: str, stated: dict[str, float]) -> list[Any]:
+def _setting(raw: RawTable, column: str, stated: dict[str, float]) -> list[Any]:
     """A further setting: numbers if every cell is one, else text; None where empty."""
     cells, is_cap = raw.columns[column], column in units.POWER_CAPS
     if not is_cap and not all(is_empty(cell) or to_number(cell) is not None for cell in cells):
@@ -559,7 +559,7 @@ def _setting(raw: Raw, column: str, stated: dict[str, float]) -> list[Any]:
 
 
 def _unrecognised(
-    raw: Raw, setting_columns: list[str], groups: Iterable[list[int]], only: Mapping[str, str]
+    raw: RawTable, setting_columns: list[str], groups: Iterable[list[int]], only: Mapping[str, str]
 ) -> list[str]:
     """A notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
     unknown = [
@@ -590,7 +590,7 @@ def _unrecognised(
     return notices + [notice for column in unknown for notice in _maybe_workloads(raw, column)]
 
 
-def _maybe_workloads(raw: Raw, column: str) -> list[str]:
+def _maybe_workloads(raw: RawTable, column: str) -> list[str]:
     """A notice where words that nobody understands tell settings of one kernel apart: another workload at each would be
     compared with the baseline's."""
     first: dict[str, str] = {}
@@ -611,10 +611,10 @@ def _word(column: str, cell: object) -> str:
 _ONE_CLOCK_MHZ = 8.0
 
 
-def _ran_alike(raw: Raw, points: list[Point], reached_mhz: Clocks) -> list[str]:
+def _ran_alike(raw: RawTable, points: list[KernelSetting], reached_mhz: Clocks) -> list[str]:
     """A notice of requests for different core clocks that ran at one: they differ by noise alone."""
     told: list[str] = []
-    groups: dict[tuple[Any, ...], list[tuple[float, float, Point]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[float, float, KernelSetting]]] = {}
     for point in points:
         mhz = _mean_known(reached_mhz, point.rows)
         if mhz is not None and point.core_mhz is not None:
@@ -635,7 +635,7 @@ def _what(kernel: str, core_mhz: float | None, mem_mhz: float | None) -> str:
     return f"{kernel} at {', '.join('auto' if mhz is None else f'{mhz:g} MHz' for mhz in (core_mhz, mem_mhz))}"
 
 
-def _copies(raw: Raw, groups: Iterable[list[int]]) -> list[str]:
+def _copies(raw: RawTable, groups: Iterable[list[int]]) -> list[str]:
     """A notice of rows that are equal in every cell: repeats never are to the last digit, so these may be copies."""
     copies = []
     for rows in groups:
@@ -653,7 +653,7 @@ def _copies(raw: Raw, groups: Iterable[list[int]]) -> list[str]:
     ]
 
 
-def _size(raw: Raw, gpu: str, points: list[Point], settings: list[str]) -> str:
+def _size(raw: RawTable, gpu: str, points: list[KernelSetting], settings: list[str]) -> str:
     kernels = len({point.kernel for point in points})
     keys = {(point.core_mhz, point.mem_mhz, *point.settings.values()) for point in points}
     rows = sum(len(point.rows) for point in points)
@@ -667,7 +667,7 @@ def _size(raw: Raw, gpu: str, points: list[Point], settings: list[str]) -> str:
     return text
 
 
-def _baseline(points: list[Point], baselines: set[int], reference: object) -> str:
+def _baseline(points: list[KernelSetting], baselines: set[int], reference: object) -> str:
     """Which rows are the baseline, and why."""
     own = [points[index] for index in sorted(baselines)]
     if reference is not None:
@@ -683,7 +683,7 @@ def _baseline(points: list[Point], baselines: set[int], reference: object) -> st
     return f"baseline: {why}; " + (keys.pop() if len(keys) == 1 else f"{len(keys)} settings, by kernel")
 
 
-def _reference(own: list[Point], asked: object) -> str | None:
+def _reference(own: list[KernelSetting], asked: object) -> str | None:
     """What the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels share
     them."""
     if all(point.auto for point in own):
@@ -692,12 +692,12 @@ def _reference(own: list[Point], asked: object) -> str | None:
     return settings.pop() if len(settings) == 1 else str(asked or "as marked")
 
 
-def _argument(point: Point) -> str:
+def _argument(point: KernelSetting) -> str:
     clocks = ["auto" if clock is None else f"{clock:g}" for clock in (point.core_mhz, point.mem_mhz)]
     return ",".join([*clocks, *(f"{name}={value}" for name, value in point.settings.items() if value is not None)])
 
 
-def _label(point: Point) -> str:
+def _label(point: KernelSetting) -> str:
     clocks = ["auto" if clock is None else f"{clock:g} MHz" for clock in (point.core_mhz, point.mem_mhz)]
     further = [f"{name} {value}" for name, value in point.settings.items() if value is not None]
     return ", ".join([f"core {clocks[0]}", f"memory {clocks[1]}", *further])
@@ -715,7 +715,7 @@ def _units(
     return f"units: {', '.join(said)}; mean power {least_w:.4g} to {most_w:.4g} W"
 
 
-def _one_gpu(raw: Raw) -> str | None:
+def _one_gpu(raw: RawTable) -> str | None:
     """The GPU's name, None where the table has none."""
     name = None
     for row, cell in enumerate(raw.columns.get("gpu", ())):

@@ -96,8 +96,8 @@ def table(
             "energy_high_percent": energy.high,
             "repeats": time.repeats,
             "interval": time.basis,
-            "auto_time_s": sum(each["auto"][0] for each in totals) / len(totals),
-            "auto_energy_j": sum(each["auto"][1] for each in totals) / len(totals),
+            "auto_time_s": sum(total["auto"][0] for total in totals) / len(totals),
+            "auto_energy_j": sum(total["auto"][1] for total in totals) / len(totals),
         }
         if reoptimised:
             there = (time, energy) if value == own else remeasured.changes(results.variant(name).validation)
@@ -126,11 +126,11 @@ def draw(results: Results, name: str, column: str, axis: str, title: str, papers
 
     from kernel_dvfs.report import style, words
 
-    found = results.table(name)
-    own = results.workload[column] if words.is_papers(results.subject, results.workload["name"]) else None
-    frame = changes(found, column, own)
+    rows = results.table(name)
+    papers = results.workload[column] if words.is_papers(results.subject, results.workload["name"]) else None
+    frame = changes(rows, column, papers)
     series, values = list(frame.series.cat.categories), list(frame.value.cat.categories)
-    shapes = ["*" if each == PAPERS else shape for each, shape in zip(series, style.SHAPES)]
+    shapes = ["*" if one_series == PAPERS else shape for one_series, shape in zip(series, style.SHAPES)]
     lane = style.lanes(series, _LANES)
     frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
     return (
@@ -142,15 +142,17 @@ def draw(results: Results, name: str, column: str, axis: str, title: str, papers
         + p9.geom_point(p9.aes(fill="series"), size=1.7, stroke=0.6)
         + p9.facet_wrap("quantity", ncol=1, scales="free_y")
         + p9.scale_x_continuous(breaks=list(range(len(values))), labels=[str(value) for value in values])
-        + p9.scale_color_manual([style.INK if each == PAPERS else color for each, color in zip(series, style.SERIES)])
+        + p9.scale_color_manual(
+            [style.INK if one_series == PAPERS else color for one_series, color in zip(series, style.SERIES)]
+        )
         + p9.scale_shape_manual(shapes)
-        + p9.scale_fill_manual([style.INK if each == PAPERS else "white" for each in series])
+        + p9.scale_fill_manual([style.INK if one_series == PAPERS else "white" for one_series in series])
         + p9.labs(
             title=title,
             subtitle=style.subtitle(results, "down"),
             x=axis,
             y="change against auto, % (negative: saved)",
-            caption=_caption(frame, papers_figure, int(found.repeats.iloc[0])),
+            caption=_caption(frame, papers_figure, int(rows.repeats.iloc[0])),
         )
         + style.keys(color="", shape="", fill="")
         + style.theme(4.2)
@@ -171,11 +173,11 @@ def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.D
     for series, prefix in _PREFIXES.items():
         for quantity in QUANTITIES:
             cells = {"change": f"{quantity}_change", "low": f"{quantity}_low", "high": f"{quantity}_high"}
-            own = {cell: table.get(f"{prefix}{name}_percent", float("nan")) for cell, name in cells.items()}
-            frames.append(pd.DataFrame({"value": table[column], "series": series, "quantity": quantity} | own))
+            columns = {cell: table.get(f"{prefix}{name}_percent", float("nan")) for cell, name in cells.items()}
+            frames.append(pd.DataFrame({"value": table[column], "series": series, "quantity": quantity} | columns))
     if papers in set(table[column]):
-        own = {"quantity": ["energy", "time"], "change": PAPER_POINT, "low": float("nan"), "high": float("nan")}
-        frames.append(pd.DataFrame(own).assign(value=papers, series=PAPERS))
+        columns = {"quantity": ["energy", "time"], "change": PAPER_POINT, "low": float("nan"), "high": float("nan")}
+        frames.append(pd.DataFrame(columns).assign(value=papers, series=PAPERS))
     frame = pd.concat(frames).dropna(subset="change").reset_index(drop=True)
     return frame.assign(
         value=pd.Categorical(frame.value, table[column]),
@@ -188,9 +190,9 @@ def _caption(frame: pd.DataFrame, papers_figure: int, repeats: int) -> str:
     from kernel_dvfs.report.words import PAPER_POINT
 
     known = frame.dropna(subset="low").series.unique()
-    told = [f"The paper's Figure {papers_figure}. Means of {repeats} repeats, except what was claimed."]
+    sentences = [f"The paper's Figure {papers_figure}. Means of {repeats} repeats, except what was claimed."]
     if len(known):
-        told.append(f"Bars ({', '.join(known)}): 95 % interval.")
+        sentences.append(f"Bars ({', '.join(known)}): 95 % interval.")
     if PAPERS in set(frame.series):
-        told.append(f"Star: the paper's, {PAPER_POINT[0]:g} % at {PAPER_POINT[1]:+g} % of time, measured again.")
-    return "\n".join(told)
+        sentences.append(f"Star: the paper's, {PAPER_POINT[0]:g} % at {PAPER_POINT[1]:+g} % of time, measured again.")
+    return "\n".join(sentences)

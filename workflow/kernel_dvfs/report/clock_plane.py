@@ -209,12 +209,12 @@ def views(points: pd.DataFrame, box: Box | None) -> list[View]:
 
 def breaks(limits: tuple[float, float]) -> list[float]:
     """Ticks of the time axis, log10 of round ratios that lie within the limits (log10 themselves)."""
-    low, high = (10**each for each in limits)
+    low, high = (10**limit for limit in limits)
     if high / low > 1.5:
-        inside = [each for each in _RATIOS if low <= each <= high]
+        inside = [ratio for ratio in _RATIOS if low <= ratio <= high]
         # on a long axis those of the upper end would touch
-        return [float(np.log10(each)) for each in (inside if len(inside) <= 7 else inside[::2])]
-    step = next(each for each in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1) if (high - low) / each <= 7)
+        return [float(np.log10(ratio)) for ratio in (inside if len(inside) <= 7 else inside[::2])]
+    step = next(width for width in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1) if (high - low) / width <= 7)
     count = range(int(np.ceil((low - 1) / step)), int((high - 1) / step) + 1)
     return [float(np.log10(1 + number * step)) for number in count]
 
@@ -314,12 +314,14 @@ def _labels(plane: Plane, view: View) -> pd.DataFrame:
     """
     points = plane.points
     inside = points[_inside(points, view)]
-    named = inside[~inside.is_baseline]
+    candidates = inside[~inside.is_baseline]
     is_first = view is plane.panels[_ALL]
     if is_first:
-        named = named[_landmarks(points)[named.index] & ~_inside(named, plane.panels[_NEAR])]
-    named = named.sort_values(Y)
-    wanted = pd.DataFrame({"x": named[X], "y": named[Y], "label": [_core(clock) for clock in named.core_mhz]})
+        candidates = candidates[_landmarks(points)[candidates.index] & ~_inside(candidates, plane.panels[_NEAR])]
+    candidates = candidates.sort_values(Y)
+    wanted = pd.DataFrame(
+        {"x": candidates[X], "y": candidates[Y], "label": [_core(clock) for clock in candidates.core_mhz]}
+    )
     edges = [np.array([[0, view.bottom], [0, 0], [view.left, 0]])]
     if is_first:
         edges += [piece[[X, Y]].to_numpy() for _, piece in _curves(points, view).groupby("piece")]
@@ -338,31 +340,31 @@ def _landmarks(points: pd.DataFrame) -> pd.Series:
 def _title(planes: Sequence[Plane]) -> str:
     if len(planes) == 1:
         return f"{planes[0].name}: each clock pair against auto"
-    found = [f"{len(better_than_auto(plane.points))} in the {plane.name.lower()}" for plane in planes]
-    return f"Clock pairs that are better than auto: {', '.join(found)}"
+    counts = [f"{len(better_than_auto(plane.points))} in the {plane.name.lower()}" for plane in planes]
+    return f"Clock pairs that are better than auto: {', '.join(counts)}"
 
 
 def _caption(results: Results, planes: Sequence[Plane]) -> str:
-    told = ["+: auto. Blue: better than auto. Ring: the best."]
-    told += [f"{plane.name}: {_better(plane)}." for plane in planes]
+    sentences = ["+: auto. Blue: better than auto. Ring: the best."]
+    sentences += [f"{plane.name}: {_better(plane)}." for plane in planes]
     if len(planes) > 1:
-        told.append(_papers(results))
+        sentences.append(_papers(results))
     without = [plane.name.lower() for plane in planes if not plane.box]
     if len(without) < len(planes):
-        told.append("Grey box: where 95 of 100 pairs that run just as auto does would lie.")
+        sentences.append("Grey box: where 95 of 100 pairs that run just as auto does would lie.")
     if without:
         of = f" ({', '.join(without)})" if len(without) < len(planes) else ""
-        told.append(f"No box{of}: how far measurements scatter is not known.")
-    return "\n".join([*told, "Numbers: core clock, MHz. Hollow: a clock that the GPU did not reach."])
+        sentences.append(f"No box{of}: how far measurements scatter is not known.")
+    return "\n".join([*sentences, "Numbers: core clock, MHz. Hollow: a clock that the GPU did not reach."])
 
 
 def _papers(results: Results) -> str:
     """The paper's figures, and what is known of them where the GPU and the workload are the paper's."""
-    told = "The paper's Figures 3 and 4"
+    figures = "The paper's Figures 3 and 4"
     if not words.is_papers(results.subject, results.workload["name"]):
-        return f"{told}."
+        return f"{figures}."
     pairs = " and ".join(f"{count or 'none'} in the {name} pass" for name, count in words.PAPER_PAIRS.items())
-    return f"{told}: {pairs}; about {-words.PAPER_PERCENT['pass']:g} % of energy saved by a pair a pass."
+    return f"{figures}: {pairs}; about {-words.PAPER_PERCENT['pass']:g} % of energy saved by a pair a pass."
 
 
 def _better(plane: Plane) -> str:
@@ -370,10 +372,10 @@ def _better(plane: Plane) -> str:
     gains = better_than_auto(plane.points)
     if gains.empty:
         return "no pair"
-    told = "1 pair" if len(gains) == 1 else f"{len(gains)} pairs"
+    counts = "1 pair" if len(gains) == 1 else f"{len(gains)} pairs"
     if plane.box:
-        told += f", {int(beyond(gains, plane.box).sum()) or 'none'} outside the box"
-    return f"{told}; the best: core {_core(gains.iloc[0].core_mhz)}, memory {_mhz(gains.iloc[0].mem_mhz)}"
+        counts += f", {int(beyond(gains, plane.box).sum()) or 'none'} outside the box"
+    return f"{counts}; the best: core {_core(gains.iloc[0].core_mhz)}, memory {_mhz(gains.iloc[0].mem_mhz)}"
 
 
 def _core(clock: float) -> str:

@@ -133,8 +133,8 @@ def _validated(results: Results) -> dict:
         for bound in ("change", "low", "high")
     }
     if (results.folder / "tables" / "headline.json").is_file():
-        found = next((each for each in results.rows("headline") if each["schedule"] == STRICT), None)
-        row |= {name: found[name.removeprefix("kernel_")] for name in row} if found else {}
+        headline = next((line for line in results.rows("headline") if line["schedule"] == STRICT), None)
+        row |= {name: headline[name.removeprefix("kernel_")] for name in row} if headline else {}
     return row
 
 
@@ -194,7 +194,7 @@ def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
 
 def label(row: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
     """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
-    twins = [each for each in found if (each["gpu"], each["workload"]) == (row["gpu"], row["workload"])]
+    twins = [other for other in found if (other["gpu"], other["workload"]) == (row["gpu"], row["workload"])]
     return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
@@ -269,9 +269,9 @@ def _pair(first: Results, second: Results) -> dict:
     for quantity, column in (("time", "time_s"), ("energy", "energy_j")):
         here, there = ((weight * auto[f"{column}_{which}"]).sum() for which in ("first", "second"))
         row[f"auto_{quantity}_difference_percent"] = 100 * (there / here - 1) if here else None
-        found = difference[quantity]
-        row[f"median_{quantity}_difference_percent"] = found.median()
-        row[f"largest_{quantity}_difference_percent"] = found.loc[found.abs().idxmax()] if len(found) else None
+        percent = difference[quantity]
+        row[f"median_{quantity}_difference_percent"] = percent.median()
+        row[f"largest_{quantity}_difference_percent"] = percent.loc[percent.abs().idxmax()] if len(percent) else None
     return row | _on(two, first, "carried") | _on(two, second, "own")
 
 

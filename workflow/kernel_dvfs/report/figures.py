@@ -199,7 +199,7 @@ def fig5_kernels(results: Results) -> p9.ggplot:
     rows = {kind: number for number, kind in enumerate(longest.index)}
     sections = list(frame.section.dropna().unique())
     whole = "an iteration, with all launches" if results.workload.get("kernels") else "all, each launched once"
-    lane = {kind: style.lanes(list(own.section.unique()), -_LANES) for kind, own in frame.groupby("kind")}
+    lane = {kind: style.lanes(list(of_kind.section.unique()), -_LANES) for kind, of_kind in frame.groupby("kind")}
     frame["row"] = [rows[kind] + lane[kind][section] for kind, section in zip(frame.kind, frame.section)]
     frame["quantity"] = pd.Categorical(frame.quantity, [TIME, ENERGY])
     plot = (
@@ -283,9 +283,9 @@ def together(frame: pd.DataFrame) -> pd.DataFrame:
     for quantity, panel in frame.groupby("quantity", sort=False):
         logs = np.log10(panel.value)
         marker = _MARKER * max(logs.max() - logs.min(), 1.0)
-        for (kind, section), own in panel.fillna({"section": ""}).groupby(["kind", "section"], sort=False):
-            own = own.sort_values("value")
-            ordered, shares = np.log10(own.value.to_numpy()), own.share.to_numpy()
+        for (kind, section), points in panel.fillna({"section": ""}).groupby(["kind", "section"], sort=False):
+            points = points.sort_values("value")
+            ordered, shares = np.log10(points.value.to_numpy()), points.share.to_numpy()
             cuts = np.flatnonzero(np.diff(ordered) > marker) + 1
             for near, share in zip(np.split(ordered, cuts), np.split(shares, cuts)):
                 rows.append((kind, section or None, quantity, 10 ** near.mean(), len(near), share.sum()))
@@ -296,7 +296,7 @@ def decades(limits: tuple[float, float]) -> list[float]:
     """Powers of ten within limits, every other one if there are more than four; on a short axis its two ends."""
     import numpy as np
 
-    low, high = (float(np.log10(each)) for each in limits)
+    low, high = (float(np.log10(limit)) for limit in limits)
     powers = [power for power in range(-9, 10) if low <= power <= high]
     if len(powers) < 2:
         return [float(f"{limits[0]:.2g}"), float(f"{max(limits[1], 1.02 * limits[0]):.2g}")]
@@ -384,9 +384,9 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
         + style.keys(color="", shape="", linetype="")
         + style.theme(3.3)
     )
-    for mark, own in beside.groupby("mark"):
+    for mark, of_mark in beside.groupby("mark"):
         colors = {"color": style.INK, "fill": style.INK if mark == _STAR else "none"}
-        plot += p9.geom_point(p9.aes("time", "energy"), own, inherit_aes=False, shape=mark, size=2.4, **colors)
+        plot += p9.geom_point(p9.aes("time", "energy"), of_mark, inherit_aes=False, shape=mark, size=2.4, **colors)
     return plot
 
 
@@ -394,9 +394,9 @@ def _bought(frame: pd.DataFrame) -> str:
     """The figure's message: what no time and a little more of it buy, of all kernels together."""
     together = frame[frame.scope == "global"]
     near = {
-        percent: own.energy_change_percent.iloc[0]
+        percent: choices.energy_change_percent.iloc[0]
         for percent in (0.0, 2.0)
-        if len(own := together[(together.slack_percent - percent).abs() < _STRICT_PERCENT])
+        if len(choices := together[(together.slack_percent - percent).abs() < _STRICT_PERCENT])
     }
     if len(near) < 2:
         return "Claimed energy over tolerated slowdown"
@@ -416,8 +416,8 @@ def _beside(results: Results) -> pd.DataFrame:
         pass  # of a table, and of a study that is not through
     if words.is_papers(results.subject, results.workload["name"]):
         energy, time, claimed = *words.PAPER_POINT, words.PAPER_CLAIMED_PERCENT
-        told = f"Stars: the paper's ({claimed:g} % claimed; {energy:g} % at {time:+g} % of time)."
-        rows += [(0.0, claimed, _STAR, told), (time, energy, _STAR, told)]
+        meaning = f"Stars: the paper's ({claimed:g} % claimed; {energy:g} % at {time:+g} % of time)."
+        rows += [(0.0, claimed, _STAR, meaning), (time, energy, _STAR, meaning)]
     return pd.DataFrame(rows, columns=["time", "energy", "mark", "told"])
 
 

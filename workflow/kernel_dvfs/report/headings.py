@@ -90,15 +90,15 @@ def headings(columns: Iterable[str], against: str = "auto") -> dict[str, str]:
     The ends of an interval (`time_low_percent`) are claimed or measured again as their change is. against: what the
     baseline is called (words.against).
     """
-    columns = [str(each) for each in columns]
-    told = {_CLAIMED: {_bare(each) for each in columns if _CLAIMED in each.split("_")}}
-    told[_FRESH] = {_bare(each) for each in columns if _FRESH in each.split("_")}
-    found = {}
+    columns = [str(column) for column in columns]
+    columns_of = {_CLAIMED: {_bare(column) for column in columns if _CLAIMED in column.split("_")}}
+    columns_of[_FRESH] = {_bare(column) for column in columns if _FRESH in column.split("_")}
+    titles = {}
     for column in columns:
         is_told = _bare(column) != column
-        other = None if is_told else next((what for what in told if _change(column) in told[what]), None)
-        found[column] = heading_of(column, {_CLAIMED: _FRESH, _FRESH: _CLAIMED}.get(other or "", ""), against)
-    return found
+        other = None if is_told else next((what for what in columns_of if _change(column) in columns_of[what]), None)
+        titles[column] = heading_of(column, {_CLAIMED: _FRESH, _FRESH: _CLAIMED}.get(other or "", ""), against)
+    return titles
 
 
 def heading_of(column: str, which: str = "", against: str = "auto") -> str:
@@ -114,8 +114,8 @@ def heading_of(column: str, which: str = "", against: str = "auto") -> str:
     if which:
         # behind what says where it was chosen
         words.insert(next((place for place, word in enumerate(words) if word == "reoptimised"), -1) + 1, which)
-    told = " ".join(_WORDS.get(word, word) for word in words).replace(": measured again:", ", measured again:")
-    return told.removesuffix(":") + (f", {unit}" if unit else "")
+    heading = " ".join(_WORDS.get(word, word) for word in words).replace(": measured again:", ", measured again:")
+    return heading.removesuffix(":") + (f", {unit}" if unit else "")
 
 
 def _bare(column: str) -> str:

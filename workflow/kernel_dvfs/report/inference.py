@@ -60,7 +60,7 @@ def band_of(spec: Mapping[str, Any], workload: str, path: str | PathLike[str] = 
         for row in rows:
             if row["figure"] == KERNEL_ENERGY:
                 p05, p50, p95 = (float(row[name]) if row[name] else None for name in ("p05", "p50", "p95"))
-                ends = [each for each in (p05, p50, p95) if each is not None]
+                ends = [percentile for percentile in (p05, p50, p95) if percentile is not None]
                 if p05 is None or p95 is None or ends != sorted(ends) or not all(map(math.isfinite, ends)):
                     raise ValueError(f"p05, p50, p95 are {row['p05']}, {row['p50']}, {row['p95']}, expected to ascend")
                 if row["unit"] != "percent":

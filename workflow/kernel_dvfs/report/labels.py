@@ -46,7 +46,7 @@ def place(
             gap = _GAP / 2 if abs(across) == abs(up) else _GAP
             centre = point + np.array([across * (gap + wide / 2), up * (gap + high / 2)])
             box = _box(centre, wide, high)
-            fits = (box[:2] >= 0).all() and (box[2:] <= size).all() and not any(_overlap(box, each) for each in taken)
+            fits = (box[:2] >= 0).all() and (box[2:] <= size).all() and not any(_overlap(box, other) for other in taken)
             if fits and _is_nearest(box, point, spots):
                 taken.append(box)
                 texts.append((row.label, point))

@@ -47,7 +47,7 @@ def baseline(results: Results) -> pd.DataFrame:
     points = results.profile[results.profile.is_baseline]
     launches = points.launches_per_iteration
     repeats = [auto_records(results.folder, study, name) for study, name in zip(points.study, points.target)]
-    found = pd.DataFrame(
+    table = pd.DataFrame(
         {
             "study": points.study,
             "id": points.target,
@@ -69,8 +69,8 @@ def baseline(results: Results) -> pd.DataFrame:
         }
     )
     # whole numbers stay whole beside the last row, which has none
-    found = found.astype({"launches": "Int64", "n": "Int64"})
-    return pd.concat([found, pd.DataFrame([_total(found)])], ignore_index=True)
+    table = table.astype({"launches": "Int64", "n": "Int64"})
+    return pd.concat([table, pd.DataFrame([_total(table)])], ignore_index=True)
 
 
 def _total(rows: pd.DataFrame) -> dict[str, object]:
@@ -122,7 +122,9 @@ def passes(results: Results, schedules: list[str]) -> pd.DataFrame:
         chosen = {schedule: results.schedule(schedule)["targets"] for schedule in schedules}
         # no clocks are chosen for a captured step as a whole, but for its sections
         clocks = {"auto": auto} | {
-            schedule: (own[name]["core_mhz"], own[name]["mem_mhz"]) for schedule, own in chosen.items() if name in own
+            schedule: (pairs[name]["core_mhz"], pairs[name]["mem_mhz"])
+            for schedule, pairs in chosen.items()
+            if name in pairs
         }
         rows += [
             {"pass": name, "chosen_by": how} | compared(points, study_of(about, "pass", name), name, steps[name], at)

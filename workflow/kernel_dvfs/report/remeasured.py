@@ -44,8 +44,8 @@ def changes(comparisons: Comparisons) -> tuple[Change, Change]:
     repeats = sorted(by_repeat)
     time, energy = (
         interval(
-            [100 * (by_repeat[each]["chosen"][index] / by_repeat[each]["auto"][index] - 1) for each in repeats],
-            [sessions[each] for each in repeats],
+            [100 * (by_repeat[repeat]["chosen"][index] / by_repeat[repeat]["auto"][index] - 1) for repeat in repeats],
+            [sessions[repeat] for repeat in repeats],
         )
         for index in (0, 1)
     )
@@ -64,7 +64,7 @@ def kernel_changes(comparisons: Comparisons) -> dict[str, tuple[Change, Change]]
             [100 * (chosen / auto - 1) for auto, chosen in of], [comparisons.sessions[place] for place in places]
         )
 
-    return {target: (change(own, "time_us"), change(own, "energy_mj")) for target, own in by_kernel.items()}
+    return {target: (change(places, "time_us"), change(places, "energy_mj")) for target, places in by_kernel.items()}
 
 
 def sessions_of(comparisons: Comparisons) -> dict[int, str]:

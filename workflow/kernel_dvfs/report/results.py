@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint, Workload, read_schedule
+from kernel_dvfs.choice.schedule_file import FrontierFile, FrontierPoint, ScheduleWorkload, read_schedule
 from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, PUBLISHED, RELIED_ON, fresh_repeats, published, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
@@ -21,14 +21,14 @@ from kernel_dvfs_clocks.shape import read
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_dvfs.measurement.consistency import Compared, Comparison
+    from kernel_dvfs.measurement.consistency import ComparedPoint, Comparison
 
 _REMEDY = "delete it and run snakemake"
 
 
 class _Deployable(TypedDict):
     schema: str
-    workload: Workload
+    workload: ScheduleWorkload
     rows: list[dict[str, Any]]
 
 
@@ -71,11 +71,15 @@ class Results:
 
     @cached_property
     def _profile(self) -> Profile:
-        found, own = read_profile(self.profile_path), self.folder / "published.parquet"
+        profile, published = read_profile(self.profile_path), self.folder / "published.parquet"
         # the rows of a table are what they are; what was measured has more than the first measurements
-        if self.procedure == PUBLISHED and self.profile_path != own and found.metadata["gpu"]["kind"] != "table":
-            raise Missing(f"{own}: missing; run snakemake profile")
-        return found
+        if (
+            self.procedure == PUBLISHED
+            and self.profile_path != published
+            and profile.metadata["gpu"]["kind"] != "table"
+        ):
+            raise Missing(f"{published}: missing; run snakemake profile")
+        return profile
 
     @property
     def profile(self) -> pd.DataFrame:
@@ -113,7 +117,7 @@ class Results:
     def frontier(self) -> list[FrontierPoint]:
         """The least energy at each slack."""
         path = self.path(f"schedules/{self.named('frontier')}.json")
-        return read(path, Frontier, FRONTIER, _REMEDY, is_sealed=True, inputs=self._inputs)["points"]
+        return read(path, FrontierFile, FRONTIER, _REMEDY, is_sealed=True, inputs=self._inputs)["points"]
 
     @property
     def deployable(self) -> list[dict]:
@@ -132,9 +136,9 @@ class Results:
         """A setup of this folder by its digest."""
         return setups.read(str(self.folder / "setup" / f"{digest}.json"))
 
-    def variant(self, name: str) -> Variant:
+    def variant(self, name: str) -> VariantResults:
         """The workload at another batch, degree or tensor-core energy."""
-        return Variant(self, name)
+        return VariantResults(self, name)
 
     def table(self, name: str) -> pd.DataFrame:
         """A finished table."""
@@ -154,12 +158,12 @@ class Results:
         """The repeats that validate a schedule of this procedure."""
         return self.comparisons(*fresh_repeats(self.named(schedule), repeats))
 
-    def _is_own(self, path: Path, workload: Workload) -> None:
+    def _is_own(self, path: Path, workload: ScheduleWorkload) -> None:
         if workload.get("setup") != self.workload.get("setup"):
             raise InputError(f"{path}: chosen from measurements of another setup; run snakemake choose")
 
 
-class Variant(Results):
+class VariantResults(Results):
     """`variants/<name>` of a results folder: its own profile, and schedules of one sweep with their validation."""
 
     def __init__(self, parent: Results, name: str) -> None:
@@ -190,41 +194,43 @@ class Comparisons:
     """
 
     launches: dict[str, int]
-    points: list[tuple[str, int, list[Compared]]]
+    points: list[tuple[str, int, list[ComparedPoint]]]
     sessions: list[str]
 
     def __init__(self, folder: Path, paths: Sequence[Path]) -> None:
-        found = [record.read_comparison(str(path)) for path in paths]
-        digests = {digest for digest, _ in found}
+        files = [record.read_comparison(str(path)) for path in paths]
+        digests = {digest for digest, _ in files}
         if len(digests) != 1:
             raise InputError(f"{paths[0].parent}: comparisons of {len(digests)} setups; delete them and run snakemake")
         targets = setups.read(str(folder / "setup" / f"{digests.pop()}.json")).targets
         kernels = {name: about["launches_per_iteration"] for name, about in targets["kernel"].items()}
         self.launches = dict.fromkeys(targets["pass"], 1) | kernels
         self.points = [
-            (each["target"], each["repeat"], each["points"]) for _, comparisons in found for each in comparisons
+            (comparison["target"], comparison["repeat"], comparison["points"])
+            for _, comparisons in files
+            for comparison in comparisons
         ]
-        self.sessions = [each["session"] for _, comparisons in found for each in comparisons]
-        _check_complete(paths, [comparisons for _, comparisons in found], self.launches)
+        self.sessions = [comparison["session"] for _, comparisons in files for comparison in comparisons]
+        _check_complete(paths, [comparisons for _, comparisons in files], self.launches)
 
 
 def _check_complete(paths: Sequence[Path], read: list[list[Comparison]], known: dict[str, int]) -> None:
     """Raise InputError unless every repeat measured the same kernels once each: a sum over less is no iteration."""
-    found: dict[tuple[str, int], Path] = {}
+    measured_in: dict[tuple[str, int], Path] = {}
     for path, comparisons in zip(paths, read):
-        for each in comparisons:
-            target, repeat = each["target"], each["repeat"]
+        for comparison in comparisons:
+            target, repeat = comparison["target"], comparison["repeat"]
             if target not in known:
                 raise InputError(f"{path}: its setup has no kernel {target}; delete the file and run snakemake")
-            if (target, repeat) in found:
+            if (target, repeat) in measured_in:
                 raise InputError(
-                    f"{path.parent}: {target}, repeat {repeat} appears twice ({found[target, repeat].name}, "
+                    f"{path.parent}: {target}, repeat {repeat} appears twice ({measured_in[target, repeat].name}, "
                     f"{path.name}); delete both files and run snakemake"
                 )
-            found[target, repeat] = path
-    targets = {target: None for target, _ in found}
-    for repeat in sorted({repeat for _, repeat in found}):
-        missing = [target for target in targets if (target, repeat) not in found]
+            measured_in[target, repeat] = path
+    targets = {target: None for target, _ in measured_in}
+    for repeat in sorted({repeat for _, repeat in measured_in}):
+        missing = [target for target in targets if (target, repeat) not in measured_in]
         if missing:
             raise InputError(
                 f"{paths[0].parent}: repeat {repeat} lacks {', '.join(missing)}; delete the records there and run "
@@ -236,8 +242,8 @@ def is_chosen(rows: pd.DataFrame, targets: dict[str, dict]) -> pd.Series:
     """True where a row of a profile is at the setting that `targets` (a schedule's, not empty) names for its target."""
     import pandas as pd
 
-    found = pd.Series(True, index=rows.index)
+    is_at_setting = pd.Series(True, index=rows.index)
     for column in next(iter(targets.values())):
         wanted = rows.target.map({target: setting[column] for target, setting in targets.items()})
-        found &= (rows[column] == wanted) | (rows[column].isna() & (wanted == "auto"))
-    return found
+        is_at_setting &= (rows[column] == wanted) | (rows[column].isna() & (wanted == "auto"))
+    return is_at_setting

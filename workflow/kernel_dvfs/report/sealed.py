@@ -32,15 +32,15 @@ def check_inputs(folder: str | Path, inputs: Mapping[str, str | Path] | None = N
     for path in derived(folder):
         made_of, date = check_file(path), path.stat().st_mtime_ns
         near = [up for up in (path.parent, *path.parents[1:3]) if up.is_relative_to(folder)]
-        for name, own in made_of.items():
+        for name, checksum in made_of.items():
             known = [Path(inputs[name])] if inputs and inputs.get(name) else []
-            known += [up / each for up in near for each in _INPUTS.get(name, ())]
-            found = [each for each in known if each.is_file()]
+            known += [up / file for up in near for file in _INPUTS.get(name, ())]
+            inputs_there = [file for file in known if file.is_file()]
             # one job writes a study and its stages, so no date tells
             is_one_job = (path.name, name) == ("study.json", "stages")
-            is_later = not is_one_job and any(each.stat().st_mtime_ns > date for each in found)
-            if found and not is_later and own not in map(digest, found):
-                raise InputError(f"{path}: was made of another {name} than {found[0]} is now; {_REMEDY}")
+            is_later = not is_one_job and any(file.stat().st_mtime_ns > date for file in inputs_there)
+            if inputs_there and not is_later and checksum not in map(digest, inputs_there):
+                raise InputError(f"{path}: was made of another {name} than {inputs_there[0]} is now; {_REMEDY}")
 
 
 def derived(folder: str | Path) -> list[Path]:

@@ -162,19 +162,19 @@ def strategies(
 
     from kernel_dvfs.report import remeasured
 
-    named = {name: results.schedule(name) for name in schedules}
+    by_name = {name: results.schedule(name) for name in schedules}
     rows = []
     for granularity in ("pass", "kernel"):
-        own = {name: schedule for name, schedule in named.items() if schedule["granularity"] == granularity}
-        if not own:
+        of_level = {name: schedule for name, schedule in by_name.items() if schedule["granularity"] == granularity}
+        if not of_level:
             continue
-        ranked = sorted(own, key=lambda name: _rank(named[name]))
-        rows.append(_baseline_row(own[ranked[0]], against(results.workload)))
-        rows += [_strategy(name, own[name]) for name in ranked]
+        ranked = sorted(of_level, key=lambda name: _rank(by_name[name]))
+        rows.append(_baseline_row(of_level[ranked[0]], against(results.workload)))
+        rows += [_strategy(name, of_level[name]) for name in ranked]
     columns = ["fresh_time_change_percent", "fresh_energy_change_percent"]
-    found = {name: remeasured.changes(results.measured_again(name, repeats)) for name in validated or ()}
+    changes_by_schedule = {name: remeasured.changes(results.measured_again(name, repeats)) for name in validated or ()}
     for row in rows:
-        changes = found.get(row["schedule"])
+        changes = changes_by_schedule.get(row["schedule"])
         row |= {column: changes[place].mean if changes else None for place, column in enumerate(columns)}
     return pd.DataFrame(rows).astype(dict.fromkeys(columns, float))
 
@@ -200,8 +200,8 @@ def _baseline_row(schedule: dict, called: str) -> dict:
 
 def _strategy(name: str, schedule: dict) -> dict:
     columns = ("granularity", "scope", "objective", "slack_percent", "time_change_percent", "energy_change_percent")
-    found = {column: schedule[column] for column in (*columns, "waste_j", "status", "weights")}
-    return found | {"schedule": name} | _baseline(schedule)
+    row = {column: schedule[column] for column in (*columns, "waste_j", "status", "weights")}
+    return row | {"schedule": name} | _baseline(schedule)
 
 
 def _baseline(schedule: dict) -> dict:
@@ -210,8 +210,8 @@ def _baseline(schedule: dict) -> dict:
 
 def status(schedule: dict) -> str:
     """`optimal`, `shown by a walk` where one has shown that it keeps its limit, `infeasible`."""
-    found: str = schedule["status"]
-    return "shown by a walk" if found == "optimal" and schedule.get("walk") else found
+    solver_status: str = schedule["status"]
+    return "shown by a walk" if solver_status == "optimal" and schedule.get("walk") else solver_status
 
 
 @OUTPUTS.table(
@@ -358,8 +358,8 @@ def data_parallelism(
     results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str], sessions: int
 ) -> pd.DataFrame:
     """See carried.table."""
-    own = results.workload["batch"]
-    return carried.table(results, "batch", values, own, repeats, reoptimised, setups, sessions)
+    batch = results.workload["batch"]
+    return carried.table(results, "batch", values, batch, repeats, reoptimised, setups, sessions)
 
 
 @OUTPUTS.table(

@@ -152,7 +152,7 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
         held += f"; {limit_in_words(schedule)}"
     elif held == CLAIMED:
         held = _OPTIMISTIC
-    settings = {tuple(own.values()) for own in schedule["targets"].values()}
+    settings = {tuple(setting.values()) for setting in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     chosen = schedule["granularity"] if len(schedule["targets"]) == 1 else kinds(schedule)
     return (
@@ -166,9 +166,9 @@ def frontier_line(about: Mapping[str, Any], points: Sequence[FrontierPoint], pat
     """A frontier in one line, by its ends of all kernels together. about: gpu, workload and weights; path: its file."""
     together = [point for point in points if point["scope"] == "global" and point["slack_percent"] >= 0]
     said = [
-        f"{time_limit(each['slack_percent'])}: {in_words(each['energy_change_percent'], 'energy')} and "
-        f"{in_words(each['time_change_percent'], 'time')}"
-        for each in (together[0], together[-1])
+        f"{time_limit(point['slack_percent'])}: {in_words(point['energy_change_percent'], 'energy')} and "
+        f"{in_words(point['time_change_percent'], 'time')}"
+        for point in (together[0], together[-1])
     ]
     held = how_known(about["gpu"], False)
     return (
@@ -202,17 +202,17 @@ def line_of_study(folder: str, device: str) -> str | None:
     it is taken from was changed since it was written.
     """
     schedule = _strict(folder)
-    found = _measured_again(folder, schedule) or _claimed(schedule)
+    answer = _measured_again(folder, schedule) or _claimed(schedule)
     page = os.path.join(folder, "report.html")
     is_there = os.path.isfile(page)
-    if found is None:
+    if answer is None:
         return f"{device}: no clocks chosen. Open {page}" if is_there else None
-    energy_percent, time_percent, how, verdict = found
+    energy_percent, time_percent, how, verdict = answer
     limit = limit_in_words(schedule or {}, verdict)
-    told = f" {limit[0].upper()}{limit[1:]}." if limit else ""
-    told += _set_today(folder, schedule["gpu"] if schedule else {})
+    sentences = f" {limit[0].upper()}{limit[1:]}." if limit else ""
+    sentences += _set_today(folder, schedule["gpu"] if schedule else {})
     where = f" Open {page}" if is_there else f" See {folder}"
-    return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{told}{where}"
+    return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{sentences}{where}"
 
 
 Row = TypeVar("Row", bound="Mapping[str, Any]")
@@ -223,10 +223,10 @@ WAYS = {RUN: "one pair", PASS: "a pair a pass", LAUNCH: "launch by launch"}
 def set_today(rows: Sequence[Row]) -> list[Row]:
     """The rows of schedules/deployable.json, or of the table `deployable`, that a board can be set to at its own stalls
     and, where several are asked for, the middle latency."""
-    own = [row for row in rows if row["is_default"] and row["way"] in WAYS]
-    latencies = [row["latency_ms"] for row in own if row["way"] == LAUNCH]
+    at_defaults = [row for row in rows if row["is_default"] and row["way"] in WAYS]
+    latencies = [row["latency_ms"] for row in at_defaults if row["way"] == LAUNCH]
     middle = latencies[len(latencies) // 2 : len(latencies) // 2 + 1]
-    return [row for row in own if row["latency_ms"] in (None, *middle)]
+    return [row for row in at_defaults if row["latency_ms"] in (None, *middle)]
 
 
 def costs_in_words(row: Mapping[str, Any]) -> str:
@@ -242,13 +242,15 @@ def _set_today(folder: str, gpu: Mapping[str, Any]) -> str:
     """A sentence, with a space before it; "" where the table is not there."""
     try:
         rows = set_today(read_rows(os.path.join(folder, "tables", "deployable.json")))
-        told = {WAYS[row["way"]]: "nothing" if row["clocks"] == AUTO else f"{signed(change_of(row))} %" for row in rows}
+        changes = {
+            WAYS[row["way"]]: "nothing" if row["clocks"] == AUTO else f"{signed(change_of(row))} %" for row in rows
+        }
         # where no mixture of pairs is better, all ways are one pair
-        values = {*told.values()}
-        each = f"{values.pop()}, in all ways" if len(values) == 1 else ", ".join(map(" ".join, told.items()))
+        values = {*changes.values()}
+        in_ways = f"{values.pop()}, in all ways" if len(values) == 1 else ", ".join(map(" ".join, changes.items()))
         again = [row["fresh_energy_change_percent"] is not None for row in rows if row["clocks"] != AUTO]
         how = how_known(gpu, all(again))
-        return f" Changes of clocks count as free there; set today: {each} ({how}; {costs_in_words(rows[-1])})."
+        return f" Changes of clocks count as free there; set today: {in_ways} ({how}; {costs_in_words(rows[-1])})."
     except (Missing, LookupError):
         return ""
 
@@ -256,8 +258,8 @@ def _set_today(folder: str, gpu: Mapping[str, Any]) -> str:
 def change_of(row: Mapping[str, Any], quantity: str = "energy") -> float:
     """What a row of the table `deployable` changes, percent: as measured again, else as claimed."""
     again = row[f"fresh_{quantity}_change_percent"]
-    found: float = row[f"claimed_{quantity}_change_percent"] if again is None else again
-    return found
+    change: float = row[f"claimed_{quantity}_change_percent"] if again is None else again
+    return change
 
 
 def _strict(folder: str) -> Schedule | None:

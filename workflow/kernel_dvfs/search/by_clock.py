@@ -21,12 +21,12 @@ from kernel_dvfs.measurement.visit import Visit
 from kernel_dvfs.search import gain, outlook, walk
 from kernel_dvfs.search.board_pairs import probes
 from kernel_dvfs.search.knowledge import Knowledge, pooled
-from kernel_dvfs.search.outcome import Result, Shown, shown_of
-from kernel_dvfs.search.parts import Level, Space, levels_of, parts_of
-from kernel_dvfs.search.visiting import Answer, Visiting
+from kernel_dvfs.search.outcome import StudyOutcome, WalkedChoice, shown_of
+from kernel_dvfs.search.parts import ChoiceLevel, Space, levels_of, parts_of
+from kernel_dvfs.search.visiting import Visiting, VisitOutcome
 from kernel_dvfs_clocks.errors import InputError
 
-__all__ = ["Answer", "Options", "Result", "Shown", "Space", "answered", "study"]
+__all__ = ["Space", "StudyOptions", "StudyOutcome", "VisitOutcome", "WalkedChoice", "answered", "study"]
 
 SEARCHED = 8  # visits of the search in a session
 FOR_PASSES = 4  # every so many visits of the search serve passes
@@ -40,7 +40,7 @@ REALISED = 1 / 6
 _NONE = "study: no pair of locked clocks could be measured; see the records of its visits"
 
 
-class Options(NamedTuple):
+class StudyOptions(NamedTuple):
     """How a study is made."""
 
     limits_percent: tuple[float, ...]  # of added time, ascending
@@ -52,10 +52,10 @@ class Options(NamedTuple):
     opening_s: float  # what a session takes before its first visit, known or guessed
 
 
-Visits = Generator[Visit, Answer, None]
+Visits = Generator[Visit, VisitOutcome, None]
 
 
-def study(space: Space, options: Options) -> Generator[Visit, Answer, Result]:
+def study(space: Space, options: StudyOptions) -> Generator[Visit, VisitOutcome, StudyOutcome]:
     """Yield the visits of a study and return its result. Raises InputError where auto cannot be measured."""
     if options.ties == "untied":
         space = space._replace(groups=(None,) * len(space.names))
@@ -69,7 +69,7 @@ def study(space: Space, options: Options) -> Generator[Visit, Answer, Result]:
     return made.result()
 
 
-def answered(space: Space, options: Options, answer: Callable[[Visit], Answer]) -> Result:
+def answered(space: Space, options: StudyOptions, answer: Callable[[Visit], VisitOutcome]) -> StudyOutcome:
     """Make a study whose visits `answer` measures, and return its result. Raises InputError as `study` does."""
     made = study(space, options)
     visit = next(made)
@@ -78,17 +78,17 @@ def answered(space: Space, options: Options, answer: Callable[[Visit], Answer]) 
         try:
             visit = made.send(measured)
         except StopIteration as ended:
-            result: Result = ended.value
+            result: StudyOutcome = ended.value
             return result
 
 
 class _Study:
-    def __init__(self, space: Space, options: Options):
+    def __init__(self, space: Space, options: StudyOptions):
         self._space, self._options = space, options
         self._limits = options.limits_percent
         self._known = Knowledge(space, options.seed)
         self._visiting = Visiting(space, self._known, options.opening_s, options.seed)
-        self._levels: tuple[Level, ...] = ()
+        self._levels: tuple[ChoiceLevel, ...] = ()
         self._paths: list[np.ndarray] = []  # (N, J) pairs of each level
         self._saved: list[np.ndarray] = []  # (N,) change of energy of each schedule, as believed before the walk
         self._blocks: list[np.ndarray] = []  # (K, C) times of a launch, NaN where not visited
@@ -191,7 +191,7 @@ class _Study:
             else:
                 dropped += 1
 
-    def result(self) -> Result:
+    def result(self) -> StudyOutcome:
         """What was found; the walk's times count in the table, and in what is believed of energy."""
         worths = self._worths()
         shown = {
@@ -206,7 +206,7 @@ class _Study:
         }
         looks = self._known.looks
         table = pooled(self._space, self._known.parts, looks)
-        return Result(shown, table, len(looks), self._visiting.session + 1, self._visiting.spent_s)
+        return StudyOutcome(shown, table, len(looks), self._visiting.session + 1, self._visiting.spent_s)
 
     @property
     def _allowed(self) -> np.ndarray:
@@ -220,7 +220,7 @@ class _Study:
         block = 2 * visiting.opening_s + gain.FEW * visiting.cost_s(0)
         return REFINED * again + walk.LEAST_BLOCKS * block
 
-    def _changes(self, level: Level, path: np.ndarray) -> np.ndarray:
+    def _changes(self, level: ChoiceLevel, path: np.ndarray) -> np.ndarray:
         """(B, N) change of time of each schedule in each block, percent of auto."""
         row, found = np.arange(len(level.launches)), []
         for times in self._blocks:

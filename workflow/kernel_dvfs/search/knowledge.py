@@ -9,13 +9,13 @@ import numpy as np
 
 from kernel_dvfs.search import belief
 from kernel_dvfs.search.belief import AUTO_SD, REPEAT_SD, Belief, Cells
-from kernel_dvfs.search.parts import Level, Part, Space
+from kernel_dvfs.search.parts import ChoiceLevel, Part, Space
 from kernel_dvfs.search.prior import prior
 
 _DRAWS = 24
 
 
-class Look(NamedTuple):
+class Observation(NamedTuple):
     """What one visit showed."""
 
     session: int
@@ -40,7 +40,7 @@ class Knowledge:
     """The looks of a study, and what is believed by them."""
 
     def __init__(self, space: Space, seed: int):
-        self.looks: list[Look] = []
+        self.looks: list[Observation] = []
         self.parts: tuple[Part, ...] = ()
         self._space, self._seed = space, seed
         self._prior = prior(space.pairs)
@@ -51,7 +51,7 @@ class Knowledge:
         """Say what the parts of an iteration are."""
         self.parts = tuple(parts)
 
-    def add(self, look: Look) -> None:
+    def add(self, look: Observation) -> None:
         """Take in what a visit showed."""
         self.looks.append(look)
         self._cells = None
@@ -90,7 +90,7 @@ class Knowledge:
         return self._kept[key]
 
     def of_level(
-        self, level: Level, draws: int = _DRAWS, stream: int = 0
+        self, level: ChoiceLevel, draws: int = _DRAWS, stream: int = 0
     ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """(J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of both."""
         time, power = self.believed(draws, stream)
@@ -102,7 +102,7 @@ class Knowledge:
         return level.share @ mean[0], level.share @ mean[1], (level.share @ drawn[0], level.share @ drawn[1])
 
 
-def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Look]) -> Pooled:
+def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Observation]) -> Pooled:
     """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
     time = belief.cells_of(np.log([look.time_s for look in looks]), pairs, count)

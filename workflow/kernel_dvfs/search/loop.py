@@ -20,11 +20,11 @@ from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement import visit as visits
 from kernel_dvfs.measurement.campaign import new_session, open_visitor
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target, kernels_of
+from kernel_dvfs.measurement.target import MeasurementTarget, kernels_of
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.measurement.visit import OPENING_S, Visit, Visited, Visitor
+from kernel_dvfs.measurement.visit import OPENING_S, Visit, VisitMeasurement, Visitor
 from kernel_dvfs.search import by_clock, study_file
-from kernel_dvfs.search.by_clock import Answer, Options, Result, Shown
+from kernel_dvfs.search.by_clock import StudyOptions, StudyOutcome, VisitOutcome, WalkedChoice
 from kernel_dvfs.search.parts import KERNEL, PASS, Space
 from kernel_dvfs.search.study_file import ByClock, name_of
 from kernel_dvfs_clocks.clocks import BASELINE, Pair, key_of, label, parse
@@ -71,7 +71,7 @@ def run(
     records = _Records(setup, setup_path, folder, kernels)
     spent_s = 0.0
 
-    def answer(visit: Visit) -> Answer:
+    def answer(visit: Visit) -> VisitOutcome:
         nonlocal spent_s
         visited = records.get(visit)
         spent_s += visited["spent_s"]
@@ -98,13 +98,13 @@ def space_of(setup: Setup, pairs: list[Pair]) -> Space:
         names=tuple(kernels),
         launches=np.array([about["launches_per_iteration"] for about in kernels.values()], dtype=float),
         groups=tuple(about["replicate_group"] for about in kernels.values()),
-        passes={name: dict(kernels_of(setup, Target("pass", name))) for name in setup.targets["pass"]},
+        passes={name: dict(kernels_of(setup, MeasurementTarget("pass", name))) for name in setup.targets["pass"]},
         pairs=tuple(pairs),
     )
 
 
-def _options_of(given: Mapping[str, Any]) -> Options:
-    return Options(
+def _options_of(given: Mapping[str, Any]) -> StudyOptions:
+    return StudyOptions(
         limits_percent=tuple(sorted(given["limits_percent"])),
         minutes=given["minutes"],
         worth_percent=given["worth_percent"],
@@ -115,7 +115,7 @@ def _options_of(given: Mapping[str, Any]) -> Options:
     )
 
 
-def _walked(shown: Shown) -> Walked:
+def _walked(shown: WalkedChoice) -> Walked:
     """Return what was shown for a limit, as a study's file has it."""
     return {
         "schedules": shown.schedules,
@@ -129,10 +129,10 @@ def _walked(shown: Shown) -> Walked:
     }
 
 
-def answer_of(setup: Setup, space: Space, visit: Visit, visited: Visited) -> Answer:
+def answer_of(setup: Setup, space: Space, visit: Visit, visited: VisitMeasurement) -> VisitOutcome:
     """Return the numbers of a visit as by_clock takes them."""
     time_us, power_mw = visited["passes"]["time_us"], visits.power_in_passes_mw(setup, visited)
-    return Answer(
+    return VisitOutcome(
         time_s=np.array([time_us[name] for name in space.names]) * 1e-6,
         power_w=np.array([power_mw.get(names[0], np.nan) for names in visit.metered]) * 1e-3,
         spent_s=visited["spent_s"],
@@ -152,7 +152,7 @@ class _Records:
         self.checksums: dict[str, str] = {}
         self.reached: dict[Pair, list[tuple[float, float]]] = {}  # (core, memory) MHz of each visit
 
-    def get(self, visit: Visit) -> Visited:
+    def get(self, visit: Visit) -> VisitMeasurement:
         """Return a visit's record, measured if need be. Raises InputError naming one that is damaged."""
         name = visits.path(visit)
         file = f"{self._folder}/{name}"
@@ -180,7 +180,7 @@ class _Records:
 
 
 def rows_of(
-    setup: Setup, space: Space, result: Result, reached: Mapping[Pair, list[tuple[float, float]]]
+    setup: Setup, space: Space, result: StudyOutcome, reached: Mapping[Pair, list[tuple[float, float]]]
 ) -> dict[str, list[Any]]:
     """Return the columns of a profile (profile.store) of all kernels and passes at all pairs that they were metered at.
 
@@ -230,7 +230,7 @@ def rows_of(
     return rows
 
 
-def _line(visit: Visit, visited: Visited, spent_s: float) -> str:
+def _line(visit: Visit, visited: VisitMeasurement, spent_s: float) -> str:
     """Return what was visited and what it took so far, for the user."""
     windows = f", {len(visit.metered)} windows of power" if visit.metered else ""
     odd = "" if visited["verdict"] == "ok" else f" ({visited['verdict']})"

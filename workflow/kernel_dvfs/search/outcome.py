@@ -8,11 +8,11 @@ import numpy as np
 
 from kernel_dvfs.search import walk
 from kernel_dvfs.search.knowledge import Knowledge, Pooled
-from kernel_dvfs.search.parts import Level, Space
+from kernel_dvfs.search.parts import ChoiceLevel, Space
 from kernel_dvfs_clocks.clocks import Pair
 
 
-class Shown(NamedTuple):
+class WalkedChoice(NamedTuple):
     """The choice for a level and a limit, and what the walk has shown for it."""
 
     pairs: dict[str, Pair]  # of every target; all BASELINE where nothing was shown to keep the limit
@@ -25,10 +25,10 @@ class Shown(NamedTuple):
     worth_percent: float  # points of energy that another minute might gain
 
 
-class Result(NamedTuple):
+class StudyOutcome(NamedTuple):
     """What a study has found."""
 
-    shown: dict[tuple[str, float], Shown]  # by level and limit
+    shown: dict[tuple[str, float], WalkedChoice]  # by level and limit
     table: Pooled
     visits: int
     sessions: int
@@ -38,13 +38,13 @@ class Result(NamedTuple):
 def shown_of(
     space: Space,
     known: Knowledge,
-    level: Level,
+    level: ChoiceLevel,
     path: np.ndarray,
     changes: np.ndarray,
     limit: float,
     over_percent: float,
     worth_percent: float,
-) -> Shown:
+) -> WalkedChoice:
     """The last schedule of a path (N, J) that a walk passed at a limit; auto where there is none, or it saves nothing.
 
     changes: (B, N) of time, percent, as the walk saw them. worth_percent: of another minute of it.
@@ -58,7 +58,7 @@ def shown_of(
         passed = 0
     apart = (drawn[1][:, row, choice] - drawn[1][:, :, 0]).sum(1)
     blocks = changes[:, passed - 1] if passed else np.zeros(len(changes))
-    return Shown(
+    return WalkedChoice(
         pairs={name: space.pairs[pair] for names, pair in zip(level.targets, choice.tolist()) for name in names},
         schedules=len(path),
         passed=passed,

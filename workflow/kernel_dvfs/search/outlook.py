@@ -8,13 +8,13 @@ import numpy as np
 
 from kernel_dvfs.search import gain
 from kernel_dvfs.search.knowledge import Knowledge
-from kernel_dvfs.search.parts import Level
+from kernel_dvfs.search.parts import ChoiceLevel
 
 _DRAWS, _TABLES = 24, 6  # of what is believed: for the gain, and for what is measured again
 _LEAST_PRICE = 0.05  # of a percent of time in percent of energy, so that a loose limit's paths know faster pairs
 
 
-def gains(known: Knowledge, level: Level, limits: Sequence[float], allowed: np.ndarray) -> np.ndarray:
+def gains(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], allowed: np.ndarray) -> np.ndarray:
     """(C,) what each allowed pair that was not seen is expected to gain, at the limit where that is the most.
 
     In percent of auto's energy. allowed: (C,) bool.
@@ -26,7 +26,7 @@ def gains(known: Knowledge, level: Level, limits: Sequence[float], allowed: np.n
     return np.where(allowed, np.max(found, axis=0), 0.0)
 
 
-def few(known: Knowledge, levels: Sequence[Level], limits: Sequence[float], allowed: np.ndarray) -> list[int]:
+def few(known: Knowledge, levels: Sequence[ChoiceLevel], limits: Sequence[float], allowed: np.ndarray) -> list[int]:
     """The few pairs that paths are made of: for every level and limit those that hold the saving around its price."""
     usable, found = allowed & known.is_seen, set()
     for level in levels if usable.any() else ():
@@ -37,7 +37,9 @@ def few(known: Knowledge, levels: Sequence[Level], limits: Sequence[float], allo
     return sorted(found)
 
 
-def wanted(known: Knowledge, level: Level, limits: Sequence[float], pairs: Sequence[int], number: int) -> np.ndarray:
+def wanted(
+    known: Knowledge, level: ChoiceLevel, limits: Sequence[float], pairs: Sequence[int], number: int
+) -> np.ndarray:
     """(J, C) bool: what some drawn tables would choose among these pairs. number: of the draw."""
     places = np.array(pairs)
     time, energy, drawn = known.of_level(level, _TABLES, number)
@@ -50,7 +52,7 @@ def wanted(known: Knowledge, level: Level, limits: Sequence[float], pairs: Seque
     return found
 
 
-def gain_of_timing(known: Knowledge, level: Level, limits: Sequence[float], pairs: Sequence[int]) -> float:
+def gain_of_timing(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], pairs: Sequence[int]) -> float:
     """What timing these pairs once more would save at the limit where that is the most, in percent of auto's energy.
 
     Today's choice costs more than the best by what is unknown of times: the mean over tables that might be true. That

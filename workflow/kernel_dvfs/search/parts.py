@@ -51,7 +51,7 @@ class Space(NamedTuple):
 Part: TypeAlias = tuple[int, ...]
 
 
-class Level(NamedTuple):
+class ChoiceLevel(NamedTuple):
     """What a choice is made for: J targets of U parts."""
 
     name: str
@@ -112,14 +112,14 @@ def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarr
     return groups
 
 
-def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[Level, ...]:
+def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[ChoiceLevel, ...]:
     """The level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
     member = np.array([np.bincount(part, minlength=len(space.names)) for part in parts], dtype=float)
     whole = member @ (space.launches * auto_s)
     names = tuple(tuple(space.names[kernel] for kernel in part) for part in parts)
-    levels = [Level(KERNEL, names, member * space.launches, np.eye(len(parts)))]
+    levels = [ChoiceLevel(KERNEL, names, member * space.launches, np.eye(len(parts)))]
     if space.passes:
         launches = np.array([[own.get(name, 0.0) for name in space.names] for own in space.passes.values()])
         share = (launches * auto_s) @ member.T / whole
-        levels.append(Level(PASS, tuple((name,) for name in space.passes), launches, share))
+        levels.append(ChoiceLevel(PASS, tuple((name,) for name in space.passes), launches, share))
     return tuple(levels)

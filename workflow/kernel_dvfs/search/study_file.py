@@ -29,7 +29,7 @@ class ByClock:
     token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed
 
 
-class _File(TypedDict):
+class _ByClockFile(TypedDict):
     schema: str
     setup: str
     options: dict[str, Any]
@@ -63,7 +63,7 @@ def write(path: str, found: ByClock) -> None:
 
 def read(path: str) -> ByClock:
     """Return the study by clock in a file. Raises InputError naming it."""
-    found = read_file(path, _File, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
+    found = read_file(path, _ByClockFile, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
     if what := change_of(found):
         raise InputError(f"study by clock {path}: {what}; {_REMEDY}")
     return ByClock(

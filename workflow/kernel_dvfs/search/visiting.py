@@ -16,7 +16,7 @@ from kernel_dvfs.measurement.visit import (
     Visit,
     least_s,
 )
-from kernel_dvfs.search.knowledge import Knowledge, Look
+from kernel_dvfs.search.knowledge import Knowledge, Observation
 from kernel_dvfs.search.parts import Space
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
@@ -24,7 +24,7 @@ from kernel_dvfs_clocks.errors import InputError
 TRIES = 3  # of a visit that cannot be used, each with a record; nothing below a study tries again
 
 
-class Answer(NamedTuple):
+class VisitOutcome(NamedTuple):
     """What a visit measured."""
 
     time_s: np.ndarray  # (K,) of one launch
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     is_held: bool = False  # it held a kernel that was metered by itself
 
 
-Times = Generator[Visit, Answer, np.ndarray | None]
+Times = Generator[Visit, VisitOutcome, np.ndarray | None]
 
 
 class Visiting:
@@ -81,7 +81,7 @@ class Visiting:
                     self._guessed_s += guess_s(len(names))
                     self._taken_s += answer.spent_s
                 powers = {part: own for part, own in zip(chosen, answer.power_w.tolist()) if own == own}
-                known.add(Look(self.session, pair, answer.time_s, powers))
+                known.add(Observation(self.session, pair, answer.time_s, powers))
                 self.is_held[pair] |= answer.is_held
                 if answer.is_capped and pair:
                     # A lock that is not held is none: the governor gives what power is left to such kernels, so what

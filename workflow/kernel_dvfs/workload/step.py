@@ -111,7 +111,7 @@ class Target:
         }
 
 
-class Device(TypedDict):
+class CaptureDevice(TypedDict):
     """The GPU that a step was captured on."""
 
     name: str
@@ -123,7 +123,7 @@ class Device(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SavedMemory:
     """What was saved of the memory that outlives a step: parameters, optimiser, buffers, inputs."""
 
     byte: Count  # B in use outside the graph's own memory
@@ -163,14 +163,14 @@ class Step:
     source: str  # FILE.py:FUNCTION as it was given, relative to the working directory; "" where captured in a process
     checksum: Checksum  # of what is captured: launches in order, their functions, shapes and plain parameters
     date_utc: str  # of the capture
-    device: Device
+    device: CaptureDevice
     versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
     sections: tuple[Id, ...]  # in order of their first launch; each is a pass, and so names files
     targets: Annotated[tuple[Target, ...], Is("at least one", bool)]  # in order of their first launch
     order: tuple[Count, ...]  # place in `targets` of each launch, in order
     nodes: tuple[Count, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
     whole: Whole
-    state: State
+    state: SavedMemory
     # {section that is measured as the difference of two beginnings of the step, with it and without: why not alone}
     by_difference: dict[str, str] = field(default_factory=dict)
     not_repeated: dict[str, str] = field(default_factory=dict)  # {section that cannot be measured either way: why}

@@ -46,8 +46,8 @@ def of_step(
 
 
 def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -> Workload:
-    """The workload of a step whose measured kernels do these works, {id: fields of a gpu.kernel.Work}. about: name,
-    and what more is to be said of it. Raises InputError where none can be measured."""
+    """The workload of a step whose measured kernels do these works, {id: fields of a gpu.kernel.LaunchWork}. about:
+    name, and what more is to be said of it. Raises InputError where none can be measured."""
     if not works:
         raise InputError(f"step {step.name}: none of its kernels can be repeated alone, so none can be measured")
     numbers = {target_id: number for number, target_id in enumerate(works)}

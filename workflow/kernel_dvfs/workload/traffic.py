@@ -40,7 +40,7 @@ _PARTS, _LEAST_K = (1, 2, 4, 8, 16, 32), 64
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class L2Cache:
     """What of a GPU decides how much of a product is read again."""
 
     l2_byte: float  # what L2 keeps of data that all SMs read
@@ -48,7 +48,7 @@ class Cache:
     tile: tuple[int, int] = TILE
 
 
-def gemm_byte(g: Gemm, cache: Cache, element_byte: float = BF16, result_byte: float | None = None) -> float:
+def gemm_byte(g: Gemm, cache: L2Cache, element_byte: float = BF16, result_byte: float | None = None) -> float:
     """DRAM bytes, read and written, of one launch of `g`: its products follow one another.
 
     element_byte: of an element that is read; result_byte: of one that is written, where it is another. The accumulator,
@@ -62,7 +62,7 @@ def gemm_byte(g: Gemm, cache: Cache, element_byte: float = BF16, result_byte: fl
     return once + g.count * _again(g, cache, element_byte)
 
 
-def _again(g: Gemm, cache: Cache, element_byte: float) -> float:
+def _again(g: Gemm, cache: L2Cache, element_byte: float) -> float:
     """Bytes of both operands of one product that are read again."""
     rows, columns = (min(tile, size) for tile, size in zip(cache.tile, (g.m, g.n)))
     down, across = math.ceil(g.m / rows), math.ceil(g.n / columns)
@@ -95,7 +95,9 @@ def _again(g: Gemm, cache: Cache, element_byte: float) -> float:
     return together * shared + (1 - together) * apart
 
 
-def gemm_bytes(gemms: Mapping[str, tuple[Gemm, int]], cache: Cache, multiple: float | None = None) -> dict[str, float]:
+def gemm_bytes(
+    gemms: Mapping[str, tuple[Gemm, int]], cache: L2Cache, multiple: float | None = None
+) -> dict[str, float]:
     """{id: DRAM bytes of a launch} of products {id: (product, launches)}.
 
     multiple: their total as a multiple of "each operand once" (at least 1), the surplus spread over them as the tiles
@@ -123,7 +125,7 @@ def dense_gemm_byte(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, float
     precision than bf16 by tiles. The products of attention, small and many, fit in any L2.
     """
     gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
-    cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
+    cache = L2Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
     precision = spec.get("families", {}).get("gemm", {}).get("precision", "bf16")
     if precision != "bf16":
         operand_byte = spec["precisions"][precision]["byte"]

@@ -32,7 +32,7 @@ OPTIONS = ("model", "batch", "tensor_parallel", *_DEFAULT_WORK)
 class Workload:
     """What one iteration asks of a GPU.
 
-    kernels: {id: what is known of it}: work (gpu.kernel.Work as a list), row, section, name, kind,
+    kernels: {id: what is known of it}: work (gpu.kernel.LaunchWork as a list), row, section, name, kind,
     launches_per_iteration, replicate_group; more of a captured step. passes: {name: [(kernel id, launches)]}, both in
     order of execution.
     """

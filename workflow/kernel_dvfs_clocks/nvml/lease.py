@@ -49,7 +49,7 @@ Line: TypeAlias = Annotated[
 
 
 @final
-class Content(TypedDict):
+class LeaseContent(TypedDict):
     """What a lease says of who holds it."""
 
     schema: str
@@ -160,7 +160,7 @@ class Lease:
         Raises InputError where the disk takes it not.
         """
         pid = self.owner or os.getpid()
-        content: Content = {
+        content: LeaseContent = {
             "schema": SCHEMA,
             "uuid": self.uuid,
             "pid": pid,
@@ -225,7 +225,7 @@ class Lease:
             self._name = _CLOSED
 
 
-def parse(text: str) -> Content:
+def parse(text: str) -> LeaseContent:
     """The content of a lease file. Raises InputError, in one line, for anything else."""
     if len(text) > _LARGEST:
         raise InputError(f"lease: longer than {_LARGEST} characters; {_REMEDY}")
@@ -233,7 +233,7 @@ def parse(text: str) -> Content:
         content = parse_json(text)
     except ValueError as error:
         raise InputError(f"lease: truncated or not JSON ({error}); {_REMEDY}") from None
-    return checked(content, Content, "lease", _REMEDY, SCHEMA)
+    return checked(content, LeaseContent, "lease", _REMEDY, SCHEMA)
 
 
 def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:

@@ -30,7 +30,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AdminRequest:
     """What an administrator can be asked for."""
 
     what: str
@@ -45,7 +45,7 @@ class Advice:
     slurm: str  # whether Slurm sets clocks, in words
     through: str | None  # the way that `through: auto` takes; null: none works
     watch: str | None  # a command that frees clocks after a killed job, where that way gives nothing back by itself
-    requests: list[Request]  # where none works, the safest first
+    requests: list[AdminRequest]  # where none works, the safest first
 
 
 def advice(uuids: Sequence[str]) -> Advice:
@@ -82,16 +82,16 @@ def in_container() -> bool:
     return bool(told) or any(map(os.path.exists, _CONTAINERS))
 
 
-def _requests(uuids: Sequence[str]) -> Iterator[Request]:
+def _requests(uuids: Sequence[str]) -> Iterator[AdminRequest]:
     """What to ask for, the safest first."""
     me = user()
     if in_container():
-        yield Request(
+        yield AdminRequest(
             "this container with the broker of its host (below), and with its leases:",
             ["--volume /run/kernel-dvfs:/run/kernel-dvfs:ro --volume /run/lock:/run/lock"],
         )
     unit = "/etc/systemd/system/kernel-dvfs-broker.service"
-    yield Request(
+    yield AdminRequest(
         "a broker, which gives clocks back whatever happens to a job; as root, from a copy of this repository:",
         [
             f"python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install --require-hashes -r envs/broker.lock",
@@ -103,11 +103,11 @@ def _requests(uuids: Sequence[str]) -> Iterator[Request]:
     if not in_container():
         yield from _sudoers(me, uuids)
     if "SLURM_JOB_ID" in os.environ or shutil.which("sbatch"):
-        yield Request(
+        yield AdminRequest(
             "Slurm's own way: AutoDetect=nvml in gres.conf. This tells whether it sets clocks:",
             ["srun --gpus=1 --gpu-freq=low,memory=low,verbose true"],
         )
-    yield Request(
+    yield AdminRequest(
         "zeusd, if the site has it; it gives nothing back by itself, so leave this running outside of your jobs:",
         [
             "zeusd serve --socket-path /run/zeusd/zeusd.sock --socket-permissions 666",
@@ -115,14 +115,16 @@ def _requests(uuids: Sequence[str]) -> Iterator[Request]:
         ],
     )
     if in_container():
-        yield Request(
+        yield AdminRequest(
             "this container with root's right, which is much wider: root inside, and", ["--cap-add=SYS_ADMIN"]
         )
 
 
-def _sudoers(me: str, uuids: Sequence[str]) -> Iterator[Request]:
+def _sudoers(me: str, uuids: Sequence[str]) -> Iterator[AdminRequest]:
     try:
         lines = sudoers(f"#{me}" if me.isdecimal() else me, uuids).splitlines()
     except InputError:
         return  # a name that sudoers cannot hold
-    yield Request("these lines as /etc/sudoers.d/kernel-dvfs (sudo 1.9.10 or newer; visudo -cf checks them):", lines)
+    yield AdminRequest(
+        "these lines as /etc/sudoers.d/kernel-dvfs (sudo 1.9.10 or newer; visudo -cf checks them):", lines
+    )

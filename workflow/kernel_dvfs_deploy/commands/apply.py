@@ -25,7 +25,7 @@ from kernel_dvfs_deploy.step_energy import StepEnergy
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from kernel_dvfs.measurement.window import Probe
+    from kernel_dvfs.measurement.window import ClockProbe
     from kernel_dvfs_deploy.command import Ran
     from kernel_dvfs_deploy.control import Pair
     from kernel_dvfs_deploy.step_energy import Stepped
@@ -138,14 +138,14 @@ def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
     return found
 
 
-def _probed(about: dict[str, Any], after: dict[str, list[int] | None], is_dry: bool) -> Probe | None:
+def _probed(about: dict[str, Any], after: dict[str, list[int] | None], is_dry: bool) -> ClockProbe | None:
     """The core clock under next to no load; None where it cannot be looked at. Raises InputError where it is locked;
     a dry run only says so, since it resets nothing either."""
     top_mhz = clock_probe.top_mhz(about["clocks"], after)
     if not top_mhz:
         return None
     try:
-        probe: Probe = {"core_mhz": clock_probe.probe_apart(about["uuid"], top_mhz), "top_mhz": top_mhz}
+        probe: ClockProbe = {"core_mhz": clock_probe.probe_apart(about["uuid"], top_mhz), "top_mhz": top_mhz}
     except InputError as error:
         say(f"note: whether its clock is free was not looked at: {error}")
         return None

@@ -18,9 +18,9 @@ from kernel_dvfs_clocks.files import write_sealed
 from kernel_dvfs_deploy.commands.costs import add_stall_arguments, stalls_of
 from kernel_dvfs_deploy.sequence import costs
 from kernel_dvfs_deploy.sequence.changes import Changes, Timing
-from kernel_dvfs_deploy.sequence.deployable import Procedure, deploy, free_row, offered_pairs
+from kernel_dvfs_deploy.sequence.deployable import ValidationProcedure, deploy, free_row, offered_pairs
 from kernel_dvfs_deploy.sequence.launches import read_sequence
-from kernel_dvfs_deploy.sequence.played import Board
+from kernel_dvfs_deploy.sequence.played import SimulatedPlayer
 from kernel_dvfs_deploy.sequence.programme import Choice
 from kernel_dvfs_deploy.sequence.schedule import iteration_schedule
 
@@ -108,7 +108,7 @@ def run(options: Namespace) -> None:
             procedure = None
             if options.over is not None:
                 assert board is not None, "refused above"
-                procedure = Procedure(Board(board, sequence, timing), options.over, options.repeats)
+                procedure = ValidationProcedure(SimulatedPlayer(board, sequence, timing), options.over, options.repeats)
             found = deploy(sequence, timing, options.slack / 100, reserve / 100, procedure, alone)
             about = {"slack_percent": options.slack, "is_default": is_default, "costs": costs.in_words(**sources)}
             # one pair for the run is the same at each timing

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.choice.schedule_file import Schedule
     from kernel_dvfs.profile.store import Profile
     from kernel_dvfs_deploy.sequence.launches import Pair, Sequence
-    from kernel_dvfs_deploy.sequence.played import Board
-    from kernel_dvfs_deploy.sequence.played import Change as Block
+    from kernel_dvfs_deploy.sequence.played import BlockChange as Block
+    from kernel_dvfs_deploy.sequence.played import SimulatedPlayer
 
 # below the limit, percent of time: those that a path's choices are made for, fastest first
 RESERVES_PERCENT = (0.6, 0.35, 0.25, 0.18, 0.13, 0.09, 0.06, 0.03, 0.0)
@@ -39,10 +39,10 @@ WALKED = 20
 _WALK, _AGAIN = 20_000, 30_000
 
 
-class Procedure(NamedTuple):
+class ValidationProcedure(NamedTuple):
     """How a choice is shown to keep its limit, and measured again."""
 
-    board: Board
+    board: SimulatedPlayer
     over_percent: float  # chance, at most, that it is truly over its limit
     repeats: int  # of measuring it again
 
@@ -106,7 +106,7 @@ def deploy(
     timing: Timing,
     slack: float,
     reserve: float = 0.0,
-    procedure: Procedure | None = None,
+    procedure: ValidationProcedure | None = None,
     alone: int = 0,
 ) -> list[Deployed]:
     """What each way gives at a timing, one pair for the run first.
@@ -216,7 +216,7 @@ def _each_once(path: List[Changes | None]) -> list[Changes]:
 
 
 def _walked(
-    paths: dict[str, list[Changes]], slack: float, procedure: Procedure
+    paths: dict[str, list[Changes]], slack: float, procedure: ValidationProcedure
 ) -> dict[str, dict[Changes, List[Block]]]:
     """{way: {choice: its blocks}} of those of each path that are shown to keep the limit, and to save something."""
     played = _played({own for path in paths.values() for own in path}, procedure, _WALK, WALKED)
@@ -232,7 +232,9 @@ def _walked(
     return found
 
 
-def _played(choices: Iterable[Changes], procedure: Procedure, first: int, count: int) -> dict[Changes, list[Block]]:
+def _played(
+    choices: Iterable[Changes], procedure: ValidationProcedure, first: int, count: int
+) -> dict[Changes, list[Block]]:
     """{choice: its change in each block}; one that several ways have is played once."""
     each = sorted(set(choices))
     blocks = [procedure.board.block(first + number, each) for number in range(count)]

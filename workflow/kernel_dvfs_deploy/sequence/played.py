@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 ITERATIONS = 2
 
 
-class Change(NamedTuple):
+class BlockChange(NamedTuple):
     """What a choice changes against auto in one block, percent."""
 
     time: float
     energy: float
 
 
-class Board:
+class SimulatedPlayer:
     """A simulated GPU that plays iterations. exact: without noise, so that only latencies are drawn.
 
     Raises InputError for a timing without distributions.
@@ -55,14 +55,14 @@ class Board:
             for domain, spread in zip(("core", "mem"), timing.spreads)
         }
 
-    def block(self, session: int, choices: List[Changes]) -> list[Change]:
+    def block(self, session: int, choices: List[Changes]) -> list[BlockChange]:
         """Measure each choice in one session."""
         first, *plays, last = range(len(choices) + 2)
         auto = [self._auto(session, first)]
         chosen = [self._play(session, place, changes) for place, changes in zip(plays, choices)]
         auto.append(self._auto(session, last))
         time_s, energy_j = (math.fsum(each) / len(auto) for each in zip(*auto))
-        return [Change(100 * (own_s / time_s - 1), 100 * (own_j / energy_j - 1)) for own_s, own_j in chosen]
+        return [BlockChange(100 * (own_s / time_s - 1), 100 * (own_j / energy_j - 1)) for own_s, own_j in chosen]
 
     def _auto(self, session: int, place: int) -> tuple[float, float]:
         passes = self._visitor.visit(Visit(session, place, BASELINE, AUTO_PASS_S, 0.0, ()))["passes"]

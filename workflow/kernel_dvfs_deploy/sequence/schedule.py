@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, cast, final
 
-from kernel_dvfs.choice.schedule_file import Gpu, Workload
+from kernel_dvfs.choice.schedule_file import ScheduleGpu, ScheduleWorkload
 from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.shape import FILLED, Count, Is, NotNegative, Positive, Text, fields, read
@@ -26,7 +26,7 @@ _REMEDY = "make it with kernel-dvfs sequence"
 
 
 @final
-class Clocks(TypedDict):
+class ClockPair(TypedDict):
     """A pair, MHz or "auto" each."""
 
     core_mhz: Positive | Literal["auto"]
@@ -54,14 +54,14 @@ class Switching(TypedDict):
     sources: NotRequired[dict[str, str]]  # of latency and stalls
 
 
-class IterationSchedule(TypedDict):
+class IterationScheduleFile(TypedDict):
     """What is read of an iteration schedule; what its totals are is of no concern to who plays it."""
 
     schema: str
-    gpu: Gpu
-    workload: Workload
+    gpu: ScheduleGpu
+    workload: ScheduleWorkload
     switching: Switching
-    pairs: Annotated[list[Clocks], FILLED]
+    pairs: Annotated[list[ClockPair], FILLED]
     first: Count  # place in pairs
     kernels: Annotated[
         list[Text], Is("a list of at least one, each once", lambda value: value and len(set(value)) == len(value))
@@ -71,12 +71,12 @@ class IterationSchedule(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class IterationSchedule:
     """An iteration schedule as read."""
 
     path: str  # of the file
-    gpu: Gpu
-    workload: Workload
+    gpu: ScheduleGpu
+    workload: ScheduleWorkload
     timing: Timing
     pairs: list[tuple[Clock, Clock]]  # (core, memory), MHz or "auto" each
     first: int  # index of the pair at the begin
@@ -147,12 +147,12 @@ def iteration_schedule(
     }
 
 
-def read_iteration(path: str | PathLike[str]) -> Iteration:
+def read_iteration(path: str | PathLike[str]) -> IterationSchedule:
     """Read and check an iteration schedule. Raises InputError naming file and field."""
-    content = read(path, IterationSchedule, ITERATION_SCHEDULE, _REMEDY, "schedule", is_sealed=True)
+    content = read(path, IterationScheduleFile, ITERATION_SCHEDULE, _REMEDY, "schedule", is_sealed=True)
     if wrong := _disagreement(content):
         raise InputError(f"schedule {path}: {wrong}; {_REMEDY}")
-    return Iteration(
+    return IterationSchedule(
         path=str(path),
         gpu=content["gpu"],
         workload=content["workload"],
@@ -163,7 +163,7 @@ def read_iteration(path: str | PathLike[str]) -> Iteration:
         wanted=[pair for _, pair, _ in content["launches"]],
         time_s=[time for _, _, time in content["launches"]],
         changes=[(launch, pair) for launch, pair in content["changes"]],
-        totals={key: value for key, value in content.items() if key not in fields(IterationSchedule)},
+        totals={key: value for key, value in content.items() if key not in fields(IterationScheduleFile)},
     )
 
 
@@ -187,7 +187,7 @@ def _timing(switching: Switching, path: str | PathLike[str]) -> Timing:
         raise InputError(f"schedule {path}: {error}; {_REMEDY}") from None
 
 
-def _disagreement(content: IterationSchedule) -> str:
+def _disagreement(content: IterationScheduleFile) -> str:
     """What one field says against another, in words; "" where they agree."""
     count, size = len(content["launches"]), len(content["pairs"])
     for number, (kernel, pair, _) in enumerate(content["launches"]):

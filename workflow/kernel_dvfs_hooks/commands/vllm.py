@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     from kernel_dvfs_hooks import vllm
 
     exported: vllm.Exported | None = None
-    seen: deque[vllm.Stretch] = deque(maxlen=vllm.MOST)
+    seen: deque[vllm.ServerStretch] = deque(maxlen=vllm.MOST)
     if options.listen or options.output:
         exported = vllm.Exported()
     if exported and options.listen:

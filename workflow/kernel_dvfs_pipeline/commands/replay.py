@@ -7,7 +7,7 @@ import argparse
 from kernel_dvfs.cli.arguments import SIZE, number, whole
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.commands.shared import EXAMPLE, add_shape, planner_of
-from kernel_dvfs_pipeline.runtime import LASTING, Iteration, Runtime, read_slowdowns, replay, summary
+from kernel_dvfs_pipeline.runtime import LASTING, Runtime, StragglerIteration, read_slowdowns, replay, summary
 from kernel_dvfs_pipeline.study import write_records
 
 
@@ -55,5 +55,5 @@ def run(options: argparse.Namespace) -> None:
         iterations = replay(Runtime(planner, base_s, lasting=lasting), slowdowns, options.known_after)
         if lasting == options.lasting:
             made_of = {"stages": options.stages_csv, "stragglers": options.stragglers}
-            write_records(options.output, Iteration, iterations, made_of)
+            write_records(options.output, StragglerIteration, iterations, made_of)
         print(f"followed once it has lasted {lasting}: {summary(iterations)}")

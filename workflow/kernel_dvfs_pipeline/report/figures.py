@@ -23,7 +23,7 @@ from kernel_dvfs_pipeline.study import (
     UNIFORM,
     Corner,
     PipelineStudy,
-    Run,
+    RunnablePlan,
     latency_of_level,
 )
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotnine as p9
 
-    from kernel_dvfs_pipeline.stage_profile import Settings
+    from kernel_dvfs_pipeline.stage_profile import InstructionSettings
     from kernel_dvfs_pipeline.study import PlannedPart
 
 OUTPUTS = Outputs()
@@ -79,7 +79,7 @@ _NEAR_POINTS = 1.0  # percentage points of time and energy; the names of nearer 
     "bound, plans as run, baselines",
     title="Energy of an iteration over its time",
     text="The line: no plan can be below it. The marks: plans that can be run.",
-    inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(Run)[:1],
+    inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(RunnablePlan)[:1],
 )
 def frontier(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches."""
@@ -131,7 +131,7 @@ def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame
     import numpy as np
     import pandas as pd
 
-    runs = study.read(microbatches, Run)
+    runs = study.read(microbatches, RunnablePlan)
     base = next(run for run in runs if run.method == ALL_MAX)
     corners = study.read(microbatches, Corner)[::-1]
     corner_s = np.array([corner.time_s for corner in corners])
@@ -143,7 +143,7 @@ def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame
         {"time": change_percent(time_s, base.time_s), "energy": change_percent(energy_j, base.energy_j)}
     )
 
-    def changes(run: Run) -> dict:
+    def changes(run: RunnablePlan) -> dict:
         return {
             "time": change_percent(run.time_s, base.time_s),
             "energy": change_percent(run.energy_j, base.energy_j),
@@ -419,7 +419,7 @@ def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     return frame.assign(plan=pd.Categorical(frame.plan, list(_PLANS)))
 
 
-def _watt(settings: Settings, parts: Sequence[PlannedPart]) -> float:
+def _watt(settings: InstructionSettings, parts: Sequence[PlannedPart]) -> float:
     """Mean power (W) over the parts of an operation."""
     rows = {settings.clocks(row): row for row in range(len(settings.time_s))}
     chosen = [(rows[part["core_mhz"], part["mem_mhz"]], part["share_of_kernels"]) for part in parts]

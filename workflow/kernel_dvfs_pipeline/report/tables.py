@@ -15,7 +15,7 @@ from kernel_dvfs_pipeline.study import (
     ONE_CLOCK,
     SPLIT,
     Check,
-    Level,
+    LevelEnergy,
     Method,
     PipelineStudy,
     SlowChange,
@@ -224,7 +224,7 @@ def breakdown(study: PipelineStudy) -> pd.DataFrame:
     "Levels of choice: change of energy against the highest clocks (negative = saved), in their time and while "
     "waiting for a straggler; changes of clocks are free, or take time within an operation where a row says so",
     when=lambda plan: plan.knows_kernels,
-    inputs=lambda plan: plan.solved(Level)[:1],
+    inputs=lambda plan: plan.solved(LevelEnergy)[:1],
 )
 def levels(study: PipelineStudy) -> pd.DataFrame:
     """One row a level and T'/T, for the first number of microbatches."""
@@ -238,7 +238,7 @@ def levels(study: PipelineStudy) -> pd.DataFrame:
             "straggler_ratio": own.straggler_ratio,
             "energy_change_percent": own.energy_change_percent,
         }
-        for own in study.read(microbatches, Level)
+        for own in study.read(microbatches, LevelEnergy)
     )
 
 

@@ -18,7 +18,7 @@ from kernel_dvfs_serving.commands.shared import (
 from kernel_dvfs_serving.deployment import Served, as_yaml, lines, recording_rules, sealed_yaml, written
 from kernel_dvfs_serving.profile import read_profile
 from kernel_dvfs_serving.requests import CLASSES
-from kernel_dvfs_serving.system import Settings, check_spare
+from kernel_dvfs_serving.system import ClusterSettings, check_spare
 from kernel_dvfs_serving.trace import dealt, model_len, of_loads, read_trace
 from kernel_dvfs_serving.tuned import LEVELS, Trials, planned, second_for
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
         whole_trace = of_loads(_loads(options.load), LOADS_S, 1)
     profile = read_profile(options.profile)
     check_spare(options.servers, options.spare)
-    own = Settings(servers=options.servers, spare=options.spare, gaps=options.gaps)
+    own = ClusterSettings(servers=options.servers, spare=options.spare, gaps=options.gaps)
     replayer = replayer_of(options, profile, own, slo_scale=options.slo_scale)
     held = held_by_instances(whole_trace, profile, replayer.machine, options.too_long)
     trials = Trials(replayer, dealt(held, options.cells), own)

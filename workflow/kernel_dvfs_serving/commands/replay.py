@@ -27,7 +27,7 @@ from kernel_dvfs_serving.trace import dealt, read_trace
 from kernel_dvfs_serving.tuned import Trials, replayed
 
 if TYPE_CHECKING:
-    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.system import ClusterSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
     tell(*(f"note: {line}" for line in lines(found)))
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace) -> ClusterSettings:
     """The settings that are given. Raises InputError."""
     changed = {"servers": options.servers, "pools": options.pools}
     for each in options.set:

@@ -15,8 +15,8 @@ from kernel_dvfs_serving.trace import held, held_by_model
 
 if TYPE_CHECKING:
     from kernel_dvfs_serving.machine import Machine
-    from kernel_dvfs_serving.profile import Profile
-    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.profile import ServingProfile
+    from kernel_dvfs_serving.system import ClusterSettings
     from kernel_dvfs_serving.trace import Trace
 
 
@@ -69,7 +69,7 @@ def add_too_long(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def held_by_instances(trace: Trace, profile: Profile, machine: Machine, too_long: str) -> Trace:
+def held_by_instances(trace: Trace, profile: ServingProfile, machine: Machine, too_long: str) -> Trace:
     """The trace with what is done about requests that the model, or every instance, is too small for. Says it."""
     trace = held_by_model(trace, profile.model, too_long)
     caches = [machine.kv_tokens(tp) for tp in profile.degrees]
@@ -78,7 +78,7 @@ def held_by_instances(trace: Trace, profile: Profile, machine: Machine, too_long
     return trace
 
 
-def replayer_of(options: argparse.Namespace, profile: Profile, own: Settings, **columns: Any) -> Replayer:
+def replayer_of(options: argparse.Namespace, profile: ServingProfile, own: ClusterSettings, **columns: Any) -> Replayer:
     """The machine of a profile, with a note where it is fitted to measurements. Raises InputError."""
     limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
     runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)

@@ -282,7 +282,7 @@ def anchors(study: ServingStudy) -> pd.DataFrame:
     subject=_of("table1"),
 )
 def table1(study: ServingStudy) -> pd.DataFrame:
-    """One row a table1.Cell."""
+    """One row a table1.ComparedCell."""
     return framed(study.experiment("table1")["cells"]).rename(columns={"class_": "class"})
 
 
@@ -294,7 +294,7 @@ def table1(study: ServingStudy) -> pd.DataFrame:
     subject=_of("table1"),
 )
 def table1_agreement(study: ServingStudy) -> pd.DataFrame:
-    """One row a table1.Agreement; cells as text, `TP2@1.2`."""
+    """One row a table1.ClassAgreement; cells as text, `TP2@1.2`."""
     frame = framed(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
     for name in ("paper_best", "ours_best_share", "ours_best_lifetime"):
         frame[name] = [_cell_name(column) for column in frame[name]]

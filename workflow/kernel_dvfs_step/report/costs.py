@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.kernel import LaunchWork
 from kernel_dvfs.report.measured_tables import auto_records, cap_share
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import WHOLE
@@ -27,7 +27,7 @@ def per_kernel(results: Results) -> pd.DataFrame:
     energy_mj, power_w, core_mhz: at its clock of the step where it was measured so (is_paced), else as it runs alone;
     of the whole step energy_j, time_ms. alone_us, alone_core_mhz, power_cap_share: repeated alone; step_time_us,
     step_core_mhz: within the step, NaN where that is not known. is_power_modelled: of a forecast, nobody has measured
-    its power. work: of one launch, as the capture counts it (gpu.kernel.Work), None where nothing is known;
+    its power. work: of one launch, as the capture counts it (gpu.kernel.LaunchWork), None where nothing is known;
     tflop_per_s, j_per_pflop: of its matrix products, NaN where there are none."""
     import pandas as pd
 
@@ -49,11 +49,11 @@ def _setup(results: Results) -> Setup | None:
     return results.setup(digest) if digest else None
 
 
-def works(results: Results) -> dict[str, Work]:
+def works(results: Results) -> dict[str, LaunchWork]:
     """{kernel: its work}, of those of which the setup, or the profile itself, says it."""
     setup = _setup(results)
     kernels = setup.targets["kernel"] if setup else results.workload["kernels"]
-    return {name: Work(*about["work"]) for name, about in kernels.items() if about.get("work")}
+    return {name: LaunchWork(*about["work"]) for name, about in kernels.items() if about.get("work")}
 
 
 def spec_of(results: Results) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.forecast import AS_MODELLED, BY_CORE, BY_MEMORY, Seen, held_load, settled
+from kernel_dvfs.gpu.forecast import AS_MODELLED, BY_CORE, BY_MEMORY, KernelAtAuto, held_load, settled
 from kernel_dvfs.workload.workload import WHOLE
 from kernel_dvfs_clocks.clocks import supported_core_mhz
 from kernel_dvfs_step.report import costs as step_costs
@@ -34,7 +34,7 @@ LIMIT_COLUMNS = ["what", *_CHANGES, "power_w"]
 BOARD_COLUMNS = ["board", "time_ms", "energy_j", "power_w", *_CHANGES]
 
 
-class Range(NamedTuple):
+class ForecastRange(NamedTuple):
     """A change, percent of auto, and the ends that it may have."""
 
     at: float
@@ -79,7 +79,7 @@ def boards(results: Results) -> list[dict[str, Any]]:
         return []
     items = next(iter((results.workload.get("items") or {}).items()), None)
 
-    def row(board: str, time_s: Range | None, energy_j: Range | None, how: str) -> dict[str, Any]:
+    def row(board: str, time_s: ForecastRange | None, energy_j: ForecastRange | None, how: str) -> dict[str, Any]:
         time_ms = 1e3 * auto.time_s * (1 + (time_s.at if time_s else 0.0) / 100)
         joule = auto.energy_j * (1 + (energy_j.at if energy_j else 0.0) / 100)
         found = {"board": board, "time_ms": time_ms, "energy_j": joule, "power_w": 1e3 * joule / time_ms}
@@ -135,9 +135,9 @@ def _measured_locks(auto: _Point, locked: Sequence[_Point]) -> list[dict[str, An
     return rows
 
 
-def _with_error(now: float, before: float, error: float) -> Range:
+def _with_error(now: float, before: float, error: float) -> ForecastRange:
     change, half = 100 * (now / before - 1), 100 * _NORMAL * error * now / before
-    return Range(change, change - half, change + half)
+    return ForecastRange(change, change - half, change + half)
 
 
 def _limits_between(auto: _Point, locked: Sequence[_Point], limit_w: float) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def _limits_between(auto: _Point, locked: Sequence[_Point], limit_w: float) -> l
         time_s = 1 / (share / high.time_s + (1 - share) / low.time_s)
         energy_j = wanted_w * time_s
         time, energy = (
-            Range(100 * (at / own - 1), *sorted(100 * (end / own - 1) for end in ends))
+            ForecastRange(100 * (at / own - 1), *sorted(100 * (end / own - 1) for end in ends))
             for at, own, ends in (
                 (time_s, auto.time_s, (low.time_s, high.time_s)),
                 (energy_j, auto.energy_j, (low.energy_j, high.energy_j)),
@@ -178,7 +178,7 @@ def _loads(results: Results, spec: dict[str, Any]) -> Iterable[tuple[dict[str, A
         slower, dearer = (longer, more) if row.is_paced else (1.0, 1.0)
         core_mhz = None if math.isnan(row.core_mhz) else row.core_mhz
         time_s = 1e-6 * row.time_us * slower
-        seen.append(Seen(row.work, int(row.launches), time_s, row.power_w * dearer / slower, core_mhz))
+        seen.append(KernelAtAuto(row.work, int(row.launches), time_s, row.power_w * dearer / slower, core_mhz))
     for standing in _STANDING:
         static_w = {mhz: standing * watts for mhz, watts in spec["memory"]["static_w"].items()}
         scaled = spec | {"memory": spec["memory"] | {"static_w": static_w}}
@@ -211,25 +211,25 @@ def _forecast_limits(results: Results, auto: _Point, limit_w: float) -> list[dic
     return [held, *filter(None, found)]
 
 
-def _changes(states: Sequence[tuple[Any, Any]]) -> tuple[Range, Range]:
+def _changes(states: Sequence[tuple[Any, Any]]) -> tuple[ForecastRange, ForecastRange]:
     """Of time and energy, from (now, before) at each end of the band."""
     time = _range(100 * (now.time_s / before.time_s - 1) for now, before in states)
     energy = _range(100 * (now.time_s * now.power_w / (before.time_s * before.power_w) - 1) for now, before in states)
     return time, energy
 
 
-def _range(values: Iterable[float]) -> Range:
+def _range(values: Iterable[float]) -> ForecastRange:
     """The first of them, and their ends."""
     found = list(values)
-    return Range(found[0], min(found), max(found))
+    return ForecastRange(found[0], min(found), max(found))
 
 
-def _row(what: str, time: Range, energy: Range, power_w: float, how: str) -> dict[str, Any]:
+def _row(what: str, time: ForecastRange, energy: ForecastRange, power_w: float, how: str) -> dict[str, Any]:
     return {"what": what} | _told(energy, time, how) | {"power_w": power_w}
 
 
-def _told(energy: Range | None, time: Range | None, how: str) -> dict[str, Any]:
+def _told(energy: ForecastRange | None, time: ForecastRange | None, how: str) -> dict[str, Any]:
     """Changes, how they are known, and their ends, as columns; NaN of what is not changed."""
-    changes = [each or Range(math.nan, math.nan, math.nan) for each in (energy, time)]
+    changes = [each or ForecastRange(math.nan, math.nan, math.nan) for each in (energy, time)]
     values = [*(each.at for each in changes), how, *(end for each in changes for end in each[1:])]
     return dict(zip(_CHANGES, values))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_dvfs.report.page.frontier import HERE, ONE, Change, Curve, Frontier, Stop, apply_at, offered
+from kernel_dvfs.report.page.frontier import HERE, ONE, ChoiceCurve, FirstScreen, ShownChange, Stop, apply_at, offered
 from kernel_dvfs.report.page.tables import Rows, plain, signed
 
 _MOST_PERCENT = 80.0
@@ -18,7 +18,7 @@ _MOST_PERCENT = 80.0
 _LIMITS_PERCENT = (0, 1, 2, 3, 4, 5, 7.5, 10, 15, 20)
 _SETTING = re.compile(r"core locked at ([\d.]+) MHz|power limit of ([\d.]+) W")
 _ENDS = ("energy_change_least_percent", "energy_change_most_percent")
-_AT_AUTO: tuple[Any, ...] = (Change(0.0), Change(0.0), {}, {"known": "measured", "what": "auto"})
+_AT_AUTO: tuple[Any, ...] = (ShownChange(0.0), ShownChange(0.0), {}, {"known": "measured", "what": "auto"})
 _DEARER_PERCENT = 3.0  # more energy than the loop's that is worth a word: both are read from a counter
 _NAMED = 10  # kernels left at auto that are named, with what keeps them there
 
@@ -39,7 +39,7 @@ class StepView:
     sentence: list[tuple[str, bool]]  # words, and whether they are the finding
     cards: list[Card]
     notes: list[str]
-    settings: Frontier | None = None  # what one core clock or one power limit for the step saves
+    settings: FirstScreen | None = None  # what one core clock or one power limit for the step saves
 
 
 def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_forecast: bool) -> StepView | None:
@@ -149,16 +149,16 @@ def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) 
     return ", ".join(told) + " against"
 
 
-def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> Frontier | None:
+def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> FirstScreen | None:
     """The slider over core locks and power limits, as table step_limits has them; None where none of them saves within
     the last limit."""
-    ways: dict[str, list[tuple[Change, Change, dict[str, Any], Mapping[str, Any]]]] = {HERE: [], ONE: []}
+    ways: dict[str, list[tuple[ShownChange, ShownChange, dict[str, Any], Mapping[str, Any]]]] = {HERE: [], ONE: []}
     for row in rows:
         if found := _SETTING.match(row["what"]):
             name, setting = (
                 (HERE, {"power_cap_w": float(found[2])}) if found[2] else (ONE, {"core_mhz": float(found[1])})
             )
-            energy, time = (Change(row[f"{each}_change_percent"]) for each in ("energy", "time"))
+            energy, time = (ShownChange(row[f"{each}_change_percent"]) for each in ("energy", "time"))
             ways[name].append((energy, time, setting, row))
     curves = []
     for name, title in ((ONE, "Core clock locked"), (HERE, "Power limit set")):
@@ -169,7 +169,7 @@ def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> F
             ends = [signed(row[name], 1) for name in _ENDS if row.get(name) is not None]
             note = f"energy {ends[0]} to {ends[1]} %" if len(ends) == 2 else ""
             stops.append(Stop(limit, energy, time, row["known"], row["what"], apply_at([("", setting)]), note))
-        curves.append(Curve(name, title, stops))
+        curves.append(ChoiceCurve(name, title, stops))
     if all(stop.energy.best == 0 for curve in curves for stop in curve.stops):
         return None
     return offered(curves, curves[0].stops[:1], (totals["energy_j"], 1e-3 * totals["time_ms"]))

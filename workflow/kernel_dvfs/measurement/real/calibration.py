@@ -24,16 +24,16 @@ _WARMUP_S, _WINDOW_S = 5.0, 25.0  # of each probe
 _DIGITS = 3
 
 
-class Probe(NamedTuple):
+class CalibrationProbe(NamedTuple):
     """A probe as it was measured."""
 
     byte: int  # DRAM bytes of one run, read and written
     window: Window
 
 
-def measure(guard: Guard, about: dict[str, Any], say: Callable[[str], None]) -> dict[str, Probe]:
-    """{COPY, READ: Probe} of the GPU of a guard that sets nothing. about: its facts. Raises InputError where it cannot
-    be measured, and where something else ran on it meanwhile or holds its clocks."""
+def measure(guard: Guard, about: dict[str, Any], say: Callable[[str], None]) -> dict[str, CalibrationProbe]:
+    """{COPY, READ: CalibrationProbe} of the GPU of a guard that sets nothing. about: its facts. Raises InputError where
+    it cannot be measured, and where something else ran on it meanwhile or holds its clocks."""
     board = guard.board
     preflight.check_board(board, False, say)
     before = board.compute_processes()
@@ -54,11 +54,11 @@ def measure(guard: Guard, about: dict[str, Any], say: Callable[[str], None]) -> 
         gpu.check_free([window])
         if disturbed := gpu.disturbances([window]):
             raise InputError(f"GPU {board.uuid}: {kind} was disturbed: {'; '.join(disturbed)}; run it again")
-        found[kind] = Probe(byte, window)
+        found[kind] = CalibrationProbe(byte, window)
     return found
 
 
-def overrides(spec: dict[str, Any], probes: dict[str, Probe]) -> dict[str, Any]:
+def overrides(spec: dict[str, Any], probes: dict[str, CalibrationProbe]) -> dict[str, Any]:
     """The figures of a spec (gpu.spec.resolve) that the probes replace, as its overrides: pJ of a DRAM byte, and the
     share of the nominal bandwidth that is reached: by kernels that copy, and by those that only read. Raises
     InputError where the board cannot be of the spec's type."""
@@ -82,7 +82,7 @@ def overrides(spec: dict[str, Any], probes: dict[str, Probe]) -> dict[str, Any]:
     }
 
 
-def dram_efficiency(spec: dict[str, Any], probe: Probe) -> float:
+def dram_efficiency(spec: dict[str, Any], probe: CalibrationProbe) -> float:
     """Share of the DRAM's nominal bandwidth that a probe would reach if its way through the SMs took no time: M of
     t^p = (C/f)^p + M^p (gpu.model)."""
     stream, time_s = _stream(spec), 1e-6 * probe.window["time_us"]
@@ -93,7 +93,7 @@ def dram_efficiency(spec: dict[str, Any], probe: Probe) -> float:
     return probe.byte / memory_s / (1e9 * spec["memory"]["gb_per_s"])
 
 
-def dram_byte_pj(spec: dict[str, Any], probe: Probe) -> float:
+def dram_byte_pj(spec: dict[str, Any], probe: CalibrationProbe) -> float:
     """Energy of a byte in DRAM, pJ: the board's power above standing, less what a byte costs on its way through the
     core (gpu.model, gpu.kernel)."""
     window, energy = probe.window, spec["energy_pj"]

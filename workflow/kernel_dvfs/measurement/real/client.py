@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs.lock import passing
 from kernel_dvfs.measurement.setup import Setup, read
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.window import is_measured
 from kernel_dvfs_clocks.clocks import BASELINE, Pair, label
 from kernel_dvfs_clocks.environment import slurm_gpu
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.point import Point
-    from kernel_dvfs.measurement.visit import Visit, Visited
-    from kernel_dvfs.measurement.window import Device
+    from kernel_dvfs.measurement.visit import Visit, VisitMeasurement
+    from kernel_dvfs.measurement.window import RecordDevice
 
 _TRIES = 5
 _HOLDER_S = 70.0  # as long as a holder may take to restore, with a driver that hangs
@@ -64,10 +64,10 @@ class RemoteBench:
     """A bench (measurement.campaign) whose GPU is in another process. session: its name, see campaign.open_bench.
     device, run, kernel: of the last point."""
 
-    def __init__(self, setup: Setup, path: str, target: Target, session: str = "") -> None:
+    def __init__(self, setup: Setup, path: str, target: MeasurementTarget, session: str = "") -> None:
         self._setup, self._path, self._session = setup, os.path.abspath(path), session
         self._target = target
-        self.device: Device  # nothing before the first point
+        self.device: RecordDevice  # nothing before the first point
         self.run: dict[str, Any] = {}
         self.kernel: dict[str, Any] = {}
 
@@ -85,10 +85,10 @@ class RemoteVisitor:
 
     def __init__(self, setup: Setup, path: str, session: str = "") -> None:
         self._setup, self._path, self._session = setup, os.path.abspath(path), session
-        self.device: Device  # nothing before the first visit
+        self.device: RecordDevice  # nothing before the first visit
         self.run: dict[str, Any] = {}
 
-    def visit(self, visit: Visit) -> Visited:
+    def visit(self, visit: Visit) -> VisitMeasurement:
         """Have a visit made: see visit.Visitor."""
         request = {
             "do": "visit",
@@ -103,13 +103,13 @@ class RemoteVisitor:
         }
         (answer,) = _measured(self._setup, self._path, [request], visit.pair)
         self.device, self.run = answer["device"], answer["run"]
-        found: Visited = answer["visited"]
+        found: VisitMeasurement = answer["visited"]
         return found
 
 
 def compare(
-    setup: Setup, path: str, pairs: Mapping[Target, Pair], repeats: Sequence[int], session: str
-) -> tuple[Device, list[Comparison]]:
+    setup: Setup, path: str, pairs: Mapping[MeasurementTarget, Pair], repeats: Sequence[int], session: str
+) -> tuple[RecordDevice, list[Comparison]]:
     """Have the clocks of each target compared with auto: see campaign.compare."""
     requests = [
         {"do": "compare"} | _what(os.path.abspath(path), target, pair, repeat, session)
@@ -120,7 +120,7 @@ def compare(
     return answers[-1]["device"], [answer["comparison"] for answer in answers]
 
 
-def _what(path: str, target: Target, pair: Pair, repeat: int, session: str) -> dict[str, Any]:
+def _what(path: str, target: MeasurementTarget, pair: Pair, repeat: int, session: str) -> dict[str, Any]:
     return {
         "setup": path,
         "target": f"{target.study}/{target.name}",

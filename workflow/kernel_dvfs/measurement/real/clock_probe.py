@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kernel_dvfs.measurement.window import Probe
+from kernel_dvfs.measurement.window import ClockProbe
 from kernel_dvfs_clocks.errors import InputError
 
 # more than this below the top, and something holds the clock; a free one comes within 1 % of it
@@ -77,7 +77,7 @@ def top_mhz(clocks: dict[str, Any], after: dict[str, Any] | None = None) -> floa
     return float(min(max(listed), site[1] if site else max(listed))) if listed else 0.0
 
 
-def held(probe: Probe, compute_capability: str) -> str:
+def held(probe: ClockProbe, compute_capability: str) -> str:
     """Why a board is not free, in words; "" where it is."""
     share = _HELD_SHARE if compute_capability in _COME_TO_THE_TOP else _HELD_SHARE_OTHERWISE
     if probe["core_mhz"] >= (1 - share) * probe["top_mhz"]:

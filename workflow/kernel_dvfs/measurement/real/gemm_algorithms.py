@@ -40,15 +40,15 @@ def _is_base64(text: str) -> bool:
         return False
 
 
-class _Entry(TypedDict):
+class _AlgorithmEntry(TypedDict):
     instance: NotRequired[str]
     chosen_by: NotRequired[str]
     pinned: Annotated[str, Is("bytes in base64", _is_base64)]
 
 
-class _File(TypedDict):
+class _AlgorithmsFile(TypedDict):
     schema: str
-    cublaslt: dict[str, dict[str, _Entry]]  # {version: {settings of a product: what was chosen}}
+    cublaslt: dict[str, dict[str, _AlgorithmEntry]]  # {version: {settings of a product: what was chosen}}
 
 
 class GemmAlgorithms:
@@ -56,9 +56,9 @@ class GemmAlgorithms:
 
     def __init__(self, path: str, cublaslt: int) -> None:
         self._path, self._version = path, str(cublaslt)
-        self._content: _File = {"schema": SCHEMA, "cublaslt": {}}
+        self._content: _AlgorithmsFile = {"schema": SCHEMA, "cublaslt": {}}
         if os.path.exists(path):
-            self._content = read(path, _File, SCHEMA, _REMEDY)
+            self._content = read(path, _AlgorithmsFile, SCHEMA, _REMEDY)
         chosen = self._content["cublaslt"].setdefault(self._version, {})
         self._pinned = {key: base64.b64decode(each["pinned"]) for key, each in chosen.items()}
 

@@ -14,7 +14,7 @@ from kernel_dvfs.measurement.counter import READING_LAG_S, AlignedWindow, Energy
 from kernel_dvfs.measurement.real import clock_probe, preflight
 from kernel_dvfs.measurement.real.watch import Watch, disturbances, look_at, rise, state_of
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by
 from kernel_dvfs.measurement.visit import AUTO_SETTLE_S, AUTO_WINDOW_S, KERNEL_S, SETTLE_S
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, EXACT, POWER_CAP, Pair, check, label
@@ -24,10 +24,10 @@ from kernel_dvfs_clocks.guard import lock_pair, ranges
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kernel_dvfs.measurement.real.loads import Iteration, Load, Loads, Passing, Running
+    from kernel_dvfs.measurement.real.loads import IterationLoad, Load, Loads, RunningIteration, RunningLoad
     from kernel_dvfs.measurement.seam import Gpu
     from kernel_dvfs.measurement.visit import Passes
-    from kernel_dvfs.measurement.window import Device, Probe, Raw, Watched, Window
+    from kernel_dvfs.measurement.window import ClockProbe, RawWindow, RecordDevice, Watched, Window
     from kernel_dvfs_clocks.guard import Guard
     from kernel_dvfs_clocks.nvml.board import Board
 
@@ -78,10 +78,10 @@ class RealGpu:
         self._device = self._identity(about)
         # in force; None: unknown. At first nothing is locked here, and to measure that nothing is set
         self._pair: Pair | None = BASELINE
-        self._steady: Running | Passing | None = None  # what runs on it now
+        self._steady: RunningLoad | RunningIteration | None = None  # what runs on it now
         self._watch: Watch | None = None  # of the window that is being measured
         self._excesses: list[str] = []  # of windows since `disturbances` was asked
-        self.probe: Probe | None = None  # of the core clock at the session's first auto point; None: none taken
+        self.probe: ClockProbe | None = None  # of the core clock at the session's first auto point; None: none taken
         self._about = about
         self.account = TimeAccount(loads.now_s)
         self.settings_made = 0  # how often clocks were changed
@@ -89,7 +89,7 @@ class RealGpu:
 
     # --- the seam -----------------------------------------------------------------------------------------------------
 
-    def device(self) -> Device:
+    def device(self) -> RecordDevice:
         """The record's `device` group."""
         return self._device
 
@@ -97,7 +97,7 @@ class RealGpu:
         """The time by the clock of its loads."""
         return self._loads.now_s()
 
-    def prepare(self, setup: Setup, target: Target) -> Load:
+    def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
         """The load of a target. An algorithm that has yet to be chosen is chosen with nothing locked."""
         if not self._loads.chooses(setup, target):
             with self.account.part("preparing"):
@@ -105,9 +105,9 @@ class RealGpu:
         with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
             return self._loads.prepare(setup, target)
 
-    def iteration(self, setup: Setup) -> Iteration:
+    def iteration(self, setup: Setup) -> IterationLoad:
         """The whole iteration of a setup; algorithms are chosen as for `prepare`."""
-        passes = [Target("pass", name) for name in setup.targets["pass"]]
+        passes = [MeasurementTarget("pass", name) for name in setup.targets["pass"]]
         if not any(self._loads.chooses(setup, each) for each in passes):
             with self.account.part("preparing"):
                 return self._loads.iteration(setup)
@@ -123,14 +123,14 @@ class RealGpu:
         """This object: there is only one such board."""
         return self
 
-    def locked(self, pair: Pair, key: tuple) -> _Locked:
+    def locked(self, pair: Pair, key: tuple) -> _RealClocksLocked:
         """A context in which a pair is in force; entering it gives the seconds that the change took.
 
         After a good end the pair stays in force, so that the next point at the same pair needs no change; after an
         error nothing is locked. The session's guard restores in any case.
         """
         check(self._clocks, pair)
-        return _Locked(self, pair)
+        return _RealClocksLocked(self, pair)
 
     def request(self, pair: Pair) -> dict[str, Any]:
         """How the driver was asked: `range` allows all clocks up to the target, `exact` only the target."""
@@ -151,7 +151,7 @@ class RealGpu:
             self._settle(load, seconds)
 
     def _settle(self, load: Load, seconds: float) -> None:
-        steady = cast("Running", self._steady)
+        steady = cast("RunningLoad", self._steady)
         slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
         seen: list[tuple[float, int]] = []
         warm_s = self._loads.now_s() + seconds
@@ -162,7 +162,7 @@ class RealGpu:
             ran = steady.between(start_s, self._loads.now_s())
             seen.append((ran["sm_mhz"], self._board.mem_mhz()))
 
-    def passes(self, iteration: Iteration, pair: Pair, pass_s: float) -> tuple[Passes, Watched]:
+    def passes(self, iteration: IterationLoad, pair: Pair, pass_s: float) -> tuple[Passes, Watched]:
         """Whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
         with self.account.part("passes"):
             self._steady = passing = iteration.start(AUTO_SETTLE_S if pair[0] == AUTO else SETTLE_S, pass_s)
@@ -210,7 +210,7 @@ class RealGpu:
             window = self._window(load, seconds)
             if load.less is None:
                 return window
-            own_mhz = cast("Running", self._steady).own_mhz()
+            own_mhz = cast("RunningLoad", self._steady).own_mhz()
             self.stop()
             self._start(load.less)
             # until the power reading, which the counter is held to, has forgotten the load
@@ -221,7 +221,7 @@ class RealGpu:
             return less(window, before, own_mhz)
 
     def _window(self, load: Load, seconds: float) -> Window:
-        steady = cast("Running", self._steady)
+        steady = cast("RunningLoad", self._steady)
         with self._watching() as watch:
             # forget what ran before, so that there is room for all batches of the window; what a load changes is put
             # back
@@ -381,7 +381,7 @@ class RealGpu:
             self._steady.stop()
             self._steady = None
 
-    def _identity(self, about: dict[str, Any]) -> Device:
+    def _identity(self, about: dict[str, Any]) -> RecordDevice:
         keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
         found = {
             "kind": "nvml",
@@ -392,7 +392,7 @@ class RealGpu:
             "counter_period_ms": round(1000 * self._counter.period_s, 3),
             "counter_read_ms": round(1000 * self._counter.read_s, 3),
         }
-        return cast("Device", found)
+        return cast("RecordDevice", found)
 
 
 class Unwanted(InputError):
@@ -433,7 +433,7 @@ class TimeAccount:
         return outer
 
 
-class _Locked:
+class _RealClocksLocked:
     def __init__(self, gpu: RealGpu, pair: Pair) -> None:
         self._gpu, self._pair = gpu, pair
 
@@ -503,7 +503,7 @@ def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
     return sways and max(last) - min(last) <= _SWAY_SHARE * max(last)
 
 
-def _raw(window: Window) -> Raw:
+def _raw(window: Window) -> RawWindow:
     return {"duration_s": window["duration_s"], "energy_mj": window["energy_mj"], "time_us": window["time_us"]}
 
 

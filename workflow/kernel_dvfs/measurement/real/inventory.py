@@ -68,7 +68,7 @@ def _told(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class MachineGpu:
     """One GPU of this machine."""
 
     index: int
@@ -101,7 +101,7 @@ class Inventory:
 
     schema: str
     problem: str | None  # why no GPU is told of, or not every one
-    gpus: list[Gpu]
+    gpus: list[MachineGpu]
     locking: Advice | None  # ways to lock clocks here; null where there is no GPU
     leases: str | None  # where runs find each other, in words; null where there is no driver
     simulated: list[str]  # simulated GPUs, as a study configures them: no hardware needed
@@ -118,7 +118,7 @@ def inventory(estimates: Estimates) -> Inventory:
     from kernel_dvfs_clocks.nvml.library import Library
     from kernel_dvfs_clocks.setters.advice import advice
 
-    gpus: list[Gpu] = []
+    gpus: list[MachineGpu] = []
     locking = leases = problem = None
     try:
         with Library() as nvml:
@@ -134,7 +134,7 @@ def inventory(estimates: Estimates) -> Inventory:
     return Inventory(SCHEMA, problem, gpus, locking, leases, list(gpu_spec.names()))
 
 
-def of_gpu(which: str, estimates: Estimates) -> Gpu:
+def of_gpu(which: str, estimates: Estimates) -> MachineGpu:
     """Return one GPU. which: UUID or index; "": the only one. Raises InputError where it is not here."""
     from kernel_dvfs_clocks.nvml.board import by_index, resolve
     from kernel_dvfs_clocks.nvml.library import Library
@@ -145,7 +145,7 @@ def of_gpu(which: str, estimates: Estimates) -> Gpu:
         return _gpu(nvml, index, uuid, estimates)
 
 
-def _gpu(nvml: Library, index: int, found: str | NvmlError, estimates: Estimates) -> Gpu:
+def _gpu(nvml: Library, index: int, found: str | NvmlError, estimates: Estimates) -> MachineGpu:
     """found: as of nvml.board.by_index. One that is sick is told with why, and hides no other."""
     from kernel_dvfs_clocks.nvml.board import Board
 
@@ -158,10 +158,10 @@ def _gpu(nvml: Library, index: int, found: str | NvmlError, estimates: Estimates
         name = board.name()
         return _answering(nvml, index, name, board, estimates)
     except InputError as error:
-        return Gpu(index, name, uuid, uuid and f"nvml:{uuid}", problem=str(error))
+        return MachineGpu(index, name, uuid, uuid and f"nvml:{uuid}", problem=str(error))
 
 
-def _answering(nvml: Library, index: int, name: str, board: Board, estimates: Estimates) -> Gpu:
+def _answering(nvml: Library, index: int, name: str, board: Board, estimates: Estimates) -> MachineGpu:
     from kernel_dvfs_clocks.nvml.facts import facts
     from kernel_dvfs_clocks.setters.choice import working
 
@@ -176,7 +176,7 @@ def _answering(nvml: Library, index: int, name: str, board: Board, estimates: Es
     missing: list[str] = []
     if not counter_problem and not divided:  # what measures nothing has no length
         expected, missing = estimates(uuid, bool(way) and bool(cores))
-    return Gpu(
+    return MachineGpu(
         index,
         name,
         uuid,

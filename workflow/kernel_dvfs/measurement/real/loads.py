@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.target import MeasurementTarget
     from kernel_dvfs_clocks.nvml.library import Library
 
 HOOK = "KERNEL_DVFS_TEST_LOAD"
@@ -32,7 +32,7 @@ NATIVE = os.path.join("results", "native", "cuda", "build.json")
 STEP = os.path.join("results", "native", "graph", "build.json")
 
 
-class Running(Protocol):
+class RunningLoad(Protocol):
     """A load that runs on the GPU, over and over (native.steady.Steady)."""
 
     def feed(self) -> None:
@@ -71,7 +71,7 @@ class Load(Protocol):
         """The record's `kernel` group, besides the names."""
         ...
 
-    def start(self) -> Running:
+    def start(self) -> RunningLoad:
         """Start to run it over and over."""
         ...
 
@@ -80,7 +80,7 @@ class Load(Protocol):
         ...
 
 
-class Passing(Protocol):
+class RunningIteration(Protocol):
     """An iteration that runs over and over, with a stamp between its kernels (native.passing.Passing)."""
 
     def feed(self) -> None:
@@ -109,10 +109,10 @@ class Passing(Protocol):
         ...
 
 
-class Iteration(Protocol):
+class IterationLoad(Protocol):
     """The whole iteration of a setup, ready to run (native_loads.NativeIteration)."""
 
-    def start(self, settle_s: float, pass_s: float) -> Passing:
+    def start(self, settle_s: float, pass_s: float) -> RunningIteration:
         """Start to run it: until it has run for settle_s, then as many whole passes as come nearest to pass_s, one at
         least."""
         ...
@@ -183,15 +183,15 @@ class Loads(Protocol):
         """Wait."""
         ...
 
-    def chooses(self, setup: Setup, target: Target) -> bool:
+    def chooses(self, setup: Setup, target: MeasurementTarget) -> bool:
         """Whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
         ...
 
-    def prepare(self, setup: Setup, target: Target) -> Load:
+    def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
         """The load of a target. Raises InputError where it does not fit into memory."""
         ...
 
-    def iteration(self, setup: Setup) -> Iteration:
+    def iteration(self, setup: Setup) -> IterationLoad:
         """The whole iteration of a setup, prepared once. Raises InputError where it does not fit into memory."""
         ...
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.target import MeasurementTarget
 
 _Built = TypeVar("_Built")
 
@@ -85,7 +85,7 @@ class NativeLoads:
         self._forget()
         return True
 
-    def chooses(self, setup: Setup, target: Target) -> bool:
+    def chooses(self, setup: Setup, target: MeasurementTarget) -> bool:
         """Whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
         self._take(setup)
         if setup.measurement["gemm_algorithm"] != "timed":
@@ -93,7 +93,7 @@ class NativeLoads:
         products = [self._rows[name] for name in _row_names(setup, target) if self._rows[name].gemm]
         return any(self._algorithms.known(row.settings) is None for row in products)
 
-    def prepare(self, setup: Setup, target: Target) -> NativeLoad:
+    def prepare(self, setup: Setup, target: MeasurementTarget) -> NativeLoad:
         """The load of a target. Its plans stay in memory for later targets; where memory is short, they all go first.
 
         Raises InputError where the target does not fit by itself either.
@@ -101,7 +101,7 @@ class NativeLoads:
         return self._fitted(setup, f"{target.study}/{target.name}", lambda at: self._build(setup, target, at))
 
     def iteration(self, setup: Setup) -> NativeIteration:
-        """The whole iteration of a setup (loads.Iteration); whatever was prepared goes where memory is short.
+        """The whole iteration of a setup (loads.IterationLoad); whatever was prepared goes where memory is short.
 
         Raises InputError where it does not fit by itself either.
         """
@@ -147,7 +147,7 @@ class NativeLoads:
         work = made.info()
         return NativeLoad(self._cuda, self._device, made, {kind: made}), work["read_byte"] + work["write_byte"]
 
-    def _build(self, setup: Setup, target: Target, offset_byte: int) -> NativeLoad:
+    def _build(self, setup: Setup, target: MeasurementTarget, offset_byte: int) -> NativeLoad:
         plans = self._plans_of(setup, _row_names(setup, target), offset_byte)
         if target.study == "kernel":
             return NativeLoad(self._cuda, self._device, plans[target.name], plans)
@@ -215,7 +215,7 @@ class NativeLoad:
 
 
 class NativeIteration:
-    """A whole iteration ready to run (loads.Iteration), of `plans` by steps (target.iteration)."""
+    """A whole iteration ready to run (loads.IterationLoad), of `plans` by steps (target.iteration)."""
 
     def __init__(self, cuda: ModuleType, device: Any, plans: dict[str, Any], steps: Sequence[tuple[str, int]]) -> None:
         self._cuda, self._device, self._plans = cuda, device, plans
@@ -228,11 +228,11 @@ class NativeIteration:
         self._rounds: dict[tuple[tuple[str, int], ...], NativeLoad] = {}
 
     def start(self, settle_s: float, pass_s: float) -> Passing:
-        """See loads.Iteration."""
+        """See loads.IterationLoad."""
         return Passing(self._marked, settle_s, pass_s)
 
     def round(self, counts: Mapping[str, int]) -> NativeLoad:
-        """See loads.Iteration."""
+        """See loads.IterationLoad."""
         key = tuple(counts.items())
         if key not in self._rounds:
             plans = {name: self._plans[name] for name in counts}
@@ -243,7 +243,7 @@ class NativeIteration:
         return self._rounds[key]
 
     def check(self) -> None:
-        """See loads.Iteration."""
+        """See loads.IterationLoad."""
         for name, plan in self._plans.items():
             if plan.checksum() != self._checksums[name]:
                 raise InputError(f"{name}: its results changed while it ran; the GPU cannot be trusted")
@@ -254,7 +254,7 @@ def _instance(info: dict[str, Any]) -> str:
     return instance(info) if "algorithm_id" in info else info["operation"]
 
 
-def _row_names(setup: Setup, target: Target) -> list[str]:
+def _row_names(setup: Setup, target: MeasurementTarget) -> list[str]:
     """The rows that a target runs."""
     if target.study == "kernel":
         return [target.name]

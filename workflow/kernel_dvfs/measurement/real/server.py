@@ -32,7 +32,7 @@ END_AFTER_S = 60.0
 _LOOK_EVERY_S = 0.1
 
 
-class Server:
+class MeasuringServer:
     """The measuring process of the GPU of the setup in a file.
 
     ready: file descriptor to which `ok` or what is wrong is written once it listens or has failed, then closed; None

@@ -18,9 +18,9 @@ from kernel_dvfs.measurement.real import preflight
 from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.stopping import COMPARED
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, held_by, judge
-from kernel_dvfs.measurement.visit import AUTO_PASS_S, PASS_S, WINDOW_S, Visit, Visited, asked, round_of
+from kernel_dvfs.measurement.visit import AUTO_PASS_S, PASS_S, WINDOW_S, Visit, VisitMeasurement, asked, round_of
 from kernel_dvfs_clocks.clocks import BASELINE, Pair
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import compact_json
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.visit import Passes
-    from kernel_dvfs.measurement.window import Device, Watched, Window
+    from kernel_dvfs.measurement.window import RecordDevice, Watched, Window
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
@@ -118,7 +118,7 @@ class Session:
         return self._gpu
 
     @property
-    def device(self) -> Device:
+    def device(self) -> RecordDevice:
         """The record's `device` group."""
         return self.gpu.device()
 
@@ -136,7 +136,7 @@ class Session:
         self.gpu.release()
 
     def point(
-        self, setup: Setup, target: Target, pair: Pair, campaign: str, repeat: int
+        self, setup: Setup, target: MeasurementTarget, pair: Pair, campaign: str, repeat: int
     ) -> tuple[Point, dict[str, Any], dict[str, Any]]:
         """Measure one point of a sweep; one that was disturbed is measured once more.
 
@@ -148,7 +148,7 @@ class Session:
         return self._recorded(setup, lambda: self._in_passes(setup, target, pair, (campaign, repeat)))
 
     def _alone(
-        self, setup: Setup, target: Target, pair: Pair, campaign: str, repeat: int
+        self, setup: Setup, target: MeasurementTarget, pair: Pair, campaign: str, repeat: int
     ) -> tuple[Point, dict[str, Any], dict[str, Any]]:
         """Measure a target repeated alone, as `point` does."""
         settings = setup.measurement
@@ -182,13 +182,13 @@ class Session:
         about = {"run_id": self._name, "started_utc": started_utc}
         return about | {"host": socket.gethostname(), "boot_id": lease.boot_id()}
 
-    def visit(self, setup: Setup, visit: Visit) -> tuple[Visited, dict[str, Any]]:
+    def visit(self, setup: Setup, visit: Visit) -> tuple[VisitMeasurement, dict[str, Any]]:
         """Measure a visit, once: who asks for it decides what follows from its verdict. Returns it and the record's
         `run` group."""
         started_utc = _now_utc()
         return self._visit(setup, visit), self.run(started_utc)
 
-    def _visit(self, setup: Setup, visit: Visit) -> Visited:
+    def _visit(self, setup: Setup, visit: Visit) -> VisitMeasurement:
         gpu, pair = self.gpu, visit.pair
         # prepared before anything is timed: most of it is done once in a session
         iteration = gpu.iteration(setup)
@@ -223,7 +223,7 @@ class Session:
             for names, window in zip(visit.metered, windows)
         ]
         return cast(
-            "Visited",
+            "VisitMeasurement",
             {
                 "request": request,
                 "passes": passes,
@@ -236,7 +236,7 @@ class Session:
             },
         )
 
-    def _in_passes(self, setup: Setup, target: Target, pair: Pair, of: tuple) -> tuple[Point, kernels.Load]:
+    def _in_passes(self, setup: Setup, target: MeasurementTarget, pair: Pair, of: tuple) -> tuple[Point, kernels.Load]:
         """A point whose time is that of passes of the whole iteration, made once while the pair is in force, and whose
         power is that of one window of the target. of: what else has the same passes."""
         gpu = self.gpu
@@ -266,7 +266,7 @@ class Session:
             point["reasons"].insert(0, held)
         self._guard.check_held()
 
-    def compare(self, setup: Setup, target: Target, pair: Pair, repeat: int) -> Comparison:
+    def compare(self, setup: Setup, target: MeasurementTarget, pair: Pair, repeat: int) -> Comparison:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from.
 
         Each point is a single window, since the repeats are the statistics.
@@ -278,7 +278,7 @@ class Session:
             points.append(consistency.without_windows(point))
         return {"target": target.name, "repeat": repeat, "session": self._name, "points": points}
 
-    def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[Point, kernels.Load]:
+    def _measure(self, setup: Setup, target: MeasurementTarget, pair: Pair, key: Key) -> tuple[Point, kernels.Load]:
         held = self.gpu.look_for_locks() if pair == BASELINE else ""
         load = self.gpu.prepare(setup, target)
         point = measure(self.gpu, load, pair, setup.measurement, key)
@@ -287,7 +287,7 @@ class Session:
         return point, load
 
 
-def _is_of_passes(setup: Setup, target: Target) -> bool:
+def _is_of_passes(setup: Setup, target: MeasurementTarget) -> bool:
     """Whether a point's time comes from passes of the whole iteration: not at auto alone, and not a captured step's
     sections, whose kernels may run side by side."""
     is_section = target.study == "pass" and "step" in setup.workload
@@ -299,7 +299,7 @@ def _of_setup(setup: Setup, passes: Passes, seen: Watched) -> tuple[Passes, Watc
     return {**passes, "time_us": {name: passes["time_us"][name] for name in setup.targets["kernel"]}}, seen
 
 
-def _time_us(setup: Setup, target: Target, passes: Passes) -> float:
+def _time_us(setup: Setup, target: MeasurementTarget, passes: Passes) -> float:
     """Of one run of a target, by passes."""
     times_us = passes["time_us"]
     if target.study == "kernel":

@@ -34,7 +34,7 @@ _IDLE = 0x1  # NVML's event reason of a GPU that has nothing to do: its clocks a
 _EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
 
 
-class Look(NamedTuple):
+class BoardSample(NamedTuple):
     """A board at a moment."""
 
     reasons: int  # NVML's bits of why its clocks are not higher
@@ -44,7 +44,7 @@ class Look(NamedTuple):
     energy_mj: int | None  # None: not read
 
 
-class State(NamedTuple):
+class BoardState(NamedTuple):
     """What should not change while a board is measured, and what has added up by now."""
 
     limit_mw: int | None
@@ -55,20 +55,20 @@ class State(NamedTuple):
     thermal: int | None
 
 
-def look_at(board: Any, counts: bool = True) -> Look:
+def look_at(board: Any, counts: bool = True) -> BoardSample:
     """A look at a board (nvml.board.Board). counts: at its energy counter too, which takes some ms."""
     reasons = board.event_reasons()
     core_mhz, mem_mhz, power_mw = board.sm_mhz(), board.mem_mhz(), board.power_mw()
-    return Look(reasons, core_mhz, mem_mhz, power_mw, board.energy_mj() if counts else None)
+    return BoardSample(reasons, core_mhz, mem_mhz, power_mw, board.energy_mj() if counts else None)
 
 
-def state_of(board: Any) -> State:
+def state_of(board: Any) -> BoardState:
     """The state of a board."""
     temperature_c = 0.0
     with suppress(Unsupported):
         temperature_c = board.temperature_c()
     cap_ns, thermal, *_ = board.throttled()
-    return State(board.power_limit_mw(), board.mig(), board.compute_processes(), temperature_c, cap_ns, thermal)
+    return BoardState(board.power_limit_mw(), board.mig(), board.compute_processes(), temperature_c, cap_ns, thermal)
 
 
 class Watch:
@@ -80,14 +80,14 @@ class Watch:
 
     def __init__(
         self,
-        look: Callable[[], Look],
-        state: Callable[[], State],
+        look: Callable[[], BoardSample],
+        state: Callable[[], BoardState],
         now_s: Callable[[], float],
         own: int | None = None,
         all_own: bool = False,
     ) -> None:
         self._look, self._state, self._now_s, self._own = look, state, now_s, own
-        self._looks: list[tuple[float, Look]] = []
+        self._looks: list[tuple[float, BoardSample]] = []
         self._last_mj = 0
         self._before = self._after = state()
         if all_own:
@@ -154,11 +154,11 @@ class Watch:
         return self._of(self._settled if settled else [look for _, look in self._looks], duration_s, core_mhz)
 
     @property
-    def _settled(self) -> list[Look]:
+    def _settled(self) -> list[BoardSample]:
         """The looks but the first one, at which clocks may be on their way; that one where it is the only one."""
         return [look for _, look in self._looks[1:] or self._looks]
 
-    def _of(self, looks: Sequence[Look], duration_s: float, core_mhz: float | None = None) -> Watched:
+    def _of(self, looks: Sequence[BoardSample], duration_s: float, core_mhz: float | None = None) -> Watched:
         cores: list[float] = [look.core_mhz for look in looks]
         middle = spread(cores)[1] if core_mhz is None else round(core_mhz, 1)
         return {

@@ -14,7 +14,7 @@ from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.report.inference import Band
 from kernel_dvfs.report.measured_tables import DIFFERS
-from kernel_dvfs.report.page.frontier import Change, Shown, Stop
+from kernel_dvfs.report.page.frontier import ShownChange, Stop, StudyChoice
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import MINUS, Rows, Table, duration, energy_in_words, signed
 from kernel_dvfs.report.results import Results
@@ -47,8 +47,8 @@ _VERDICTS = {
 class Answer:
     """What the strict schedule gives."""
 
-    energy: Change
-    time: Change
+    energy: ShownChange
+    time: ShownChange
     verdict: str | None  # of measuring again on the time limit, one of limit_verdict
     limit: str  # what is known of the time limit, in words; "": nothing
     repeats: int | None  # of measuring it again
@@ -115,16 +115,16 @@ def strict_again(headline: Rows | None) -> Mapping[str, Any] | None:
     return next((row for row in headline or () if row["schedule"] == STRICT), None)
 
 
-def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> Shown:
+def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> StudyChoice:
     """A schedule as the first screen shows it. row: what measuring it again gave, of table headline."""
     energy, time = (
-        Change(
+        ShownChange(
             schedule[f"{name}_change_percent"],
             *(row[f"fresh_{name}_{bound}_percent"] for bound in ("change", "low", "high") if row),
         )
         for name in ("energy", "time")
     )
-    return Shown(schedule, energy, time, MISSED_NOTE if row and row["verdict"] in limit_verdict.MISSED else "")
+    return StudyChoice(schedule, energy, time, MISSED_NOTE if row and row["verdict"] in limit_verdict.MISSED else "")
 
 
 def again_as_rows(row: Mapping[str, Any]) -> Rows:
@@ -142,7 +142,7 @@ def again_as_rows(row: Mapping[str, Any]) -> Rows:
 # --- in a sentence, and what stands for it ----------------------------------------------------------------------------
 
 
-def sentence(stops: Sequence[Stop], today: Change | None = None, per: str = "kernel") -> list[tuple[str, bool]]:
+def sentence(stops: Sequence[Stop], today: ShownChange | None = None, per: str = "kernel") -> list[tuple[str, bool]]:
     """[(words, whether they are the finding)] of the headline: what is saved at no loss of time, what a little more
     time adds, and what can be set today. stops: the choices that were made, the answer first. per: what has a clock
     each; "run": all share one pair."""

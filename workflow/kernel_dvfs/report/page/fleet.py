@@ -8,7 +8,7 @@ GPUS, HOURS = 1000, 24.0  # until the reader gives others
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetEstimate:
     """A fleet that runs the iteration all day. None: no price or no figure of the grid was given."""
 
     power_w: float  # mean of one GPU at auto clocks

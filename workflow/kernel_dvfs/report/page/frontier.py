@@ -40,7 +40,7 @@ _SEVERAL = {"kernel": "kernels", "pass": "passes"}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShownChange:
     """A change against auto, in percent, negative = less. None: not known."""
 
     claimed: float | None  # by the data that chose
@@ -59,8 +59,8 @@ class Stop:
     """A choice within a limit."""
 
     limit_percent: float | None  # of the time, tolerated; None: it was asked for otherwise
-    energy: Change
-    time: Change
+    energy: ShownChange
+    time: ShownChange
     how: str  # the changes are known, as words.how_known has it
     clocks: str  # in words
     command: str  # that gives this choice; "": there is nothing to set
@@ -82,7 +82,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ChoiceCurve:
     """A way of setting clocks: its choices by ascending limits."""
 
     name: str  # FREE, HERE or ONE
@@ -91,7 +91,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ChoiceSource:
     """What commands choose from, as a reader would type it."""
 
     profile: str
@@ -107,19 +107,19 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class StudyChoice:
     """A choice that a study made at a limit: its schedule, and its changes as they are known."""
 
     schedule: Mapping[str, Any]
-    energy: Change
-    time: Change
+    energy: ShownChange
+    time: ShownChange
     note: str = ""
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def free(problem: Problem, gpu: Mapping[str, Any], shown: Iterable[Shown], source: Source) -> Curve:
+def free(problem: Problem, gpu: Mapping[str, Any], shown: Iterable[StudyChoice], source: ChoiceSource) -> ChoiceCurve:
     """Clocks for each target as if changes of them were free. shown: what was chosen; it takes its limit's place."""
     stops: dict[float | None, Stop] = {}
     kind = source.options.get("granularity", "kernel")
@@ -147,10 +147,12 @@ def free(problem: Problem, gpu: Mapping[str, Any], shown: Iterable[Shown], sourc
                 limit, *_claimed(problem, at), how_known(gpu, False), _in_words(problem, at, kind),
                 source.choose(limit, False), at=at,
             )  # fmt: skip
-    return Curve(FREE, title, [stops[each] for each in sorted(stops, key=_rank)])
+    return ChoiceCurve(FREE, title, [stops[each] for each in sorted(stops, key=_rank)])
 
 
-def one(problem: Problem, gpu: Mapping[str, Any], shown: Mapping[float | None, Stop], limits: Iterable[float]) -> Curve:
+def one(
+    problem: Problem, gpu: Mapping[str, Any], shown: Mapping[float | None, Stop], limits: Iterable[float]
+) -> ChoiceCurve:
     """One setting for the whole run at each limit. shown: {limit: the choice that was made}."""
     stops = [shown[None]] if None in shown else []
     for limit in limits:
@@ -159,7 +161,7 @@ def one(problem: Problem, gpu: Mapping[str, Any], shown: Mapping[float | None, S
             stops.append(shown[limit])
         elif found.option is not None:
             stops.append(_one(problem, gpu, found.option.tolist(), limit))
-    return Curve(ONE, "One pair for the run", stops)
+    return ChoiceCurve(ONE, "One pair for the run", stops)
 
 
 def _one(problem: Problem, gpu: Mapping[str, Any], at: Sequence[int], limit: float) -> Stop:
@@ -239,13 +241,13 @@ def options_of(problem: Problem, targets: Mapping[str, Mapping[str, Any]], calle
     return chosen
 
 
-def _claimed(problem: Problem, at: Sequence[int]) -> tuple[Change, Change]:
+def _claimed(problem: Problem, at: Sequence[int]) -> tuple[ShownChange, ShownChange]:
     """Changes of (energy, time) by the profile."""
     energy, time = (
         100 * (float(values[list(at)].sum()) / base - 1)
         for values, base in ((problem.energy, problem.baseline_energy), (problem.time, problem.baseline_time))
     )
-    return Change(energy), Change(time)
+    return ShownChange(energy), ShownChange(time)
 
 
 def _in_words(problem: Problem, at: Sequence[int], kind: str) -> str:
@@ -272,7 +274,7 @@ def _error_percent(problem: Problem, at: Sequence[int]) -> float | None:
 STOPS = "stops"  # name of the table
 
 
-def _table(curves: Sequence[Curve], baseline: tuple[float, float] | None) -> Table:
+def _table(curves: Sequence[ChoiceCurve], baseline: tuple[float, float] | None) -> Table:
     """A row a stop: the only place where its numbers become words. baseline: as `offered` has it."""
     rows = []
     for curve in curves:
@@ -296,7 +298,7 @@ def _table(curves: Sequence[Curve], baseline: tuple[float, float] | None) -> Tab
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     """A choice that was measured again, in the chart's coordinates."""
 
     x: float
@@ -315,7 +317,7 @@ class Chart:
     y_ticks: list[tuple[float, str]]
     zero_x: float  # left of it no time is lost
     lines: list[tuple[str, str]]  # (name of the curve, its points as SVG has them)
-    points: list[Point]
+    points: list[ChartPoint]
     places: dict[str, dict[str, tuple[float, float]]]  # {name of the curve: {limit: place of its stop}}
     star: tuple[float, float] | None  # the paper's own point
 
@@ -323,7 +325,7 @@ class Chart:
     left, right, top, bottom = 62, 622, 22, 336  # of what is between the axes
 
 
-def chart(curves: Sequence[Curve], paper: tuple[float, float] | None = None) -> Chart:
+def chart(curves: Sequence[ChoiceCurve], paper: tuple[float, float] | None = None) -> Chart:
     """The chart of curves. paper: changes of energy and time that the paper measured for the same."""
     stops = [stop for curve in curves for stop in curve.stops]
     star = [paper] if paper else []
@@ -336,7 +338,7 @@ def chart(curves: Sequence[Curve], paper: tuple[float, float] | None = None) -> 
     def down(value: float) -> float:
         return _at(value, (y_ticks[0], y_ticks[-1]), (Chart.bottom, Chart.top))
 
-    def bar(change: Change, place: Callable[[float], float]) -> tuple[float, float] | None:
+    def bar(change: ShownChange, place: Callable[[float], float]) -> tuple[float, float] | None:
         return None if change.low is None or change.high is None else (place(change.low), place(change.high))
 
     lines, points, places = [], [], {}
@@ -351,7 +353,7 @@ def chart(curves: Sequence[Curve], paper: tuple[float, float] | None = None) -> 
             if stop.is_measured_again:
                 energy, time = (_said(change, stop.how) for change in (stop.energy, stop.time))
                 said = f"{curve.title}, {stop.limit}: energy {energy}; time {time}"
-                points.append(Point(x, y, bar(stop.time, across), bar(stop.energy, down), curve.name, said))
+                points.append(ChartPoint(x, y, bar(stop.time, across), bar(stop.energy, down), curve.name, said))
     return Chart(
         [(across(tick), signed(tick, _digits(x_ticks))) for tick in x_ticks],
         [(down(tick), signed(tick, _digits(y_ticks))) for tick in y_ticks],
@@ -375,7 +377,7 @@ def _at(value: float, of: tuple[float, float], to: tuple[float, float]) -> float
     return round(to[0] + (to[1] - to[0]) * (value - of[0]) / (of[1] - of[0]), 1)
 
 
-def _reach(changes: Sequence[Change], others: Sequence[float]) -> tuple[float, float]:
+def _reach(changes: Sequence[ShownChange], others: Sequence[float]) -> tuple[float, float]:
     """From the least to the most that is drawn of them and 0."""
     ends = [each for change in changes for each in (change.best, change.low, change.high) if each is not None]
     values = [0.0, *others, *ends]
@@ -395,7 +397,7 @@ def _digits(ticks: Sequence[float]) -> int:
     return max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
 
 
-def _said(change: Change, how: str) -> str:
+def _said(change: ShownChange, how: str) -> str:
     """In words, for those who cannot see the chart."""
     ends = "" if change.low is None or change.high is None else f" ({signed(change.low)} to {signed(change.high)} %)"
     return f"{how} {signed(change.best)} %{ends}"
@@ -417,7 +419,7 @@ class Cloud:
     width, height = 200, 130
 
 
-def clouds(problem: Problem, curve: Curve) -> list[Cloud]:
+def clouds(problem: Problem, curve: ChoiceCurve) -> list[Cloud]:
     """The kernels that save most at the first stop that saves anything, the largest part first."""
     at = next((stop.at for stop in curve.stops if stop.energy.best < 0), problem.baseline.tolist())
     saved = problem.energy[problem.baseline] - problem.energy[list(at)]
@@ -425,7 +427,7 @@ def clouds(problem: Problem, curve: Curve) -> list[Cloud]:
     return [_cloud(problem, curve, k) for k in order[:_CLOUDS]]
 
 
-def _cloud(problem: Problem, curve: Curve, k: int) -> Cloud:
+def _cloud(problem: Problem, curve: ChoiceCurve, k: int) -> Cloud:
     base = problem.baseline[k]
     time, energy = (100 * (values / values[base] - 1) for values in (problem.time, problem.energy))
 
@@ -454,7 +456,7 @@ def _cloud(problem: Problem, curve: Curve, k: int) -> Cloud:
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier:
+class FirstScreen:
     """What stands on a page's first screen."""
 
     limits: list[str]  # where the slider stops
@@ -463,7 +465,7 @@ class Frontier:
     stops: Table  # what the slider shows
     chart: Chart
     clouds: list[Cloud] = field(default_factory=list)
-    best_today: Change | None = None  # of energy, that can be set within the answer's limit; None: not known
+    best_today: ShownChange | None = None  # of energy, that can be set within the answer's limit; None: not known
     costs: str = ""  # what a change of clocks takes and costs, in words; "": not known
 
     @property
@@ -480,11 +482,11 @@ def frontier(
     profile: str,
     problem: Problem,
     gpu: Mapping[str, Any],
-    shown: Sequence[Shown],
-    source: Source,
+    shown: Sequence[StudyChoice],
+    source: ChoiceSource,
     results: Results | None = None,
     paper: tuple[float, float] | None = None,
-) -> Frontier:
+) -> FirstScreen:
     """profile: path of what the problem was made of. shown: what was chosen, the answer first. results: of the study
     that it belongs to, if any. paper: changes of energy and time that the paper measured for the same."""
     clocks = free(problem, gpu, shown, source)
@@ -508,7 +510,7 @@ def frontier(
             for limit in sorted({*own, *limits}, key=_rank)
             if (found := [each for each in (own.get(limit), today.here.get(limit)) if each])
         ]
-        curves.insert(1, Curve(HERE, "Deployable here", best))
+        curves.insert(1, ChoiceCurve(HERE, "Deployable here", best))
     set_today = [stop.energy for curve in curves[1:] for stop in curve.stops if stop.limit == made[0].limit]
     baseline = None if problem.weights == "equal-time" else (problem.baseline_energy, problem.baseline_time)
     return replace(
@@ -520,14 +522,14 @@ def frontier(
 
 
 def offered(
-    curves: Sequence[Curve],
+    curves: Sequence[ChoiceCurve],
     made: Sequence[Stop],
     baseline: tuple[float, float] | None,
     paper: tuple[float, float] | None = None,
-) -> Frontier:
+) -> FirstScreen:
     """The slider over curves, the first of which has every limit. made: its stops that were chosen, the answer first.
     baseline: energy and time that changes are against, J and s; None where the weights make none."""
-    return Frontier(
+    return FirstScreen(
         [stop.limit for stop in curves[0].stops],
         [*made],
         [(curve.name, curve.title) for curve in curves],

@@ -8,7 +8,7 @@ from kernel_dvfs.report.page.frontier import Stop
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PageStep:
     """One thing to do."""
 
     title: str
@@ -20,7 +20,7 @@ class Step:
 class Deployment:
     """How to use the chosen clocks."""
 
-    steps: list[Step]
+    steps: list[PageStep]
     notes: list[str]
 
 

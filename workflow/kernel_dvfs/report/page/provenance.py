@@ -50,7 +50,7 @@ Facts = list[tuple[str, str]]  # (term, value)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CampaignRecords:
     """Records of one campaign."""
 
     name: str
@@ -63,7 +63,7 @@ class Group:
 class Tally:
     """What the records of a study say of themselves."""
 
-    groups: list[Group]
+    groups: list[CampaignRecords]
     broken: list[Path]  # could not be read
     setups: Counter[str]  # digests, of the sweep
     devices: dict[str, list]  # field of a record's device -> values found
@@ -106,7 +106,7 @@ def tally(folder: str | Path) -> Tally:
         for field, values in devices.items():
             if device.get(field) is not None and device[field] not in values:
                 values.append(device[field])
-    groups = [Group(name, files[name], sum(verdicts.values()), verdicts) for name, verdicts in found.items()]
+    groups = [CampaignRecords(name, files[name], sum(verdicts.values()), verdicts) for name, verdicts in found.items()]
     return Tally(groups, broken, setups, devices, (min(started), max(started)) if started else None, sorted(hosts))
 
 

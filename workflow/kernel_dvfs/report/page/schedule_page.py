@@ -14,7 +14,7 @@ from kernel_dvfs.choice.schedule import default_weights, problem_from
 from kernel_dvfs.gpu.spec import of_board, resolve, savings_of
 from kernel_dvfs.limit_verdict import limit_in_words, of_repeats
 from kernel_dvfs.report.page.answer import sentence
-from kernel_dvfs.report.page.frontier import Change, Shown, Source, frontier, options_of
+from kernel_dvfs.report.page.frontier import ChoiceSource, ShownChange, StudyChoice, frontier, options_of
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import MINUS, most, table
 from kernel_dvfs.report.words import OF_WEIGHTS, against, asked, whose
@@ -61,7 +61,7 @@ def make(
         str(profile),
         problem,
         _with_spec(schedule["gpu"]),
-        [Shown(schedule, energy, time)],
+        [StudyChoice(schedule, energy, time)],
         _source(profile, schedule),
     )
     named = against(schedule["workload"])
@@ -92,22 +92,22 @@ def _with_spec(gpu: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**gpu, "spec": resolve(name)} if name else gpu
 
 
-def _source(profile: str | Path, schedule: Mapping[str, Any]) -> Source:
+def _source(profile: str | Path, schedule: Mapping[str, Any]) -> ChoiceSource:
     """As a reader would type it: a page that is mailed should not tell where its maker keeps files."""
     path = Path(profile)
     shown = Path(path.name) if path.is_absolute() else path
     defaults = {"granularity": "kernel", "weights": default_weights(schedule), "ties": "tied"}
     options = {name: schedule[name] for name, default in defaults.items() if schedule[name] != default}
     walk = shown.with_name("by_clock.json") if path.with_name("by_clock.json").is_file() else ""
-    return Source(str(shown), str(walk), options)
+    return ChoiceSource(str(shown), str(walk), options)
 
 
-def _change(claimed: float, repeats: Sequence[float]) -> Change:
+def _change(claimed: float, repeats: Sequence[float]) -> ShownChange:
     """With the mean of the repeats and its 95 % interval, as far as there are repeats."""
     if len(repeats) < 2:
-        return Change(claimed, *repeats)
+        return ShownChange(claimed, *repeats)
     found = of_sessions(repeats)
-    return Change(claimed, found.mean, found.low, found.high)
+    return ShownChange(claimed, found.mean, found.low, found.high)
 
 
 def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> dict[str, Any]:

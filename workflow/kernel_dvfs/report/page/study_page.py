@@ -29,8 +29,8 @@ from kernel_dvfs.report.page.answer import (
     shown_of,
     strict_again,
 )
-from kernel_dvfs.report.page.fleet import Fleet
-from kernel_dvfs.report.page.frontier import Frontier, Source, frontier
+from kernel_dvfs.report.page.fleet import FleetEstimate
+from kernel_dvfs.report.page.frontier import ChoiceSource, FirstScreen, frontier
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
 from kernel_dvfs.report.page.sections import Section
@@ -191,7 +191,9 @@ def _costliest(kernels: Rows | None) -> Table | None:
     return replace(table("costliest", rows, folds=False), title="The costliest kernels")
 
 
-def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None) -> Fleet | None:
+def _fleet(
+    results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None
+) -> FleetEstimate | None:
     """Only of what is run over and over: an iteration, with its launches counted."""
     schedule = results.schedule(STRICT)
     if schedule.get("weights") != "counts":
@@ -200,10 +202,10 @@ def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per
     if percent is None:
         return None
     power_w = schedule["baseline_energy"] / schedule["baseline_time"]
-    return Fleet(power_w, percent, found.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
+    return FleetEstimate(power_w, percent, found.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
 
 
-def _choices(results: Results, gpu: Mapping[str, Any], headline: Rows | None) -> Frontier:
+def _choices(results: Results, gpu: Mapping[str, Any], headline: Rows | None) -> FirstScreen:
     """The strict choice, those with more time that the study made, and all that lies between."""
     again = {row["schedule"]: row for row in headline or ()}
     relaxed = [name for name, row in again.items() if name.startswith(_PER_KERNEL) and row["slack_percent"]]
@@ -220,7 +222,7 @@ def _choices(results: Results, gpu: Mapping[str, Any], headline: Rows | None) ->
         problem_from(str(results.profile_path), "kernel", schedule["weights"], schedule["ties"]),
         gpu,
         shown,
-        Source(f"{place}/profile.parquet", walk, options),
+        ChoiceSource(f"{place}/profile.parquet", walk, options),
         results,
         PAPER_POINT if is_papers(results.gpu["name"], results.workload["name"]) else None,
     )

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from kernel_dvfs_deploy.control import Pair
 
 
-class Holder(Control):
-    """with Holder(uuid, dry_run, say) as control. Arguments: as of Guard and Control. about: the GPU's facts, with its
-    slug.
+class GuardedControl(Control):
+    """with GuardedControl(uuid, dry_run, say) as control. Arguments: as of Guard and Control. about: the GPU's facts,
+    with its slug.
 
     Entering raises InputError where the GPU is taken, or lacks a clock of `after`; every method where the driver
     refuses, or the process that sets the clocks is gone. Methods may be called from several threads.
