@@ -6,6 +6,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 from PIL import Image
@@ -310,3 +312,15 @@ def test_a_table_of_what_is_not_solved_names_the_file_and_the_command(refused, s
 )
 def test_what_cannot_be_solved_is_one_line(refused, stage_study, words, named):
     assert named in refused("pipeline", "solve", stage_study, *words)
+
+
+@pytest.mark.parametrize(
+    "words", [("measure", "-o", "measured"), ("run", "plan.json", "--iterations", "1", "-o", "c.json")]
+)
+def test_what_runs_in_a_training_needs_no_solver(words):
+    """A Python that has torch seldom has OR-Tools or SciPy: only what plans needs them."""
+    code = "import sys\nsys.modules['ortools'] = sys.modules['scipy'] = None\n"
+    code += "from kernel_dvfs.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "pipeline", words[0], "train.py", *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "torchrun" in done.stderr, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kernel_dvfs.cli import tell
-from kernel_dvfs_pipeline.commands.shared import add_training
+from kernel_dvfs_pipeline.commands.of_training import add_training
 from kernel_dvfs_pipeline.recording import GRAPH, LATENCY, STAGES
 from kernel_dvfs_pipeline.training import measure
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.cli import tell
 from kernel_dvfs.cli.arguments import SCALE, SIZE, number, whole
 from kernel_dvfs_pipeline import training
-from kernel_dvfs_pipeline.commands.shared import add_training
+from kernel_dvfs_pipeline.commands.of_training import add_training
 from kernel_dvfs_pipeline.curve import TICKS_PER_S
 from kernel_dvfs_pipeline.graph import read_graph
-from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.recording import GRAPH, STAGES
-from kernel_dvfs_pipeline.runtime import Runtime
 from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 from kernel_dvfs_pipeline.study import read_plan
+
+if TYPE_CHECKING:
+    from kernel_dvfs_pipeline.runtime import Runtime
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +56,10 @@ def run(options: argparse.Namespace) -> None:
     """Run a training at a plan's clocks and certify what that saves."""
 
     def runtime() -> Runtime:
+        # only where it is asked for: this needs the solver, which a training's own Python seldom has
+        from kernel_dvfs_pipeline.planner import Planner
+        from kernel_dvfs_pipeline.runtime import Runtime
+
         folder = options.stages_csv
         profile = read_stage_profile(os.path.join(folder, STAGES), scale_energy=options.scale_energy)
         planner = Planner(profile, read_graph(os.path.join(folder, GRAPH)), profile.blocking_w or 0.0)

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.cli import THROUGH, tell
+from kernel_dvfs.cli import tell
 from kernel_dvfs.cli.arguments import COUNT, SCALE, SECONDS, SIZE, columns_of, number, whole
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.graph import ordered_graph, pipeline_graph, read_graph
@@ -23,23 +23,6 @@ SCHEDULE = "1f1b"
 
 
 EXAMPLE = "stages.csv --scale-energy 8 --blocking-w 669 --microbatches 12"
-
-
-def add_training(parser: argparse.ArgumentParser) -> None:
-    """A training and its GPUs."""
-    parser.add_argument("training", metavar="TRAIN.py", help="has a function training(follow): docs/pipeline.md")
-    parser.add_argument(
-        "--gpus",
-        default="",
-        metavar="G,...",
-        help="UUID or index of each local rank's GPU, or of one that they share; none: no GPU is looked at (default: "
-        "as the ranks are numbered)",
-    )
-    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
-    parser.add_argument("--dry-run", action="store_true", help="set nothing")
-    parser.add_argument(
-        "--block-s", type=number(0, 3600, "seconds"), default=2.0, metavar="S", help="of each block (default: 2)"
-    )
 
 
 def part_of(text: str) -> tuple[int, int]:
