@@ -205,7 +205,8 @@ def test_a_gpu_whose_clocks_may_be_locked_takes_what_devices_says_of_its_answer(
     assert done.returncode == 0 and not done.stderr
     for said in (
         "here: the CUDA kernels: built",
-        "here: Simulated H200 on a fake NVML: driver 580.00 (fake NVML), free, its energy counter moves",
+        "here: Simulated H200 on a fake NVML: driver 580.00 (fake NVML), no other program uses it, "
+        "its energy counter works",
         "here: the right to lock its clocks, through nvml (not tried)",
     ):
         assert said in done.stdout, done.stdout
@@ -222,9 +223,7 @@ def test_without_the_right_its_clocks_are_left_alone(lab):
     made = lab()
     done = made.python(NO_RIGHT.format(words=["study", "nvml", "--dry-run"]))
     assert done.returncode == 0 and "at least 10 min (sweep 10 min), until" in done.stdout
-    assert (
-        "here: its clocks are left alone, so none are chosen: kernel-dvfs devices says what to ask for" in done.stdout
-    )
+    assert "here: its clocks stay at auto, so the study chooses none: kernel-dvfs devices says" in done.stdout
     assert words_of(done) == ["--cores", "1", "all", "--config", "gpu=nvml", "clocks=auto-only"]
 
 
@@ -240,7 +239,7 @@ def test_a_driver_that_refuses_locks_to_root_has_its_clocks_left_alone_before_an
     done = made.command("study", what, PYTHONPATH=f"{torch}:{snakemake()}")
     assert done.returncode == 0 and not done.stderr, done.stderr
     line = f"since the driver refuses to lock them ({why}): kernel-dvfs devices says what to ask for"
-    assert f"here: its clocks are left alone, so none are chosen, {line}" in done.stdout
+    assert f"here: its clocks stay at auto, so the study chooses none, {line}" in done.stdout
     words = ["gpu=nvml", "clocks=auto-only"]
     words += [] if what == "nvml" else [f"workload=step:{what}", "minutes=10"]
     assert json.loads((made.folder / TOLD).read_text())[-len(words) - 2 :] == ["all", "--config", *words]

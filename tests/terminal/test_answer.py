@@ -70,8 +70,8 @@ def test_what_can_be_set_today_is_told_with_medians_and_stalls_in_the_same_breat
     swept = way("launch by launch, asked ahead", (15, 30), (0, 0), -9.0, -9.9, is_default=False)
     write_rows(path, [one, passes, launches, swept])
     assert (
-        "Changes of clocks count as free there; set today: one pair -4.2 %, a pair a pass -5.0 %, launch by launch "
-        "-8.6 % "
+        "This counts changes of clocks as free. Energy with what can be set today: one pair -4.2 %, a pair a pass "
+        "-5.0 %, launch by launch -8.6 % "
         "(measured again; a change takes 15 ms (core) or 30 ms (memory), medians, and stalls 0.1 ms "
         "(core) or 0.2 ms (memory): assumed). See"
     ) in line_of_study(folder, "G")
@@ -79,11 +79,11 @@ def test_what_can_be_set_today_is_told_with_medians_and_stalls_in_the_same_breat
     assert "launch by launch -9.0 % (claimed; a change" in line_of_study(folder, "G"), "not all were measured again"
     auto = one | {"claimed_energy_change_percent": 0.0, "fresh_energy_change_percent": None, "clocks": "auto"}
     write_rows(path, [auto, passes, launches, swept])
-    assert "set today: one pair nothing, a pair a pass -5.0 %" in (said := line_of_study(folder, "G"))
+    assert "can be set today: one pair no change, a pair a pass -5.0 %" in (said := line_of_study(folder, "G"))
     assert "(measured again; a change" in said, "what stays at auto was not to be measured again"
     alike = [passes | {"fresh_energy_change_percent": -4.23}, launches | {"fresh_energy_change_percent": -4.18}]
     write_rows(path, [one, *alike, swept])
-    assert "set today: -4.2 %, in all ways (measured again; a change" in line_of_study(folder, "G")
+    assert "can be set today: -4.2 % (measured again; a change" in line_of_study(folder, "G")
     path.write_text(path.read_text().replace("-4.23", "-7.23"))
     with pytest.raises(InputError, match=r"deployable\.json: was changed since it was written"):
         line_of_study(folder, "G")

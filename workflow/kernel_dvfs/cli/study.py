@@ -24,8 +24,8 @@ _TABLES = (".csv", ".parquet", ".pq", ".json")
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the options to an argparse parser."""
     parser.description = (
-        "Study what you have. It says first what is here, what is missing and how to get it, and how long it takes; "
-        "then it runs. Of a GPU it runs the workflow, whose results are in results/."
+        "Study what you have. It first says what is here, what is missing and how to get it, and how long it takes; "
+        "then it runs. For a GPU it runs the workflow, whose results go to results/."
     )
     parser.epilog = "example: kernel-dvfs study mine.csv; kernel-dvfs study nvml; kernel-dvfs study train.py:make_step"
     parser.add_argument(
@@ -34,9 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a table (CSV, Parquet, a Kernel Tuner file), nvml[:UUID|INDEX], a simulated GPU by name, or "
         "FILE.py:FUNCTION, a training step (docs/your-step.md)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say this, and end")
-    parser.add_argument("--gpu", metavar="GPU", help="that runs the step: UUID or index, if there are several")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="of a table's study (default: study-NAME)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what is missing and how long it takes")
+    parser.add_argument("--gpu", metavar="GPU", help="the GPU that runs the step, if there are several: UUID or index")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="for the results of a table (default: study-NAME)")
     add_reading(parser)
 
 
@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
     is_table = not (is_step or is_gpu)
     reading = (options.name, options.settings, options.reference, options.columns, options.only, options.units)
     if not is_table and (options.output or any(reading)):
-        raise InputError(f"study {what}: -o and the options of how a table is read are for a table; leave them out")
+        raise InputError(f"study {what}: -o and the options for reading a table need a table; leave them out")
     if options.gpu and not is_step:
         raise InputError(f"study {what}: --gpu names the GPU of a training step; leave it out")
     if is_table:

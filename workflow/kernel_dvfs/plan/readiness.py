@@ -80,14 +80,15 @@ def of_real(gpu: str, step: str = "", tries: bool = False) -> Readiness:
     missing += [InputError(f"{board.name}: {why}") for why in in_the_way + problems]
     if missing:
         return Readiness(here, missing, [], "", {})
-    here += [f"{board.name}: driver {board.driver}, free, its energy counter moves", *board.notes]
+    alone_on_it = "" if board.obstacle else "no other program uses it, "  # where it is shared, a note says by whom
+    here += [f"{board.name}: driver {board.driver}, {alone_on_it}its energy counter works", *board.notes]
     alone, *others = board.estimates
     can_lock = bool(others) and others[-1].clocks != alone.clocks
     by_rights = can_lock and board.through == Nvml.name and config["through"] in (AUTO, Nvml.name)
     refusal = _refusal(board) if by_rights and tries else ""
     if refusal or not can_lock:
         why = f"{refusal}: kernel-dvfs devices says what to ask for (docs/cluster.md)"
-        here.append(f"its clocks are left alone, so none are chosen{why if refusal or not board.through else ''}")
+        here.append(f"its clocks stay at auto, so the study chooses none{why if refusal or not board.through else ''}")
         return Readiness(here, [], [*alone.in_words()], "all", {"gpu": gpu, "clocks": alone.clocks} | in_minutes)
     untried = " (not tried)" if by_rights and not tries else ""
     here.append(f"the right to lock its clocks, through {board.through}{untried}")
@@ -139,7 +140,7 @@ def _python_of(step: str) -> str:
     """A line on the Python that runs a step. Raises InputError where there is no such step, or torch is missing."""
     python = extensions.part("step python")
     if python is None:
-        raise InputError(f"{step}: no package here captures a training step; install kernel-dvfs as a whole")
+        raise InputError(f"{step}: the package that captures a training step is missing; install all of kernel-dvfs")
     step_source(f"step:{step}")
     line: str = python(step)
     return line
@@ -152,7 +153,7 @@ def _native(is_step: bool) -> str:
         read_build(loads.record(is_step))
         return f"{what}: built"
     except InputError:
-        return f"{what}: built at first, by {check_tools(backend)}"
+        return f"{what}: the study builds this first, by {check_tools(backend)}"
 
 
 def _planned(**keys: Any) -> str:

@@ -114,8 +114,8 @@ def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
         wrong = f"status is {schedule['status']}"
     if wrong:
         raise InputError(
-            f"schedule: {wrong}: it holds no choice of kernels or passes; make one with kernel-dvfs choose, with more "
-            "slack where nothing can be chosen"
+            f"schedule: {wrong}: it holds no choice of clocks; make one with kernel-dvfs choose, with a larger --slack "
+            "if nothing can be chosen"
         )
     return schedule
 
@@ -173,8 +173,8 @@ def frontier_line(about: Mapping[str, Any], points: Sequence[FrontierPoint], pat
     held = how_known(about["gpu"], False)
     return (
         f"{whose(about)}: {'; '.join(said)}{OF_WEIGHTS[about['weights']]}, against {against(about['workload'])} "
-        f"({_OPTIMISTIC if held == CLAIMED else held}); all kernels together; with each on its own {len(points)} "
-        f"points in {path}"
+        f"({_OPTIMISTIC if held == CLAIMED else held}); these choose all kernels together; with those that choose "
+        f"each kernel on its own there are {len(points)} points in {path}"
     )
 
 
@@ -243,14 +243,15 @@ def _set_today(folder: str, gpu: Mapping[str, Any]) -> str:
     try:
         rows = set_today(read_rows(os.path.join(folder, "tables", "deployable.json")))
         changes = {
-            WAYS[row["way"]]: "nothing" if row["clocks"] == AUTO else f"{signed(change_of(row))} %" for row in rows
+            WAYS[row["way"]]: "no change" if row["clocks"] == AUTO else f"{signed(change_of(row))} %" for row in rows
         }
         # where no mixture of pairs is better, all ways are one pair
         values = {*changes.values()}
-        in_ways = f"{values.pop()}, in all ways" if len(values) == 1 else ", ".join(map(" ".join, changes.items()))
+        in_ways = values.pop() if len(values) == 1 else ", ".join(map(" ".join, changes.items()))
         again = [row["fresh_energy_change_percent"] is not None for row in rows if row["clocks"] != AUTO]
         how = how_known(gpu, all(again))
-        return f" Changes of clocks count as free there; set today: {in_ways} ({how}; {costs_in_words(rows[-1])})."
+        known = f"{how}; {costs_in_words(rows[-1])}"
+        return f" This counts changes of clocks as free. Energy with what can be set today: {in_ways} ({known})."
     except (Missing, LookupError):
         return ""
 
