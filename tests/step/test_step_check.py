@@ -162,7 +162,7 @@ def test_the_page_says_by_how_much_they_do_not_add_up_and_in_which_sections():
     view = view_of(rows)
     assert view.sentence[-1][0].endswith("Its kernels do not add up to it.")
     assert (
-        "takes -0.9 % time and +10.8 % energy. The gap is in backward (-1.3 % time, +14.1 % energy)." in view.notes[0]
+        "takes -0.9 % time and +10.8 % energy; the gap is in backward (-1.3 % time, +14.1 % energy)." in view.notes[0]
     )
     rows[-1] = row("step", 0.5, 0.0, "not told: 30 kernels were not measured")
     view = view_of(rows)

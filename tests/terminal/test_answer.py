@@ -152,6 +152,35 @@ def test_a_study_at_auto_alone_ends_with_its_page(tmp_path):
     assert line_of_study(str(tmp_path), "mine") == f"mine: no clocks chosen. Open {tmp_path}/report.html"
 
 
+def test_a_step_at_auto_alone_ends_with_what_it_takes_and_what_is_missing_of_its_kernels(tmp_path):
+    def row(section, verdict, time, energy):
+        differences = {"time_difference_percent": 9.0, "energy_difference_percent": 9.0}
+        differences |= {"with_others_time_difference_percent": time, "with_others_energy_difference_percent": energy}
+        return {"section": section, "adds_up": verdict} | differences
+
+    def said(rows):
+        write_rows(tmp_path / "tables/step_check.json", rows)
+        return line_of_study(str(tmp_path), "mine").removesuffix(f". Open {tmp_path}/report.html")
+
+    (tmp_path / "report.html").touch()
+    (tmp_path / "tables").mkdir()
+    write_rows(tmp_path / "tables/step_totals.json", [{"step": "as a whole", "energy_j": 25.3496, "time_ms": 39.0726}])
+    takes = "mine: one step takes 25.35 J and 39.07 ms at auto clocks"
+    assert said([]) == takes
+    sections = [row("forward", True, -0.49, 3.29), row("backward", False, -0.83, 7.49)]
+    assert said([*sections, row("step", False, -0.59, 5.03)]) == (
+        f"{takes}; its kernels do not add up to it: against their sum, the step as a whole takes -0.6 % time and "
+        "+5.0 % energy; the gap is in backward (-0.8 % time, +7.5 % energy)"
+    )
+    assert said([*sections, row("step", True, -0.59, 4.87)]) == (
+        f"{takes}; its kernels add up to it within 0.6 % of time, 4.9 % of energy"
+    )
+    assert said([row("step", "not told: 12 kernels were not measured", 0.5, 0.0)]) == (
+        f"{takes}; whether its kernels add up to it is not told: 12 kernels were not measured, and these may draw any "
+        "power"
+    )
+
+
 def test_a_study_without_a_choice_has_no_answer(tmp_path):
     assert line_of_study(str(tmp_path), "mine") is None
     (tmp_path / "schedules").mkdir()

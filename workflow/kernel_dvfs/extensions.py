@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _PREFIX = "kernel_dvfs_"
 # what the road asks for by what it does -> what it takes and returns
 PARTS = {
+    "step answer": "({table: rows}) -> what a run at auto alone found of a captured step, in a sentence, or None",
     "step loads": "(uuid, step) -> measurement.real.loads.Loads of a captured step",
     "step python": "(FILE.py:FUNCTION) -> a line on the Python that runs a step; raises InputError for what it lacks",
     "step view": "(workload, {table: rows}, is_forecast) -> what the page says of a captured step, or None",

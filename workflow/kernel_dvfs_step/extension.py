@@ -8,6 +8,7 @@ EXTENSION = Extension(
     outputs={"gpu": ("kernel_dvfs_step.report.tables", "kernel_dvfs_step.report.figures")},
     sections={"step": (10, "Your step")},
     parts={
+        "step answer": "kernel_dvfs_step.report.sums:step_answer",
         "step loads": "kernel_dvfs_step.loads:StepLoads",
         "step python": "kernel_dvfs_step.interpreter:check",
         "step view": "kernel_dvfs_step.report.view:step_view",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kernel_dvfs.choice.schedule_file import FrontierPoint, Schedule, read_schedule
+from kernel_dvfs.extensions import part
 from kernel_dvfs.layout import ANSWER, LAUNCH, PASS, RUN, STRICT, subject
 from kernel_dvfs.limit_verdict import limit_in_words
 from kernel_dvfs.report import sealed
@@ -197,22 +199,32 @@ def line_of_study(folder: str, device: str) -> str | None:
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
     measured again (tables/headline.json), else as the schedule claims; then what is known of its time limit, and what
-    can be set today, where changes of clocks take time (tables/deployable.json). Where nothing was chosen, only the
-    page. None where the folder holds none of these. device: how the GPU is called in text. Raises InputError where what
-    it is taken from was changed since it was written.
+    can be set today, where changes of clocks take time (tables/deployable.json). Where nothing was chosen, what was
+    found of a captured step, and the page. None where the folder holds none of these. device: how the GPU is called in
+    text. Raises InputError where what it is taken from was changed since it was written.
     """
     schedule = _strict(folder)
     answer = _measured_again(folder, schedule) or _claimed(schedule)
     page = os.path.join(folder, "report.html")
     is_there = os.path.isfile(page)
     if answer is None:
-        return f"{device}: no clocks chosen. Open {page}" if is_there else None
+        return f"{device}: {_of_step(folder) or 'no clocks chosen'}. Open {page}" if is_there else None
     energy_percent, time_percent, how, verdict = answer
     limit = limit_in_words(schedule or {}, verdict)
     sentences = f" {limit[0].upper()}{limit[1:]}." if limit else ""
     sentences += _set_today(folder, schedule["gpu"] if schedule else {})
     where = f" Open {page}" if is_there else f" See {folder}"
     return f"{device}: {signed(energy_percent)} % energy, {signed(time_percent)} % time ({how}).{sentences}{where}"
+
+
+def _of_step(folder: str) -> str | None:
+    """Return what the tables of a captured step say first; None where they are not there."""
+    in_words, tables = part("step answer"), {}
+    for name in ("step_totals", "step_check"):
+        with suppress(Missing):
+            tables[name] = read_rows(os.path.join(folder, "tables", f"{name}.json"))
+    answer: str | None = in_words(tables) if in_words else None
+    return answer
 
 
 Row = TypeVar("Row", bound="Mapping[str, Any]")

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernel_dvfs.report.page.frontier import HERE, ONE, ChoiceCurve, FirstScreen, ShownChange, Stop, apply_at, offered
 from kernel_dvfs.report.page.tables import Rows, plain, signed
+from kernel_dvfs_step.report.sums import sums_in_words
 
 _MOST_PERCENT = 80.0
 # more time that a step may take, percent: where the slider over its settings stops
@@ -75,13 +76,14 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     if needed := _make_most(tables.get("step_saving")):
         cards.append(Card("80 % of the saving", f"{needed} of {row['kernels']}", "kernels make it"))
     few = f"{row['kernels_of_80_percent']} of {its} {those}"
-    adds_up, sums = _sums(tables)
+    is_apart, sums = sums_in_words(tables.get("step_check") or ())
     sentence = [
         (f"One step takes {_of(row, 'energy_j')} J and {_of(row, 'time_ms')} ms at the GPU's own clocks; ", False),
         (few, True),
-        (f" take 80 % of {their} energy.{adds_up}", False),
+        (f" take 80 % of {their} energy.{' Its kernels do not add up to it.' * is_apart}", False),
     ]
-    notes = sums + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
+    sums_note = [f"{sums}.{' What is paid is the whole.' * is_apart}"] if sums else []
+    notes = sums_note + _dearer(workload) + _residual(totals) + _notes(workload) + _tail(totals)
     settings = _settings(tables.get("step_limits") or (), row)
     return StepView(sentence, [*_ways(workload, tables), *cards], notes, settings)
 
@@ -173,37 +175,6 @@ def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> F
     if all(stop.energy.best == 0 for curve in curves for stop in curve.stops):
         return None
     return offered(curves, curves[0].stops[:1], (totals["energy_j"], 1e-3 * totals["time_ms"]))
-
-
-def _sums(tables: Mapping[str, Rows]) -> tuple[str, list[str]]:
-    """(that the kernels do not add up to the step, for the answer; by how much they do or do not, and where)."""
-    rows = tables.get("step_check") or ()
-    row = next((row for row in rows if row["section"] == "step"), None)
-    if row is None:
-        return "", []
-    time, energy = _differences(row)
-    if row["adds_up"] is True:
-        return "", [f"Its kernels add up to it within {abs(time):.1f} % of time, {abs(energy):.1f} % of energy."]
-    if row["adds_up"] is not False:
-        return "", [f"Whether its kernels add up to it is {row['adds_up']}, and these may draw any power."]
-    parts = [
-        f"{each['section']} ({_differences(each)[0]:+.1f} % time, {_differences(each)[1]:+.1f} % energy)"
-        for each in rows
-        if each is not row and each["adds_up"] is False
-    ]
-    where = f" The gap is in {', '.join(parts)}." if parts else ""
-    return " Its kernels do not add up to it.", [
-        f"Its kernels do not add up to it: against their sum, the step as a whole takes {time:+.1f} % time and "
-        f"{energy:+.1f} % energy.{where} What is paid is the whole."
-    ]
-
-
-def _differences(row: Mapping[str, Any]) -> tuple[float, float]:
-    """By how much a section, or the step, takes more time and energy than the best sum of its kernels, percent."""
-    sums = ("with_others_", "paced_", "")
-    first = next((each for each in sums if row.get(f"{each}time_difference_percent") is not None), "")
-    time, energy = (row[f"{first}{each}_difference_percent"] or 0.0 for each in ("time", "energy"))
-    return time, energy
 
 
 def _residual(totals: Rows) -> list[str]:
