@@ -50,7 +50,9 @@ class Lab:
         self.under: list = []  # what every command is started by
 
     def environment(self, **more) -> dict:
-        own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(self.kernels)} | self.more
+        # no broker, until one is offered: this machine's own would answer
+        places = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_BROKER_DIR": str(self.locks / "no-broker")}
+        own = places | {"KERNEL_DVFS_TEST_LOAD": str(self.kernels)} | self.more
         path = os.pathsep.join([*([more.pop("PYTHONPATH")] if "PYTHONPATH" in more else []), str(ROOT / "workflow")])
         return self.boards.environment(**(own | {"PYTHONPATH": path} | more))
 
