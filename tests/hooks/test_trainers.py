@@ -50,6 +50,14 @@ def test_ranks_are_summed_and_each_reads_its_own_board(lab, library, trained):
         assert row["tokens_per_j"] * row["energy_j_per_step"] == pytest.approx(2 * 56, rel=1e-6)
 
 
+def test_pipeline_stages_that_wait_for_each_other_are_not_made_to_wait_for_a_sum(lab, library, trained):
+    library("megatron.core")
+    made = lab("h200,h200")
+    rows, said = trained(made, "megatron", 31, ranks=2)
+    assert rows == [{"step": 31}]
+    assert said.count("with pipeline stages no joules are told") == 1 and "J a step" not in said
+
+
 def test_a_board_that_cannot_be_read_ends_no_training_and_its_log_goes_without(lab, library, trained):
     library("transformers")
     rows, said = trained(lab(), "trainer", 30, GPU="7")
