@@ -15,13 +15,13 @@ def stretch(board, power_w, verdict="ok", reasons=(), steps=4, time_s=3.0, token
     return RankStretch(board, steps, time_s, tokens, power_w, True, verdict, list(reasons))
 
 
-def test_boards_add_up_once_each_over_the_first_ranks_steps():
+def test_boards_add_up_once_each_for_as_long_as_each_was_watched_over_the_first_ranks_steps():
     every = [stretch("a 1", 310.0), stretch("a 2", 250.0, tokens=200.0), stretch("a 1", 320.0, tokens=0.0)]
     every += [stretch("b 1", 75.0, steps=5, time_s=9.0, tokens=25.0)]  # the same UUID on another host
     found = summed(every)
-    power_w = 320 + 250 + 75
-    assert found["power_w"] == power_w and found["energy_j_per_step"] == pytest.approx(power_w * 3 / 4)
-    assert found["tokens_per_j"] == pytest.approx((700 + 200 + 25) / (power_w * 3))
+    energy_j = (320 + 250) * 3 + 75 * 9
+    assert found["power_w"] == 320 + 250 + 75 and found["energy_j_per_step"] == pytest.approx(energy_j / 4)
+    assert found["tokens_per_j"] == pytest.approx((700 + 200 + 25) / energy_j)
     assert found["energy_verdict"] == "ok"
 
 
@@ -67,6 +67,9 @@ def test_no_time_falls_between_stretches_and_no_tokens_count_before_the_first_st
         def __init__(self, which):
             pass
 
+        def begin(self):
+            pass
+
         def so_far(self):
             clock[0] += 0.5
             return {"power_w": 310.0, "is_enough": True, "verdict": "ok", "reasons": []}
@@ -86,6 +89,55 @@ def test_no_time_falls_between_stretches_and_no_tokens_count_before_the_first_st
     assert watch.total_j == pytest.approx(310 * (2.0 + 3.3 + 0.7 + 3 * 0.5)), "from begin to the last question"
     assert told[0]["tokens_per_j"] == pytest.approx(180 / (310 * 2.5))
     assert told[1]["energy_j_per_step"] == pytest.approx(310 * 3.8 / 4)
+
+
+def test_joules_are_those_that_the_board_drew_from_when_it_was_watched_however_late_that_was(monkeypatch):
+    from types import SimpleNamespace
+
+    from kernel_dvfs_hooks import energy
+
+    clock, drawn_j = [100.0], [0.0]
+
+    def wait(seconds, power_w):
+        clock[0] += seconds
+        drawn_j[0] += seconds * power_w
+
+    class Late:
+        """A reader that comes up after 1.37 s, in which a training that does not wait for it would draw 83.7 W."""
+
+        uuid = "GPU-1"
+
+        def __init__(self, which):
+            self._up_s = clock[0] + 1.37
+            self._since = None
+
+        def begin(self):
+            wait(max(0.0, self._up_s - clock[0]), 83.7)
+            self.next()
+
+        def so_far(self):
+            since_s, since_j = self._since or (self._up_s, 83.7 * 1.37)
+            power_w = (drawn_j[0] - since_j) / (clock[0] - since_s)
+            return {"power_w": power_w, "is_enough": True, "verdict": "ok", "reasons": []}
+
+        def next(self):
+            self._since = clock[0], drawn_j[0]
+
+    monkeypatch.setattr(energy, "Reader", Late)
+    monkeypatch.setattr(energy, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    watch = energy.Energy("0")
+    for first in (0, 31):  # begun anew under the same reader: what was between counts for neither
+        watch.begin(first)
+        before_j, told_j = drawn_j[0], watch.total_j
+        for seconds, power_w in ((1.37, 83.7), (0.61, 211.3), (2.13, 391.9)):  # it loads, it compiles, it runs
+            wait(seconds, power_w)
+        told = watch.since(first + 7, tokens=903)
+        assert told["energy_j_per_step"] * 7 == pytest.approx(drawn_j[0] - before_j)
+        assert told["tokens_per_j"] == pytest.approx(903 / (drawn_j[0] - before_j))
+        wait(0.83, 391.9)
+        watch.since(first + 9, last=True)
+        assert watch.total_j - told_j == pytest.approx(drawn_j[0] - before_j)
+        wait(5.7, 61.3)
 
 
 LOOP = """
@@ -118,6 +170,33 @@ def test_a_loop_of_ones_own_is_told_its_joules_and_waits_until_they_can_be_belie
     number = int(line.split()[1].rstrip(":"))
     assert number >= 190, "90 steps of 20 ms are too little for a counter that moves each 0.1 s"
     assert told["energy_j_per_step"] > told["power_w"] * 0.02 and line.endswith("tokens a joule: ok")
+
+
+STARTS = """
+import ctypes, os, time
+from kernel_dvfs_hooks.energy import Energy
+board, state = ctypes.CDLL("libnvidia-ml.so.1"), os.environ["FAKENVML_STATE"].encode()
+def true_j():
+    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+    assert not board.fakenvml_get(state, 0, b"energy_mj", text, size)
+    return float(text.value) / 1000
+energy = Energy()
+energy.begin()
+before_j = true_j()
+time.sleep(1.1)  # it loads
+assert not board.fakenvml_set(state, 0, b"utilisation", b"0.9")
+time.sleep(1.6)
+told = energy.since(3, last=True)
+print(energy.total_j, true_j() - before_j)
+energy.end()
+"""
+
+
+def test_a_training_that_draws_little_as_it_starts_is_told_what_it_drew(lab):
+    done = lab(utilisation=0.0).python(STARTS)
+    assert done.returncode == 0, done.stderr
+    told_j, true_j = map(float, done.stdout.split())
+    assert told_j == pytest.approx(true_j, rel=0.06), "the counter moves each 0.1 s"
 
 
 def test_somebody_else_on_the_board_is_told(lab):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from known_board import BUSY_W, IDLE_W, TRAIN
@@ -31,7 +32,9 @@ def test_joules_of_steps_stand_in_the_log(lab, library, trained, name):
     assert ("J a step" in said) == (name in ("torchtitan", "megatron"))
     if name == "trainer":
         last = rows[-1]
-        assert last["train_energy_j"] == pytest.approx(POWER_W * last["train_runtime"], rel=0.1)
+        steps = [now["step"] - before["step"] for before, now in pairwise([{"step": 0}, *told])]
+        energy_j = sum(number * row[joules] for number, row in zip(steps, told))
+        assert last["train_energy_j"] == pytest.approx(energy_j) and energy_j < 1.04 * POWER_W * last["train_runtime"]
         assert len(told) < len(rows) and not any(joules in row for row in rows if "eval_loss" in row)
 
 
@@ -45,6 +48,14 @@ def test_ranks_are_summed_and_each_reads_its_own_board(lab, library, trained):
     for row in told:
         assert row["power_w"] == pytest.approx(2 * IDLE_W + 0.7 * BUSY_W, rel=0.04)
         assert row["tokens_per_j"] * row["energy_j_per_step"] == pytest.approx(2 * 56, rel=1e-6)
+
+
+def test_pipeline_stages_that_wait_for_each_other_are_not_made_to_wait_for_a_sum(lab, library, trained):
+    library("megatron.core")
+    made = lab("h200,h200")
+    rows, said = trained(made, "megatron", 31, ranks=2)
+    assert rows == [{"step": 31}]
+    assert said.count("with pipeline stages no joules are told") == 1 and "J a step" not in said
 
 
 def test_a_board_that_cannot_be_read_ends_no_training_and_its_log_goes_without(lab, library, trained):

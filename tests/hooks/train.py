@@ -153,11 +153,16 @@ def torchtitan(model):
 def megatron(model):
     """Megatron Core's schedules need CUDA: the loop here is a plain one, the count of microbatches its own."""
     from megatron.core import num_microbatches_calculator as microbatches
+    from megatron.core import parallel_state
 
     from kernel_dvfs_hooks.megatron import energy_of
 
     microbatches.init_num_microbatches_calculator(0, None, 3 * 7, 7, 1)
     assert microbatches.get_num_microbatches() == 3
+    stages, handed_on = int(os.environ.get("WORLD_SIZE", "1")), torch.zeros(3)
+    if stages > 1:
+        torch.distributed.init_process_group("gloo")
+        parallel_state.initialize_model_parallel(pipeline_model_parallel_size=stages)
     optimiser = torch.optim.SGD(model.parameters(), 0.01)
     batches = iter(torch.utils.data.DataLoader(torch.utils.data.ConcatDataset([Rows()] * 4), batch_size=7))
 
@@ -168,12 +173,17 @@ def megatron(model):
     for step in range(STEPS):
         model.train()
         for _ in range(3):
+            if RANK:
+                torch.distributed.recv(handed_on, RANK - 1)
             forward(batches, model)[0].backward()
+            if stages > RANK + 1:
+                torch.distributed.send(handed_on, RANK + 1)
         optimiser.step()
         optimiser.zero_grad()
         if step % 7 == 3:
             model.eval()
             forward(batches, model)  # an evaluation is no step
+    write({"step": STEPS})
 
 
 with Library() as nvml:

@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,10 +58,13 @@ class Energy:
         self.total_j = 0.0  # of all that `since` has told since it was begun
 
     def begin(self, number: int = 0) -> None:
-        """So many steps are done, and the next one begins."""
+        """So many steps are done, and the next one begins: not before the board is watched, since a mean of what comes
+        later is not what a training draws as it starts."""
         if self._reader is None:
             self._reader = Reader(self._gpu or _of_torch())
             self.total_j = 0.0
+        with suppress(InputError):  # `since` says why
+            self._reader.begin()
         self._first, self._since_s, self._tokens = number, time.monotonic(), 0.0
 
     def step(self, number: int) -> None:
@@ -127,20 +131,23 @@ class Energy:
 
 
 def summed(every: Sequence[RankStretch]) -> dict[str, Any]:
-    """What a log gets of the stretches of all ranks, and the `reason` of its verdict. A board that several ranks share
-    counts once; where one cannot be read, or its counter is wrong, there is no sum."""
-    steps, time_s = every[0].steps, every[0].time_s
+    """Return what a log gets of the stretches of all ranks, and the `reason` of its verdict. A board that several ranks
+    share counts once, each for as long as it was watched; where one cannot be read, or its counter is wrong, there is
+    no sum."""
     rank, worst = min(enumerate(every), key=lambda each: WORST.index(each[1].verdict))
     reason = "; ".join(worst.reasons)
     found = {"energy_verdict": worst.verdict, "reason": f"rank {rank}: {reason}" if len(every) > 1 else reason}
-    powers_w = {own.board: own.power_w for own in every}
-    if worst.verdict == "counter" or None in powers_w.values():
+    boards = {own.board: (own.power_w, own.time_s) for own in every if own.power_w is not None}
+    if worst.verdict == "counter" or any(own.power_w is None for own in every):
         return found
-    power_w = sum(watts for watts in powers_w.values() if watts is not None)
+    energy_j = sum(power_w * time_s for power_w, time_s in boards.values())
     tokens = sum(own.tokens for own in every)
-    told: dict[str, Any] = {"energy_j_per_step": power_w * time_s / steps, "power_w": power_w}
+    told: dict[str, Any] = {
+        "energy_j_per_step": energy_j / every[0].steps,
+        "power_w": sum(power_w for power_w, _ in boards.values()),
+    }
     if tokens:
-        told["tokens_per_j"] = tokens / (power_w * time_s)
+        told["tokens_per_j"] = tokens / energy_j
     return told | found
 
 

@@ -2,11 +2,14 @@
 
     pretrain(datasets, model_provider, ModelType.encoder_or_decoder, energy_of(forward_step), ...)
 
-It is called for each microbatch, so steps are counted there, and a line says what they took.
+It is called for each microbatch, so steps are counted there, and a line says what they took. With several pipeline
+stages steps are counted, and no joules: a stage's forward pass waits for that of the stage before, which would wait in
+it for the sum over all ranks.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -32,23 +35,30 @@ def energy_of(
     """
     energy = Energy(gpu)
     calls = steps = 0
-    is_begun = False
+    is_begun = is_summed = False
 
-    def own_tokens() -> int:
-        ranks = torch.distributed
-        return 0 if ranks.is_initialized() and ranks.get_rank() else every * tokens_per_step
+    def is_first() -> bool:
+        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+    def begin() -> bool:
+        if has_stages():
+            if is_first():
+                warnings.warn("kernel-dvfs: with pipeline stages no joules are told", stacklevel=3)
+            return False
+        energy.begin()
+        return True
 
     @wraps(forward_step)
     def counted(data_iterator: Any, model: Any, *more: Any, **about: Any) -> Any:
-        nonlocal calls, steps, is_begun
+        nonlocal calls, steps, is_begun, is_summed
         if model.training:
             if not is_begun:
-                is_begun = True
-                energy.begin()
+                is_begun, is_summed = True, begin()
             elif calls == 0:  # the step before ends where this one begins: the optimiser's part is in it
                 steps += 1
                 energy.step(steps)
-                if steps % every == 0 and (told := energy.since(steps, own_tokens())):
+                tokens = every * tokens_per_step if is_first() else 0
+                if is_summed and steps % every == 0 and (told := energy.since(steps, tokens)):
                     energy.say(steps, told)
                     if log:
                         log(steps, told)
@@ -57,3 +67,9 @@ def energy_of(
         return forward_step(data_iterator, model, *more, **about)
 
     return counted
+
+
+def has_stages() -> bool:
+    """Whether the model is parted into pipeline stages."""
+    is_known = parallel_state.model_parallel_is_initialized()
+    return bool(is_known and parallel_state.get_pipeline_model_parallel_world_size() > 1)

@@ -33,7 +33,8 @@ _WATCH_EVERY_S = 0.25
 
 
 class Reader:
-    """Starts to watch the GPU that `which` (UUID, index, "" for the only one) names; `close` ends it."""
+    """Starts to watch the GPU that `which` (UUID, index, "" for the only one) names, which takes a second or two:
+    `begin` waits for it, and `close` ends it."""
 
     def __init__(self, which: str) -> None:
         self.uuid = ""
@@ -48,12 +49,16 @@ class Reader:
         )
         self._rest = b""
 
-    def so_far(self) -> dict[str, Any]:
-        """What was counted since the beginning, or since `next`: power_w, is_enough (for a verdict),
-        verdict, reasons. Raises
-        InputError where the board cannot be read, then and later."""
+    def begin(self) -> None:
+        """Wait until the board is watched, and count from now. Raises InputError where it cannot be read; `so_far` does
+        so later, too."""
         if not self.uuid and not self._fault:
             self.uuid = self._answer(_FIRST_ANSWER_S).get("uuid", "")
+        self.next()
+
+    def so_far(self) -> dict[str, Any]:
+        """Return what was counted since `begin`, or since `next`: power_w, is_enough (for a verdict), verdict, reasons.
+        Raises InputError where the board cannot be read, then and later."""
         self._ask("so_far")
         return self._answer(_ANSWER_S)
 
@@ -166,16 +171,19 @@ def main(which: str) -> None:
             board = resolve(nvml, which)
             check_whole(board)
             counter = check_counter(board, time.monotonic, time.sleep, _EDGES)
+            edge = time.monotonic(), board.energy_mj()  # it has just moved
+            window = CounterWindow(board, counter.period_s, edge)
             tell(uuid=board.uuid)
-            _serve(board, counter.period_s, tell, lambda: os.getppid() != parent)
+            _serve(board, window, counter.period_s, tell, lambda: os.getppid() != parent)
     except BrokenPipeError:
         pass
     except InputError as error:
         tell(error="; ".join(lines(error)))
 
 
-def _serve(board: Board, period_s: float, tell: Callable[..., None], is_alone: Callable[[], bool]) -> None:
-    window = CounterWindow(board, period_s)
+def _serve(
+    board: Board, window: CounterWindow, period_s: float, tell: Callable[..., None], is_alone: Callable[[], bool]
+) -> None:
     while not is_alone():
         ready, _, _ = select.select([0], [], [], period_s / _LOOKS)
         window.look()

@@ -96,12 +96,12 @@ def stretches(
     readers = [Reader(gpu) for gpu in gpus]
     try:
         for reader in readers:
-            reader.so_far()
-        begin_s = time.monotonic()
-        last, since_s = counted(fetched(url), url), begin_s
+            reader.begin()
+        last, since_s = counted(fetched(url), url), time.monotonic()
         for reader in readers:
             reader.next()
-        while since_s - begin_s < most_s:
+        end_s = since_s + most_s
+        while since_s < end_s:
             time.sleep(every_s)
             now, now_s = counted(fetched(url), url), time.monotonic()
             read = [reader.so_far() for reader in readers]
