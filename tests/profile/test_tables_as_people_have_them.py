@@ -40,6 +40,46 @@ def test_headings_of_any_case_and_underscores_are_read(tmp_path, heads):
     assert found["time_s"] == pytest.approx([0.003, 0.0034])
 
 
+@pytest.mark.parametrize(
+    ("core", "mem", "per_core", "per_mem", "said"),
+    [
+        ("core_clock_khz", "mem_clock_khz", 1e3, 1e3, "core_clock_khz in kHz, mem_clock_khz in kHz"),
+        ("SM clock [kHz]", "Memory [GHz]", 1e3, 1e-3, "SM clock [kHz] in kHz, Memory [GHz] in GHz"),
+        ("gpu_freq_Hz", "memory_clock", 1e6, 1, "gpu_freq_Hz in Hz, memory_clock in MHz"),
+    ],
+)
+def test_a_clock_is_in_the_unit_that_its_heading_names(tmp_path, core, mem, per_core, per_mem, said):
+    rows = [f"k,{mhz * per_core:.0f},{9501 * per_mem:.6g},{ms},{joule}" for mhz, ms, joule in ROWS]
+    table = "\n".join([f"kernel,{core},{mem},time_ms,energy_j", *rows]) + "\n"
+    names = {"mem_mhz": mem} if mem.startswith("Memory [") else {}
+    imported = import_table(written(tmp_path, table), reference="highest", columns=names)
+    assert imported.columns["core_mhz"] == [1935, 1515]
+    assert imported.columns["mem_mhz"] == pytest.approx([9501, 9501])
+    assert said in imported.read[-1]
+
+
+def test_a_clock_that_its_headings_unit_makes_impossible_is_refused_and_what_is_stated_believed(tmp_path, capsys):
+    path = written(tmp_path, of_heads("kernel,core clock [kHz],time_ms,energy_j"))
+    words = ["import", str(path), "-o", str(tmp_path / "p.parquet"), "--reference", "highest"]
+    assert main(words) == 2
+    line = capsys.readouterr().err
+    assert "'1935' is no clock in kHz (10000 to 50000000)" in line
+    assert "state it: --units 'core clock [kHz]=mhz'" in line
+    assert main([*words, "--units", "core clock [kHz]=mhz"]) == 0
+
+
+def test_units_are_separated_by_commas_as_columns_are(tmp_path):
+    path = written(tmp_path, of_heads("kernel,core_mhz,time_ms,energy_mj").replace("0.6", "690000.6"))
+    words = ["import", str(path), "-o", str(tmp_path / "p.parquet"), "--reference", "highest"]
+    assert main([*words, "--units", "energy_mj=uj,time_ms=ms"]) == 0
+
+
+def test_a_baseline_may_be_marked_yes(tmp_path):
+    text = "kernel,default,core_mhz,time_ms,energy_j\nk,yes,1935,3.0,0.69\nk,no,1515,3.4,0.612\n"
+    imported = import_table(written(tmp_path, text), columns={"is_reference": "default"})
+    assert imported.columns["is_baseline"] == [True, False]
+
+
 def test_a_micro_sign_is_no_second(tmp_path):
     text = of_heads("kernel;core_mhz;Time [µs];Power [W]", ";").replace(";0.69", ";230").replace(";0.612", ";180")
     found = import_table(written(tmp_path, text), reference="highest").columns

@@ -1,6 +1,7 @@
 """GPUs and workloads side by side: one row for each folder that was chosen on, none for others."""
 
 import json
+import warnings
 
 import pandas as pd
 import pytest
@@ -88,6 +89,14 @@ def test_it_is_written_for_programs_and_for_people(two):
     assert "simulated RTX 3080 Ti" in text and "time at the baseline, s" in text
     assert "-0.00" not in text
     assert "nan" not in text
+
+
+def test_a_figure_of_claims_alone_is_drawn_without_a_warning(tmp_path):
+    folder(tmp_path, "A100", "as-measured", kind="table", reference="1410,1215")
+    rows = [{name: None if pd.isna(cell) else cell for name, cell in gpus(tmp_path).iloc[0].items()}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        comparison.strict(rows).save(tmp_path / "strict.png", verbose=False)
 
 
 def test_nothing_to_compare_is_one_line(tmp_path):

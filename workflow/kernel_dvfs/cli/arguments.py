@@ -72,8 +72,12 @@ def named_words(option: str, words: Iterable[str], expected: str) -> dict[str, s
 
 def columns_of(words: Iterable[str]) -> dict[str, str]:
     """{column: its heading in a file} of `--columns`, separated by commas or blanks. Raises InputError."""
-    parts = (part for word in words for part in _NEXT_COLUMN.split(word))
-    return named_words("--columns", parts, "COLUMN=HEADING, such as core_mhz=coreF")
+    return named_words("--columns", parts_of(words), "COLUMN=HEADING, such as core_mhz=coreF")
+
+
+def parts_of(words: Iterable[str]) -> list[str]:
+    """`COLUMN=...` each, of words that may hold several, separated by commas."""
+    return [part for word in words for part in _NEXT_COLUMN.split(word)]
 
 
 _NEXT_COLUMN = re.compile(r",(?=\s*\w+=)")  # a heading may hold a comma

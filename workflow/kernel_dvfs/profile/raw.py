@@ -16,7 +16,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.profile.units import HIGHEST_MHZ, LEAST_MHZ, UNIT_NAMES, UNITS, guess, is_possible, known_as, plain
+from kernel_dvfs.profile.units import (
+    HIGHEST_MHZ,
+    LEAST_MHZ,
+    UNIT_NAMES,
+    UNITS,
+    clock_unit,
+    guess,
+    is_possible,
+    known_as,
+    plain,
+)
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import is_sealed, read_limited, unsealed
 
@@ -123,7 +133,8 @@ class RawTable:
     ) -> list[float | None]:
         """The clocks asked for, MHz; None where none was locked: empty, `auto` and the like.
 
-        per_mhz: units that make one MHz, as the user states it; None: MHz are taken, and what no board has is refused.
+        per_mhz: units that make one MHz, as the user states it; None: the heading's unit or else MHz are taken, and
+        what no board has is refused.
         remedy(unit): what to do where the column is in that unit; None: to write MHz.
         """
         words: dict[Any, float | None] = {}  # a table has many rows and few clocks: each word is understood once
@@ -149,12 +160,14 @@ class RawTable:
         remedy: Callable[[str], str] | None = None,
     ) -> float:
         """The clock in MHz; see `clocks`."""
-        mhz = value / (per_mhz or 1.0)
+        headed = clock_unit(self.name(column))
+        mhz = value / (per_mhz or UNITS["clock"][headed])
         if is_possible("clock", mhz) or (per_mhz is not None and mhz > 0):
             return mhz
         unit = guess("clock", value) or "UNIT"
         do = remedy(unit) if remedy else f"write MHz; is it in {UNIT_NAMES.get(unit, 'another unit')}?"
-        what = f"is no clock in MHz ({LEAST_MHZ:g} to {HIGHEST_MHZ:g})"
+        least, most = (f"{bound * UNITS['clock'][headed]:.12g}" for bound in (LEAST_MHZ, HIGHEST_MHZ))
+        what = f"is no clock in {UNIT_NAMES[headed]} ({least} to {most})"
         raise self.fault(f"{quote(self.columns[column][row])} {what}; {do}", column, row)
 
     def refuse_scatter(

@@ -469,7 +469,9 @@ def _clocks(raw: RawTable, column: str | None, stated: dict[str, float]) -> Cloc
 
 
 def _state(raw: RawTable, column: str) -> Callable[[str], str]:
-    return lambda unit: f"if the column is in another unit, state it: --units {raw.name(column)}={unit}"
+    return lambda unit: (
+        f"if the column is in another unit, state it: --units {shlex.quote(f'{raw.name(column)}={unit}')}"
+    )
 
 
 def _left_to_the_gpu(raw: RawTable, roles: dict[str, Any]) -> list[str]:
@@ -513,7 +515,8 @@ def _flags(raw: RawTable, core: Clocks, mem: Clocks) -> tuple[list[bool], list[b
 
 
 def _marks(raw: RawTable, column: str) -> list[bool]:
-    words = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "": False}
+    no, yes = ("", "0", "0.0", "false", "no"), ("1", "1.0", "true", "yes")
+    words = dict.fromkeys(no, False) | dict.fromkeys(yes, True)
     marks = []
     for row, cell in enumerate(raw.columns[column]):
         mark = words.get("" if cell is None else str(cell).strip().lower())
@@ -553,7 +556,7 @@ def _setting(raw: RawTable, column: str, stated: dict[str, float]) -> list[Any]:
         if value is not None and not value > 0:
             raise raw.fault(f"{quote(cells[row])} is no power cap: a number above zero", column, row)
         if value is not None and value > units.HIGHEST_W and column not in stated:
-            remedy = f"if the column is in mW, state it: --units {raw.name(column)}=mw"
+            remedy = f"if the column is in mW, state it: --units {shlex.quote(f'{raw.name(column)}=mw')}"
             raise raw.fault(f"{quote(cells[row])} is no power cap in W; {remedy}", column, row)
     return [None if value is None else value / stated.get(column, 1.0) for value in values]
 
@@ -709,7 +712,8 @@ def _units(
     said = []
     for role in ("time", "energy", "power", "core", "mem"):
         if role in shown:
-            unit = columns[role].rpartition("_")[2] if role in ("time", "energy", "power") else "mhz"
+            measured = role in ("time", "energy", "power")
+            unit = columns[role].rpartition("_")[2] if measured else units.clock_unit(shown[role])
             unit = columns_in.get(columns[role], unit).lower()
             said.append(f"{shown[role]} in {units.UNIT_NAMES.get(unit, unit)}")
     return f"units: {', '.join(said)}; mean power {least_w:.4g} to {most_w:.4g} W"

@@ -80,8 +80,8 @@ _MEASUREMENT = re.compile(
 # tells (see guess); a time and an energy do
 _HEADINGS = (
     (re.compile(r"kernel_?name"), "kernel"),
-    (re.compile(r"((core|sm|gpu|graphics|gr)_?(clocks?|clk|freq|frequency|f)|freq|frequency)(_mhz)?"), "core_mhz"),
-    (re.compile(r"(mem|memory|dram)_?(clocks?|clk|freq|frequency|f)(_mhz)?|(mem|memory|dram)_mhz"), "mem_mhz"),
+    (re.compile(r"((core|sm|gpu|graphics|gr)_?(clocks?|clk|freq|frequency|f)|freq|frequency)(_[kmg]?hz)?"), "core_mhz"),
+    (re.compile(r"(mem|memory|dram)_?(clocks?|clk|freq|frequency|f)(_[kmg]?hz)?|(mem|memory|dram)_mhz"), "mem_mhz"),
     (re.compile(r"(gpu_|board_)?power(_draw(_average)?)?|watts"), "power_w"),
 )
 _WITH_UNIT = (
@@ -110,6 +110,12 @@ def known_as(heading: str) -> str | None:
             unit = spelled(found[1])
             return f"{quantity_}_{unit}" if unit in UNITS[quantity_] else None
     return next((column for pattern, column in _HEADINGS if pattern.fullmatch(heading)), None)
+
+
+def clock_unit(heading: str) -> str:
+    """The unit of clocks that a heading names at its end; MHz where it names none."""
+    unit = plain(heading).rpartition("_")[2]
+    return unit if unit in UNITS["clock"] else "mhz"
 
 
 def quantity(column: str) -> str | None:

@@ -176,10 +176,10 @@ def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
         plot += p9.geom_segment(p9.aes(x="time_low", xend="time_high", yend="energy"), data=again, size=0.5)
         plot += p9.geom_segment(p9.aes(y="energy_low", yend="energy_high", xend="time"), data=again, size=0.5)
         plot += p9.geom_point(p9.aes(fill="study"), data=again, size=2, show_legend=False)
+        plot += p9.scale_fill_manual(style.cycle(style.SERIES, count))
     return (
         plot
         + p9.scale_color_manual(style.cycle(style.SERIES, count))
-        + p9.scale_fill_manual(style.cycle(style.SERIES, count))
         + p9.scale_shape_manual(style.cycle(style.SHAPES, count))
         + p9.labs(
             title="Each study's strict schedule",
