@@ -38,6 +38,15 @@ def test_joules_of_steps_stand_in_the_log(lab, library, trained, name):
         assert len(told) < len(rows) and not any(joules in row for row in rows if "eval_loss" in row)
 
 
+def test_a_trainer_that_counts_tokens_still_has_one_last_row(lab, library, trained):
+    """Every row of it says train_runtime."""
+    library("transformers")
+    rows, _ = trained(lab(), "trainer", 90, COUNTS="1")
+    assert all("train_runtime" in row for row in rows if "loss" in row)
+    assert [row for row in rows if "train_energy_j" in row] == rows[-1:]
+    assert {row["energy_verdict"] for row in rows[:-1] if "energy_verdict" in row} == {"ok"}
+
+
 def test_ranks_are_summed_and_each_reads_its_own_board(lab, library, trained):
     library("transformers")
     made = lab("h200,h200")
@@ -62,7 +71,7 @@ def test_a_board_that_cannot_be_read_ends_no_training_and_its_log_goes_without(l
     library("transformers")
     rows, said = trained(lab(), "trainer", 30, GPU="7")
     assert len(rows) > 3 and all(row.get("energy_verdict", "counter") == "counter" for row in rows)
-    assert not any("energy_j_per_step" in row for row in rows)
+    assert not any("energy_j_per_step" in row or "train_energy_j" in row for row in rows)
     assert said.count("energy of the steps: counter: ") == 1 and "no such GPU" in said
 
 

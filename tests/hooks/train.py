@@ -63,6 +63,7 @@ def trainer(model):
         *("out",),
         **{"max_steps": STEPS, "per_device_train_batch_size": 7, "logging_steps": 10, "report_to": "none"},
         **{"use_cpu": True, "save_strategy": "no", "disable_tqdm": True, "eval_strategy": "steps", "eval_steps": 60},
+        include_num_input_tokens_seen="COUNTS" in os.environ,
     )
     made = Trainer(
         model,

@@ -53,6 +53,7 @@ def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on(re
     gpu.account = TimeAccount(lambda: 0.0)
     windows = {"both": window(10_000.0, 520.0), "first": window(6_000.0, 400.0)}
     gpu._window = lambda own, seconds: done.append(f"window {own.name}") or windows[own.name]
+    gpu._run = lambda seconds: done.append(f"wait {seconds:g} s")
     own = load("both", load("first"))
     gpu._start(own)
     for number in range(2):
@@ -60,7 +61,8 @@ def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on(re
         assert found["time_us"] == pytest.approx(4_000.0)
         # a rest measured by itself runs at a clock of its own: the load tells its clock
         assert found["core_mhz"][1] == (1333.0 if rests else 1500.0)
-    turn = ["window both", "stop both", "start first", "window first", "stop first", "start both"]
+    # until the power reading, a mean of the last second, tells of the beginning alone
+    turn = ["window both", "stop both", "start first", "wait 1 s", "window first", "stop first", "start both"]
     assert done == ["start both", *turn, *turn]
 
 

@@ -203,6 +203,7 @@ def test_a_large_step_is_measured_nearly_whole_in_its_minutes(config, minutes, k
     # capture and page; opening; clocks that settle in two to five slices; a window from edge to edge; the job
     spent_s = 100 + draw.uniform(25, 40)
     spent_s += 10 + paced * draw.uniform(1.5, 3.5)
+    spent_s += len(step.by_difference) + paced  # between two windows of a difference
     for _ in range(len(measured) + len(step.passes) + len(step.by_difference) + 2 * paced):
         spent_s += draw.choice((0.5, 0.75, 1.0, 1.25)) + 0.1 + window_s + draw.uniform(0, 0.1) + draw.uniform(0.2, 0.6)
     assert spent_s <= 1.2 * 60 * minutes
@@ -222,9 +223,9 @@ def test_a_look_of_some_minutes_says_how_short_its_windows_may_be(board, config,
     hot = [name for name in json.loads(study.setup.text)["targets"]["pass"] if name.startswith("paced_")]
     assert hot == ["paced_nvjet_linear_backward", "paced_nvjet_linear_forward"][:paced]
     # 40 s to open it, then windows, 0.1 s of warm-up, clocks that settle, edges, and the start of a job; of the section
-    # that is a difference, and of hot kernels, two windows, and of these more
+    # that is a difference, and of hot kernels, two windows, a second between them, and of these more
     record_s = window_s + 0.1 + 0.5 + 0.1 + 0.7
-    records, more_s = 5 + 4 + paced, (1 + paced) * record_s + (10 + 2 * 2.5 if paced else 0)
+    records, more_s = 5 + 4 + paced, (1 + paced) * (record_s + 1) + (10 + 2 * 2.5 if paced else 0)
     assert planned_s(study, records) == pytest.approx(40 + records * record_s + more_s)
     assert planned_s(study, 3) == pytest.approx(40 + 3 * (record_s + more_s / records))
     function = config(workload="step:train.py:make_step", gpu=board, clocks="auto-only", minutes=minutes)

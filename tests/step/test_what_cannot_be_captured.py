@@ -552,3 +552,5 @@ def test_which_python_runs_a_step_and_what_it_lacks_is_said_before_anything_else
     with pytest.raises(InputError) as error:
         interpreter.check("train.py:make_step")
     assert sys.executable in str(error.value) and said in str(error.value) and "\n" not in str(error.value)
+    # of two torches with one version, pip would keep the one without CUDA
+    assert ("pip uninstall --yes torch && " in str(error.value)) == (version == "2.13.0+cpu")

@@ -14,6 +14,7 @@ Ranks are those of torch.distributed, where it is initialised: `since` then is f
 
 from __future__ import annotations
 
+import math
 import socket
 import sys
 import time
@@ -55,7 +56,7 @@ class Energy:
         self._first, self._since_s, self._tokens = 0, 0.0, 0.0  # of the stretch under way
         self._said = "ok"
         self._tells = True
-        self.total_j = 0.0  # of all that `since` has told since it was begun
+        self.total_j = 0.0  # of all that `since` has told since it was begun; NaN where a part was not counted
 
     def begin(self, number: int = 0) -> None:
         """So many steps are done, and the next one begins: not before the board is watched, since a mean of what comes
@@ -94,7 +95,7 @@ class Energy:
             self._reader.next()
         found = summed(every)
         self._tell(found.pop("reason"), found["energy_verdict"])
-        self.total_j += every[0].steps * found.get("energy_j_per_step", 0.0)
+        self.total_j += every[0].steps * found.get("energy_j_per_step", math.nan)
         return found
 
     def say(self, number: int, told: Mapping[str, Any]) -> None:

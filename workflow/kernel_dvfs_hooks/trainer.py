@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from transformers import TrainerCallback
@@ -11,7 +12,7 @@ from kernel_dvfs_hooks.energy import Energy
 
 class EnergyCallback(TrainerCallback):
     """energy_j_per_step, power_w, tokens_per_j and energy_verdict in each log of the training; train_energy_j in its
-    last one.
+    last one, where all of it was counted.
 
     gpu: as of Energy. tokens_per_step: of all ranks, where the Trainer does not count them itself
     (include_num_input_tokens_seen). Callbacks before this one (those of report_to) do not see what it adds: move them
@@ -31,14 +32,15 @@ class EnergyCallback(TrainerCallback):
         self._energy.step(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        is_last = "train_runtime" in (logs or {})
+        # not by train_runtime: every log has it where the Trainer counts tokens
+        is_last = "train_loss" in (logs or {})
         if not is_last and "loss" not in (logs or {}):
             return  # an evaluation's
         last, self._last = self._last, (state.global_step, int(state.num_input_tokens_seen))
         tokens = self._last[1] - last[1] or self._tokens_per_step * (self._last[0] - last[0])
         # the Trainer has summed them over all ranks
         told = self._energy.since(state.global_step, tokens if state.is_world_process_zero else 0, is_last)
-        if is_last:
+        if is_last and math.isfinite(self._energy.total_j):
             told["train_energy_j"] = self._energy.total_j
         logs |= told
         state.log_history[-1] |= told

@@ -40,8 +40,11 @@ def check(source: str) -> str:
     """Which Python runs the step `source`, in a line. Raises InputError where it lacks torch."""
     who = f"{sys.executable} (Python {platform.python_version()})"
     if lacking := lacks():
+        pip = f"{sys.executable} -m pip"
+        # pip takes a build without CUDA for a torch that is new enough
+        remove = f"{pip} uninstall --yes torch && " if lacking.endswith("without CUDA") else ""
         raise InputError(
-            f"{source}: is run by the Python of this command, {who}, which {lacking}: {sys.executable} -m pip install "
+            f"{source}: is run by the Python of this command, {who}, which {lacking}: {remove}{pip} install "
             "'torch>=2.8', or install kernel-dvfs where you train and start it there (docs/your-step.md)"
         )
     return f"{source}: run by {who}"

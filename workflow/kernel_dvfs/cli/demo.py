@@ -74,7 +74,7 @@ def _demo_of_step(options: Namespace, folder: Path) -> Path:
     write_text(page, html)
     print("measured on a real NVIDIA H200 at its own clocks, 2026-11-22: two Llama-style layers, forward and backward")
     for row in kernels[:3]:
-        share = f"{row['energy_share_percent']:.1f} % of the energy"
+        share = f"{row['energy_share_percent']:.1f} % of all kernels' energy"
         print(f"  {row['name']}: {row['launches']} x {row['energy_mj']:.0f} mJ, {share}")
     print(f"written: the page {page}")
     print("next, with a GPU, no root needed: kernel-dvfs study train.py:make_step")

@@ -20,6 +20,7 @@ from kernel_dvfs import layout
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.measurement.counter import READING_LAG_S
 from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
 from kernel_dvfs.plan.asked import PlannedFile, Study, WorkloadVariant, decimals
@@ -327,8 +328,9 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> MeasuringBudget:
     for window_s in MINUTES_WINDOWS_S:
         record_s = least_s(protocol | {"window_s": window_s}) + RECORD_S
         # a difference is measured in two windows
-        left_s = 60 * minutes - OPENING_S - record_s * (len(step.passes) + len(step.by_difference))
-        paced_s = 2 * record_s + PACED_S
+        second_s = record_s + READING_LAG_S
+        left_s = 60 * minutes - OPENING_S - record_s * len(step.passes) - second_s * len(step.by_difference)
+        paced_s = record_s + second_s + PACED_S
         paced = max(0, min(hot, int((MINUTES_PACED * left_s - CLOCKS_S) / paced_s)))
         left_s -= bool(paced) * CLOCKS_S + paced * paced_s
         look = MeasuringBudget(max(1, int(left_s / record_s)), paced, window_s)
@@ -350,7 +352,7 @@ def planned_s(study: Study, records: int = 0) -> float | None:
     paced = sum(bool(paced_kernel(name)) for name in content["targets"]["pass"])
     # a difference is two windows in one record
     twice = paced + len(content["workload"].get("by_difference", {}))
-    more_s = twice * record_s + bool(paced) * CLOCKS_S + paced * PACED_S
+    more_s = twice * (record_s + READING_LAG_S) + bool(paced) * CLOCKS_S + paced * PACED_S
     return OPENING_S + records * (record_s + more_s / sum(map(len, content["targets"].values())))
 
 

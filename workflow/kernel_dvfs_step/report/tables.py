@@ -76,8 +76,9 @@ IN_THE_STEP = ("step_time_us", "step_core_mhz")
     "Kernels of the step at auto clocks, the costliest first: energy of all launches of a step, its share, and "
     "of one launch time, energy, power, core clock and share of the time under the power cap",
     title="Your step, the costliest kernels first",
-    text="Energy and time of a step: all launches of the kernel. Time, energy, power and core clock: of one launch, "
-    "repeated alone at auto clocks. Alone, the power cap may hold a kernel lower than within the step, where "
+    text="Energy and time of a step: all launches of the kernel; shares are of all kernels' sum. Time, "
+    "energy, power and core clock: of one launch, repeated alone at auto clocks. "
+    "Alone, the power cap may hold a kernel lower than within the step, where "
     "cooler ones run beside it. auto-only studies therefore repeat hot kernels with rests in between, so long "
     "that they run at the clock that they have in the step (run: paced), and subtract the rests. For a moment "
     "such a kernel draws more than the cap. Rests cannot lower a clock: kernels that run faster alone are shown "
