@@ -132,8 +132,12 @@ def check_pip(words, folder):
     own = [word for word in words[2:] if not word.startswith("-")]
     if own == ["pre-commit"]:
         return  # a tool of one's own, not of the project
-    for each in map(Requirement, own):
-        assert (each.name, frozenset(each.extras)) in wanted, each
+    for word in own:
+        if word.startswith(".["):  # a clone, with extras
+            assert {*word[2:-1].split(",")} <= {*project["optional-dependencies"]}, word
+        else:
+            each = Requirement(word)
+            assert (each.name, frozenset(each.extras)) in wanted, each
 
 
 def check_uv(words, folder):
