@@ -12,6 +12,7 @@ from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import read_profile, write_profile
 from kernel_dvfs.report.page import schedule_page
 from kernel_dvfs.report.page.study_page import make
+from kernel_dvfs.report.page.tables import duration, energy_in_words, plain
 from kernel_dvfs.table_file import read_rows, write_rows
 
 STEP = {"step": {"checksum": "0badb24fa668"}}
@@ -154,6 +155,28 @@ def test_what_an_iteration_takes_at_auto_is_the_sum_over_its_launches(tmp_path):
     ]
 
 
+def test_records_are_told_by_campaign_sweeps_first_and_sizes_in_their_order(tmp_path):
+    folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", "nvml", fresh=False)
+    kept = folder / "measurements/kernel/forward_gemm/auto-auto/r0.json"
+    whole = json.loads(kept.read_text())
+    for place, run in (
+        ("kernel/forward_gemm/auto-auto/r1", {"campaign": "remeasure-1"}),
+        ("pass/forward/auto-auto/r0", {}),
+        *((f"{size}/forward_gemm", {"setup": "0" * 12}) for size in ("tp-2", "batch-10", "batch-5")),
+        ("kernel/forward_gemm/auto-auto/.r2", {}),
+    ):
+        path = folder / f"measurements/{place}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(whole | {"run": whole["run"] | run}))
+    page = page_of(folder)
+    sweeps = [["sweep of the kernels", "6", "6"], ["sweep of the kernels, repeated", "1", "1"]]
+    others = ["sweep of the passes", "batch 5", "batch 10", "tensor-parallel degree 2"]
+    rows = [[text for _, text in row][:3] for row in page.tables["records"][1] if row]
+    assert rows == [*sweeps, *([name, "1", "1"] for name in others)]
+    assert "Mixed settings" not in page.text, "other sizes have setups of their own"
+    assert page.facts["power limit"] == "700 W" and page.facts["kind"] == "real" and page.facts["host"] == "node1"
+
+
 # --- how a cell is shown ----------------------------------------------------------------------------------------------
 
 USUAL = {"kernel": "k", "way": "one way for all", "repeats": 10, "why": "short", "is_default": False, "core_mhz": 1470}
@@ -197,6 +220,14 @@ def test_a_cell_is_shown_as_its_column_is_read(page):
         assert row == {name: text for name, text in usual.items() if name in row} | told | (
             {"time_us": "1.000"} if row is b else {}
         )
+
+
+def test_numbers_have_four_digits_that_count_in_the_unit_that_they_are_read_in():
+    assert (duration(1), duration(0.99994), duration(-0.5)) == ("1.000 s", "999.9 ms", "−500.0 ms")
+    assert (energy_in_words(1), energy_in_words(0.00046), energy_in_words(1234.4)) == ("1.000 J", "0.4600 mJ", "1234 J")
+    assert [plain(value) for value in (0, 1000, 999.94, 0.0001, 0.00009, 1e7, 9999999)] == [
+        *("0", "1000", "999.9", "0.0001000", "9e−05", "1e+07", "9999999")
+    ]
 
 
 def test_a_column_says_what_it_holds_and_what_is_alike_stands_above_a_long_table(page):
