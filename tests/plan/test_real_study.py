@@ -55,7 +55,7 @@ def test_a_board_whose_clocks_are_ours_is_swept_compared_chosen_and_measured_aga
     assert (told["windows"], told["max_windows"], told["warmup_s"]) == (1, 1, 2) and "through" not in told
     assert protocol(study(through="nvml"))["through"] == "nvml"
     assert [found.session_of(rank) for rank in (0, 2, 3, 10)] == ["sweep-0", "sweep-0", "sweep-1", "sweep-4"]
-    assert study(sessions=1).session_of(10) == ""
+    assert study(sessions=1).session_of(10) == "" and study(sessions=2).session_of(10) == "sweep-1"
 
 
 def test_where_a_batch_system_sets_the_clocks_nothing_is_compared_and_each_pair_has_its_own_process(study):

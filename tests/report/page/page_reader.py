@@ -9,17 +9,19 @@ _ADDRESSES = ("src", "href", "data", "action", "poster", "srcset")
 
 
 class Page(HTMLParser):
-    """faults: tags that do not close, ids that stand twice. tables: {name: (columns, [[(value, text)]])}. kinds: {name
-    of a table: {column: kind}}. folded: tables that a click of their own opens. said: {id, or name of an output: text}.
-    facts: {term: value}. labels: [(x, y, anchor, text)] of charts."""
+    """faults: tags that do not close, ids that stand twice. tables: {name: (columns, [[(value, text)]])}. kinds,
+    headings: {name of a table: {column: its kind, or heading}}. folded: tables that a click of their own opens. badges:
+    their texts. said: {id, or name of an output: text}. facts: {term: value}. labels: [(x, y, anchor, text)] of
+    charts."""
 
     def __init__(self, html: str):
         super().__init__()
         self.html = html
         self.faults, self.ids, self.addresses, self.tables, self.images = [], [], [], {}, []
-        self.kinds, self.folded, self.said, self.facts, self.labels = {}, [], {}, {}, []
+        self.kinds, self.headings, self.badges = {}, {}, set()
+        self.folded, self.said, self.facts, self.labels = [], {}, {}, []
         self._open, self._columns, self._rows = [], None, None  # open: (tag, attributes, words)
-        self._words, self._term, self._kinds = [], None, {}
+        self._words, self._term = [], None
         self.feed(html)
         self.close()
         self.faults += [f"<{tag}> is not closed" for tag, *_ in self._open]
@@ -31,19 +33,18 @@ class Page(HTMLParser):
         self.ids += [attributes["id"]] if "id" in attributes else []
         self.addresses += [attributes[name] for name in _ADDRESSES if attributes.get(name)]
         if tag == "img":
-            self.images.append(attributes | {"figure": self._around("figure").get("class")})
+            self.images.append(attributes | {"figure": (self._around("figure") or {}).get("class")})
         if tag == "table":
             self._columns, self._rows = [], []
             name = attributes["data-table"]
-            self.tables[name], self.kinds[name] = (self._columns, self._rows), {}
-            self._kinds = self.kinds[name]
+            self.tables[name], self.kinds[name], self.headings[name] = (self._columns, self._rows), {}, {}
             around = self._around("details")
             self.folded += [name] if around is not None and "class" not in around else []
         elif tag == "tr":
             self._rows.append([])
         elif tag == "th":
             self._columns.append(attributes.get("data-column"))
-            self._kinds[attributes.get("data-column")] = attributes["class"]
+            self.kinds[self._around("table")["data-table"]][attributes.get("data-column")] = attributes["class"]
         if tag not in _VOID:
             self._open.append((tag, attributes, []))
 
@@ -58,6 +59,10 @@ class Page(HTMLParser):
         text = " ".join("".join(words).split())
         if tag == "td":
             self._rows[-1].append((attributes.get("data-value"), "".join(words)))
+        elif tag == "th":
+            self.headings[self._around("table")["data-table"]][attributes.get("data-column")] = text
+        elif tag == "span" and attributes.get("class", "").startswith("badge "):
+            self.badges.add(text)
         elif tag == "dt":
             self._term = text
         elif tag == "dd":

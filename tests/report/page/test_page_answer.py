@@ -61,6 +61,8 @@ def test_the_sentence_says_what_is_saved_and_what_it_costs(rows, told):
 
 def test_only_a_saving_is_the_finding():
     assert [words for words, is_found in sentence([row()]) if is_found] == ["17.3 %"]
+    more = sentence([row(), row(0.6, -18.94, 0.57)], ShownChange(-5.0, -4.56))
+    assert [words for words, is_found in more if is_found] == ["17.3 %", "18.9 %", "4.6 %"]
     assert not any(is_found for energy in (0.0, 2.0) for _, is_found in sentence([row(energy=energy)]))
 
 
@@ -213,9 +215,14 @@ def test_what_bars_records_from_choosing_is_told_before_what_only_scatters():
     assert "r2.json)" in few[1].text
 
 
-def test_an_interval_is_a_caution_within_one_session_and_a_claim_always():
-    def titles(kind="nvml", **other):
-        return [(each.grave, each.title) for each in cautions({"kind": kind}, an_answer(**other), NOTHING_ODD, None)]
+def test_a_model_a_claim_and_an_interval_of_one_session_are_cautions():
+    def titles(gpu=None, **other):
+        return [
+            (each.grave, each.title)
+            for each in cautions(gpu or {"kind": "nvml"}, an_answer(**other), NOTHING_ODD, None)
+        ]
 
     assert titles() == [] and titles(interval="within one session") == [(False, "Intervals within one session")]
+    assert titles({"kind": "simulated", "name": "Toy"}) == [(True, "Simulated GPU")]
+    assert titles({"kind": "simulated", "forecast": True}) == [(True, "Forecast")]
     assert titles(energy=ShownChange(-5.0)) == titles(time=ShownChange(0.0)) == [(True, "Claimed only")]

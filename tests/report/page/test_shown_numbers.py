@@ -70,7 +70,7 @@ def test_how_much_was_measured_and_in_what_order_it_is_told(page):
     shown = [each for each in page.ids if each in ("kernels", "choosing", "passes", "published", "claims", "measured")]
     assert shown == ["kernels", "choosing", "published", "claims", "measured"]
     assert page.tables["claims"][0][:3] == ["number", "verdict", "claim"]
-    assert "2 differs" in page.text and "1 holds" in page.text
+    assert {"2 differs", "1 holds"} <= page.badges
     sizes = {image["width"]: (image["height"], image["figure"]) for image in page.images}
     assert sizes == {"336": ("240", None), "432": ("240", None), "480": ("240", "wide")}
 
@@ -182,6 +182,7 @@ def test_records_are_told_by_campaign_sweeps_first_and_sizes_in_their_order(tmp_
 USUAL = {"kernel": "k", "way": "one way for all", "repeats": 10, "why": "short", "is_default": False, "core_mhz": 1470}
 USUAL |= {"fresh_change_percent": 0.236, "fresh_low_percent": 0.159, "fresh_high_percent": 0.313, "gone": None}
 USUAL |= {"share_percent": 12.346, "gap_points": 0.014, "optimism_pp": 0.4, "slack_percent": 0.6, "count": 12}
+USUAL |= {"one_change_percent": -0.5, "one_low_percent": -0.75}
 USUAL |= {"power_w": 360.2, "energy_mj": 999.5, "time_us": 20.5, "verdict": "ok", "gpu": "Toy"}
 VALUES = [USUAL | {"kernel": f"k{number}"} for number in range(22)]
 VALUES += [
@@ -205,6 +206,8 @@ def test_a_cell_is_shown_as_its_column_is_read(page):
         "optimism_pp": "+0.40",
         "slack_percent": "0.6",
         "count": "12",
+        "one_change_percent": "−0.50",
+        "one_low_percent": "−0.75",
         "power_w": "360.2",
         "energy_mj": "999.5",
         "time_us": "0.02050",
@@ -234,8 +237,10 @@ def test_a_column_says_what_it_holds_and_what_is_alike_stands_above_a_long_table
     kinds = page.kinds["values"]
     of_kind = {kind: [name for name, each in kinds.items() if each == kind] for kind in set(kinds.values())}
     assert of_kind["long"] == ["why"] and of_kind["verdict"] == ["verdict"]
-    assert of_kind["text"] == ["kernel", "is_default"] and len(of_kind["number"]) == 10
+    assert of_kind["text"] == ["kernel", "is_default"] and len(of_kind["number"]) == 12
     assert "In every row: way one way for all; repeats 10." in page.text
+    with_interval = {name for name, heading in page.headings["values"].items() if heading.endswith(" (95 % interval)")}
+    assert with_interval == {"fresh_change_percent"}, "one end is no interval"
     assert sorted(page.folded) == ["chosen_clocks", "kernel_clocks", "relaxed", "values"] and "25 rows" in page.text
     assert 'class="sortable" data-table="values"' in page.html, "a table of few sentences is no stack of them"
 

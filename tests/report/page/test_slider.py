@@ -154,6 +154,11 @@ def test_the_chart_has_each_stop_where_its_numbers_are(page, stops):
     bars = re.findall(r'<line class="bar free" x1="([\d.]+)" x2="([\d.]+)" y1="([\d.]+)" y2="([\d.]+)"', svg)
     assert [float(each) for each in bars[0][:2]] == pytest.approx([across(0.159), across(0.313)], abs=0.11)
     assert [float(each) for each in bars[1][2:]] == pytest.approx([down(-7.373), down(-7.078)], abs=0.11)
+    said = re.search(r"<title>([^<]*)</title>", svg)[1]
+    assert said == (
+        f"{FREE_TITLE}, no longer: energy measured again −7.23 % (−7.37 to −7.08 %); "
+        "time measured again +0.24 % (+0.16 to +0.31 %)"
+    )
     assert svg.count('circle class="again free"') == 2 and svg.count('circle class="again one"') == 1
     zero = re.search(r'<line class="zero" x1="([\d.]+)"', svg)[1]
     assert float(zero) == pytest.approx(across(0), abs=0.1)
