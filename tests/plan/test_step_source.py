@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from known_board import known
 
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan.step import step_source
@@ -15,13 +16,6 @@ from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs_clocks.errors import InputError
 
 RECORD = Path(__file__).resolve().parents[1] / "workload/steps/hand_made.json"
-
-BOARD = {
-    **{"name": "NVIDIA H200", "uuid": "GPU-fa4e0000-0000-4000-8000-00000000fa4e", "slug": "nvidia-h200-fa4e0000"},
-    **{"pci_bus_id": "0", "driver": "580", "vbios": None, "power_limit_mw": 700_000, "ecc": True},
-    **{"compute_capability": "9.0", "sm_count": 132, "threads_per_sm": 2048, "energy_scope": "board"},
-    "clocks": {"core_mhz": {"listed": {"2201": [345, 1980]}}, "mem_mhz": [2201]},
-}
 
 
 @pytest.fixture
@@ -60,10 +54,7 @@ def test_a_step_is_a_function_of_a_file_or_a_record_and_names_its_folder(here):
 @pytest.fixture
 def board(here):
     """A real GPU, as the configuration names it; what is known of it lies in the results folder."""
-    folder = here / "results/nvidia-h200-fa4e0000"
-    folder.mkdir(parents=True)
-    (folder / "gpu.json").write_text(json.dumps(BOARD))
-    return f"nvml:{BOARD['uuid']}"
+    return known(here / "results")
 
 
 def test_the_code_that_a_gpu_runs_is_the_configuration_s_and_never_the_record_s(here, refused, config, board):

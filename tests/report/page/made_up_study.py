@@ -33,15 +33,22 @@ NOT_MADE = ("baseline", "passes", "locking")
 
 
 def made_up(
-    folder: Path, kind: str = "simulated", fresh: bool = True, forecast: bool = False, **measurement: object
+    folder: Path,
+    kind: str = "simulated",
+    fresh: bool = True,
+    forecast: bool = False,
+    more: dict | None = None,
+    **measurement: object,
 ) -> Path:
-    """Write the study into `folder` (<gpu>/<workload>) and return it. measurement: more of the setup's."""
+    """Write the study into `folder` (<gpu>/<workload>) and return it. more: of the workload. measurement: more of the
+    setup's."""
     gpu = {"kind": kind, "name": "Toy <1>", "slug": folder.parent.name, "spec": {"cap_w": 100}, "model": "toy model 1"}
     if forecast:
         gpu |= {"forecast": True}
     if kind == "nvml":
         gpu |= {"uuid": "GPU-1a2b3c4d", "driver": "580.1", "power_limit_mw": 700000}
     workload = {"name": folder.name, "model": "gpt3-xl", "batch": 40, "sections": [["forward", 0], ["backward", 4]]}
+    workload |= more or {}
     targets = {"kernel": {name: {"launches_per_iteration": 2} for name in KERNELS}, "pass": {"forward": []}}
     path = setup.store(
         str(folder / "setup"), gpu, workload, targets, {"warmup_s": 25, "window_s": 5, "seed": 7} | measurement

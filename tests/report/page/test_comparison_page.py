@@ -51,6 +51,10 @@ def test_it_is_whole_and_loads_nothing(page):
 def test_every_gpu_and_workload_is_a_row_with_the_csvs_numbers(page, results):
     expected = list(csv.DictReader((results / "comparison/gpus.csv").open()))
     assert len(expected) == 3
+    first = page.tables["gpus"][0]
+    assert {*first[:2]} == {"gpu", "kind"} and first[2] == "kernel_fresh_energy_change_percent"
+    fresh = ["fresh" in name for name in first[2:]]
+    assert fresh == sorted(fresh, reverse=True), "what was measured again stands before what is claimed"
     for row, wanted in zip(page.rows("gpus"), expected, strict=True):
         assert {name: value for name, (value, _) in row.items()} == {name: wanted[name] for name in row}
         bounds = [wanted[f"kernel_fresh_energy_{bound}_percent"] for bound in ("change", "low", "high")]
@@ -85,13 +89,16 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
     pipeline = own / "pipeline/sim-a100/gpt3-175b/pp8"
     for name in ("tables", "figures"):
         (pipeline / name).mkdir(parents=True)
-    write_rows(pipeline / "tables/levels.json", [{"level": "kernel", "energy_change_percent": -12.5}])
+    levels = [{"level": f"kernel {number}", "energy_change_percent": -12.5} for number in range(12)]
+    write_rows(pipeline / "tables/levels.json", levels)
     write_rows(pipeline / "tables/methods.json", [{"time_s": number} for number in range(100)])
     Image.new("RGB", (300, 200), "white").save(pipeline / "figures/timeline.png")
     page = page_of(own)
     assert page.faults == [] and page.outside() == []
     assert "Training pipelines" in page.text and "sim-a100/gpt3-175b/pp8" in page.text
-    assert page.rows("levels")[0]["energy_change_percent"][1] == "−12.50"
+    assert page.rows("levels")[0]["energy_change_percent"][1] == "−12.50" and "levels" not in page.folded
+    write_rows(pipeline / "tables/levels.json", [*levels, levels[0]])
+    assert page_of(own).folded == ["levels"], "of more than a dozen rows"
     from kernel_dvfs_pipeline.report.tables import OUTPUTS
 
     assert OUTPUTS["table", "levels"].caption in page.text

@@ -5,13 +5,14 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kernel_dvfs.report.page.answer import Answer, cautions, marks, sentence, shown_of
 from kernel_dvfs.report.page.fleet import FleetEstimate
 from kernel_dvfs.report.page.frontier import ShownChange, Stop
-from kernel_dvfs.report.page.provenance import Tally
+from kernel_dvfs.report.page.provenance import CampaignRecords, Tally
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most
 
@@ -60,6 +61,8 @@ def test_the_sentence_says_what_is_saved_and_what_it_costs(rows, told):
 
 def test_only_a_saving_is_the_finding():
     assert [words for words, is_found in sentence([row()]) if is_found] == ["17.3 %"]
+    more = sentence([row(), row(0.6, -18.94, 0.57)], ShownChange(-5.0, -4.56))
+    assert [words for words, is_found in more if is_found] == ["17.3 %", "18.9 %", "4.6 %"]
     assert not any(is_found for energy in (0.0, 2.0) for _, is_found in sentence([row(energy=energy)]))
 
 
@@ -177,7 +180,8 @@ def test_a_day_of_a_fleet_is_its_power_its_hours_and_its_change():
 
 def test_most_of_a_saving_is_four_fifths_of_it():
     assert most([("a", -5.0), ("b", -2.9), ("c", -1.1), ("d", -1.0)]) == "3 of 4 make 80 % of it: a, b, c."
-    assert most([("a", 0.5), ("b", -0.25)]) == "Nothing is saved."
+    assert most([("a", 0.5), ("b", -0.25)]) == most([("a", 0.0)]) == "Nothing is saved."
+    assert most([(name, -1.0) for name in "abcdefgh"]) == "7 of 8 make 80 % of it: a, b, c, d, e, f and 1 more."
 
 
 def test_a_lock_that_changes_something_is_named_by_its_largest_difference_a_way():
@@ -192,3 +196,33 @@ def test_a_lock_that_changes_something_is_named_by_its_largest_difference_a_way(
     ]
     (caution,) = cautions({"kind": "nvml"}, None, NOTHING_ODD, None, rows)
     assert "as at auto: core −1.50 % energy (gemm); memory +2.25 % time (gelu). Every" in caution.text
+
+
+def test_what_bars_records_from_choosing_is_told_before_what_only_scatters():
+    sweep = CampaignRecords("sweep", 5, 8, Counter(ok=4, throttled=2, unstable=1, disturbed=1))
+    again = CampaignRecords("again", 1, 4, Counter(ok=3, throttled=1))
+    broken = [Path(f"r{number}.json") for number in range(4)]
+    tally = Tally([sweep, again], broken, Counter(a=1, b=1), {}, None, [])
+    found = cautions({"kind": "nvml"}, None, tally, None)
+    assert [(each.grave, each.title) for each in found] == [
+        *((True, title) for title in ("Disturbed", "Broken records", "Mixed settings")),
+        *((False, title) for title in ("Unstable", "Throttled")),
+    ]
+    told = {each.title: each.text for each in found}
+    assert told["Throttled"].startswith("3 of 12 measurements") and "r2.json ...)" in told["Broken records"]
+    few = cautions({"kind": "nvml"}, None, replace(tally, broken=broken[:3], setups=Counter(a=2)), None)
+    assert [each.title for each in few] == ["Disturbed", "Broken records", "Unstable", "Throttled"]
+    assert "r2.json)" in few[1].text
+
+
+def test_a_model_a_claim_and_an_interval_of_one_session_are_cautions():
+    def titles(gpu=None, **other):
+        return [
+            (each.grave, each.title)
+            for each in cautions(gpu or {"kind": "nvml"}, an_answer(**other), NOTHING_ODD, None)
+        ]
+
+    assert titles() == [] and titles(interval="within one session") == [(False, "Intervals within one session")]
+    assert titles({"kind": "simulated", "name": "Toy"}) == [(True, "Simulated GPU")]
+    assert titles({"kind": "simulated", "forecast": True}) == [(True, "Forecast")]
+    assert titles(energy=ShownChange(-5.0)) == titles(time=ShownChange(0.0)) == [(True, "Claimed only")]

@@ -12,7 +12,21 @@ from page_reader import Page
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.profile.store import read_profile, write_profile
-from kernel_dvfs.report.page.frontier import FREE, HERE, ONE, ChoiceSource, apply_at, clouds, free, one
+from kernel_dvfs.report.page.frontier import (
+    FREE,
+    HERE,
+    ONE,
+    Chart,
+    ChoiceCurve,
+    ChoiceSource,
+    ShownChange,
+    Stop,
+    apply_at,
+    chart,
+    clouds,
+    free,
+    one,
+)
 from kernel_dvfs_deploy.page import deployable
 
 FREE_TITLE, HERE_TITLE, ONE_TITLE = "Clocks for each kernel, changes free", "Deployable here", "One pair for the run"
@@ -140,9 +154,22 @@ def test_the_chart_has_each_stop_where_its_numbers_are(page, stops):
     bars = re.findall(r'<line class="bar free" x1="([\d.]+)" x2="([\d.]+)" y1="([\d.]+)" y2="([\d.]+)"', svg)
     assert [float(each) for each in bars[0][:2]] == pytest.approx([across(0.159), across(0.313)], abs=0.11)
     assert [float(each) for each in bars[1][2:]] == pytest.approx([down(-7.373), down(-7.078)], abs=0.11)
+    said = re.search(r"<title>([^<]*)</title>", svg)[1]
+    assert said == (
+        f"{FREE_TITLE}, no longer: energy measured again −7.23 % (−7.37 to −7.08 %); "
+        "time measured again +0.24 % (+0.16 to +0.31 %)"
+    )
     assert svg.count('circle class="again free"') == 2 and svg.count('circle class="again one"') == 1
     zero = re.search(r'<line class="zero" x1="([\d.]+)"', svg)[1]
     assert float(zero) == pytest.approx(across(0), abs=0.1)
+
+
+def test_the_paper_s_own_point_stands_where_its_changes_are_and_the_axes_reach_it():
+    stop = Stop(0, ShownChange(-14.6), ShownChange(0.6), "claimed", "", "")
+    curve = ChoiceCurve(FREE, FREE_TITLE, [stop])
+    assert chart([curve], (-14.6, 0.6)).star == chart([curve]).places[FREE]["no longer"] and chart([curve]).star is None
+    x, y = chart([curve], (-41.0, 17.5)).star
+    assert Chart.left < x <= Chart.right and Chart.top < y <= Chart.bottom and x > Chart.right - 100 and y > 250
 
 
 def test_each_kernel_is_a_cloud_of_its_points_with_the_choice_ringed(page):
