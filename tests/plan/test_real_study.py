@@ -115,6 +115,9 @@ def test_a_captured_step_is_measured_where_the_workflow_runs(study, tmp_path, mo
     assert len(found.headline) == 5 and found.batches == ()
     with pytest.raises(InputError, match="without slurm_gpu"):
         study(workload="step:train.py:make_step", slurm_gpu="--gres=gpu:1")
+    for other in ({"clocks": "auto-only"}, {"workload": "step:train.py:make_step"}):
+        with pytest.raises(InputError, match="is for a captured step on a real GPU with clocks: auto-only"):
+            study(minutes=10, **other)
     # 30 minutes; 10 blocks of 20 s to open, auto twice (2 + 5 s) and 8 pairs (0.5 + 2.5 s), no kernel known
     assert study_s(found, {}, 10) == {CAPTURE: 75.0, BY_CLOCK: 1800, AGAIN: pytest.approx(580)}
 
