@@ -91,7 +91,9 @@ $(BIN)/kernel-dvfs: Makefile | $(VENV)/bin/python
 
 # then the compiled core of plans of pipelines, found from every folder; where it cannot be built, a line says why
 $(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python $(BIN)/kernel-dvfs
+	@echo "installing the packages that envs/requirements.lock names: about a minute"
 	$(call install,envs/requirements.lock)
+	@echo "compiling the search for plans of pipelines: up to three minutes"
 	@$(BIN)/kernel-dvfs build --pipeline auto --beside || \
 	  echo "note: plans of pipelines are searched for in Python, more slowly and less well"
 
