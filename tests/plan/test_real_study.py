@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from known_board import BOARD, known
+from listed_board import BOARD, known
 
 from kernel_dvfs.measurement.real.inventory import AGAIN, BY_CLOCK, CAPTURE, OTHER_SIZES
 from kernel_dvfs.plan.estimate import comparison_s, study_s

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from known_board import known
+from listed_board import known
 
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan.step import step_source
