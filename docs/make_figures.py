@@ -20,6 +20,7 @@ import argparse
 import ast
 import csv
 import hashlib
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -258,13 +259,15 @@ def _write(plot: Any, caption: str, subject: str, path: Path) -> None:
         shutil.move(f"{folder}/figures/{path.stem}.png", path)
 
 
-def screenshot(page: Path, path: Path, width: int, height: int) -> None:
-    """A page as a browser shows it in a window of that size, in CSS pixels. Raises CannotDraw where there is none."""
+def screenshot(page: Path, path: Path, width: int, height: int, *more: str) -> None:
+    """A page as a browser shows it in a window of that size, in CSS pixels. more: options of the browser. Raises
+    CannotDraw where there is none."""
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:
         raise CannotDraw("no Chromium on this machine")
     with tempfile.TemporaryDirectory() as folder:
         words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}"]
+        words += more
         words += [f"--window-size={width},{height}", f"--screenshot={path}", page.resolve().as_uri()]
         subprocess.run([browser, *words], check=True, capture_output=True, timeout=120)
 
@@ -286,6 +289,66 @@ def _report_page(study: Path | None, path: Path) -> None:
         both = Path(folder) / "both.html"
         both.write_text(_SIDE_BY_SIDE.format(page=page, desk=_DESK, phone=_PHONE, high=_HIGH), "utf-8")
         screenshot(both, path, _DESK + _PHONE + 48, _HIGH + 24)
+
+
+# the viewer is older than today's browsers: this polyfill gives them what it was written for
+_POLYFILL = "webcomponents.js@0.7.24"
+# it shows a kernel that moves data beside products, which take more power
+_TRACE_PAGE = """<!DOCTYPE html>
+<style>html, body, #viewer { margin: 0; width: 100%; height: 100%; overflow: hidden }</style>
+<script>window.__hideTraceViewerPolyfillWarning = true</script>
+<script src="node_modules/webcomponents.js/webcomponents.min.js"></script>
+<link rel="import" href="trace_viewer_full.html">
+<script src="trace.js"></script>
+<script>
+document.addEventListener('WebComponentsReady', () => {
+  const viewer = document.createElement('tr-ui-timeline-view'), tracks = document.createElement('track-view-container')
+  viewer.id = 'viewer'
+  tracks.id = 'track_view_container'
+  viewer.track_view_container = tracks
+  Polymer.dom(viewer).appendChild(tracks)
+  Polymer.dom(document.body).appendChild(viewer)
+  const model = new tr.Model()
+  new tr.importer.Import(model).importTraces([trace])
+  viewer.model = model
+  viewer.viewTitle = 'trace.json'
+  setTimeout(() => {  // when the viewer has shown all
+    const slice = [...model.getDescendantEvents()].find(event => (event.title || '').startsWith('log_softmax ('))
+    const request = new tr.model.RequestSelectionChangeEvent()
+    request.selection = new tr.model.EventSet([slice])
+    viewer.dispatchEvent(request)
+    const viewport = viewer.trackView.viewport, shown = viewport.currentDisplayTransform.clone()
+    shown.scaleX = 250  // pixels a ms
+    shown.panX = 1.4 - slice.start
+    viewport.setDisplayTransformImmediately(shown)
+  }, 1000)
+})
+</script>
+"""
+
+
+def _trace_opened(_: Path | None, path: Path) -> None:
+    """The shipped step's trace in the viewer of torch's TensorBoard plugin, Chrome's own, with a slice selected."""
+    from kernel_dvfs.cli.main import main as command
+    from kernel_dvfs.profile.step import write_shipped_step
+
+    plugin, npm = importlib.util.find_spec("torch_tb_profiler"), shutil.which("npm")
+    if plugin is None or plugin.origin is None or npm is None:
+        raise CannotDraw("needs npm, and pip install torch-tb-profiler")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_shipped_step(folder)
+        if command(["step", "trace", f"{folder}/profile.parquet", "-o", f"{folder}/trace.json"]):
+            raise CannotDraw("the shipped step's profile was refused")
+        (folder / "trace.js").write_text(f"const trace = {(folder / 'trace.json').read_text('utf-8')}", "utf-8")
+        words = [npm, "install", "--silent", "--ignore-scripts", "--prefix", name, _POLYFILL]
+        if subprocess.run(words, capture_output=True, timeout=300).returncode:
+            raise CannotDraw(f"npm cannot install {_POLYFILL}")
+        shutil.copy(Path(plugin.origin).parent / "static/trace_viewer_full.html", folder)
+        page = folder / "trace.html"
+        page.write_text(_TRACE_PAGE, "utf-8")
+        # the page imports a file beside it, and is done some time after it is loaded
+        screenshot(page, path, 1000, 450, "--allow-file-access-from-files", "--virtual-time-budget=20000")
 
 
 # --- the pictures -----------------------------------------------------------------------------------------------------
@@ -341,6 +404,11 @@ PICTURES: dict[str, Picture] = {
         ),
         _report_page,
         needs="study",
+    ),
+    "trace_opened": Picture(
+        ("own_step_h200_workflow/llama/step_kernels.csv",),
+        ("docs/make_figures.py::_trace_opened", "workflow/kernel_dvfs_hooks/trace.py::_process"),
+        _trace_opened,
     ),
 }
 
