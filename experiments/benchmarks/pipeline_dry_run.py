@@ -195,6 +195,8 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=3)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        parser.error("CUDA_VISIBLE_DEVICES numbers GPUs anew, and NVML does not: unset it")
     pynvml.nvmlInit()
     boards = pynvml.nvmlDeviceGetCount()
     name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))

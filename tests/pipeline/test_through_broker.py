@@ -25,8 +25,8 @@ import json, sys, time
 from kernel_dvfs_deploy.guarded_control import GuardedControl
 from kernel_dvfs_pipeline.executor import Executor, HostMarks
 from kernel_dvfs_pipeline.following import following, read_played
-plan, uuid, iterations = read_played("plan.json"), sys.argv[1], int(sys.argv[2])
-with GuardedControl(uuid, False, print, through=sys.argv[3]) as control:
+plan, uuid, iterations, waits = read_played("plan.json"), sys.argv[1], int(sys.argv[2]), "wait" in sys.argv
+with GuardedControl(uuid, False, print, through="broker") as control:
     control.preflight(True, print)
     executor = Executor(plan, 0, control, HostMarks(), lambda own: [own], blocks=0, look_every=0)
     with executor:
@@ -37,6 +37,9 @@ with GuardedControl(uuid, False, print, through=sys.argv[3]) as control:
                     time.sleep(0.03)
                     executor.end()
             print("iterated", control.through, flush=True)
+            if waits:
+                sys.stdin.readline()
+                waits = False
         executor.settle()
     told = executor.certificate
 print(json.dumps([executor.surprise, told.asked, told.changes, told.restored, told.plans]), flush=True)
@@ -68,11 +71,11 @@ def made(fake_library, tmp_path, config):
     own.end()
 
 
-def rank(made, board, iterations, through="broker"):
-    words = [sys.executable, "-c", RANK, made.boards.get("uuid", board), str(iterations), through]
-    process = subprocess.Popen(
-        words, env=made.environment(), cwd=made.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def rank(made, board, iterations, *more):
+    """A rank; "wait": after its first iteration, for a line."""
+    words = [sys.executable, "-c", RANK, made.boards.get("uuid", board), str(iterations), *more]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(words, env=made.environment(), cwd=made.folder, text=True, **pipes)
     made.begun.append(process)
     return process
 
@@ -103,10 +106,10 @@ def test_clocks_come_back_where_a_rank_is_killed_while_its_plan_is_in_force(made
 
 
 def test_a_training_runs_on_at_auto_where_the_broker_ends(made):
-    process = rank(made, 0, 12)
+    process = rank(made, 0, 12, "wait")
     assert process.stdout.readline() == "iterated broker\n", process.stderr.read()
     made.end_daemons()
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate("go on\n", timeout=120)
     assert out.count("iterated broker") == 11, (out, error)
     assert made.comes_to(lambda: locked(made, 0) == "none")
     surprise = json.loads(out.splitlines()[-1])[0]

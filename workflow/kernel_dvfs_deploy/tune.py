@@ -581,7 +581,7 @@ def tune(
     minutes: after which a pair is kept. through: what sets clocks. dry_run: measure at auto, set nothing. say: called
     with each line; default: print. samples: of a step of all ranks, to tell joules a sample. block_s: at one pair, in
     turn with auto. latency: file of `kernel-dvfs latency`; then passes that are marked (tuner.mark) may have a pair
-    each, and as many minutes again are spent on that. PassClocks are restored on leaving, however that happens. Raises
+    each, and as many minutes again are spent on that. Clocks are restored on leaving, however that happens. Raises
     InputError where a GPU is taken, or its clocks may not be set.
     """
     steps, latency_s = Steps(), _change_s(latency)

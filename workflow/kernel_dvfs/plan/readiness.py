@@ -20,7 +20,7 @@ from kernel_dvfs.plan.study import plan
 from kernel_dvfs_clocks import package
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.guard import Guard
-from kernel_dvfs_clocks.nvml.library import Denied, Unsupported, meaning
+from kernel_dvfs_clocks.nvml.library import Lost, NvmlError, meaning
 from kernel_dvfs_clocks.setters.choice import AUTO
 from kernel_dvfs_clocks.setters.setter import Nvml
 
@@ -84,15 +84,15 @@ def of_real(gpu: str, step: str = "", tries: bool = False) -> Readiness:
     here += [f"{board.name}: driver {board.driver}, {alone_on_it}its energy counter works", *board.notes]
     alone, *others = board.estimates
     can_lock = bool(others) and others[-1].clocks != alone.clocks
-    by_rights = can_lock and board.through == Nvml.name and config["through"] in (AUTO, Nvml.name)
-    refusal = _refusal(board) if by_rights and tries else ""
+    is_ours = can_lock and others[-1].clocks == "lock"
+    by_rights = is_ours and board.through == Nvml.name and config["through"] in (AUTO, Nvml.name)
+    refusal = _refusal(board, config["after"]) if by_rights and tries else ""
     if refusal or not can_lock:
         why = f"{refusal}: kernel-dvfs devices says what to ask for (docs/cluster.md)"
         here.append(f"its clocks stay at auto, so the study chooses none{why if refusal or not board.through else ''}")
         return Readiness(here, [], [*alone.in_words()], "all", {"gpu": gpu, "clocks": alone.clocks} | in_minutes)
     untried = " (not tried)" if by_rights and not tries else ""
     here.append(f"the right to lock its clocks, through {board.through}{untried}")
-    is_ours = others[-1].clocks == "lock"
     takes = others[-1].of_answer() if is_ours else others[-1]
     return Readiness(here, [], [*takes.in_words()], "answer" if is_ours else "all", {"gpu": gpu} | keys)
 
@@ -102,13 +102,17 @@ def folder_of(ready: Readiness) -> str:
     return _planned(**ready.config)
 
 
-def _refusal(board: inventory.MachineGpu) -> str:
-    """Why the driver does not lock the clocks of a GPU, to go on a sentence; "" where it does. It is asked for the
-    range of all core clocks, which changes nothing, and to reset it."""
+def _refusal(board: inventory.MachineGpu, after: dict[str, list[int] | None]) -> str:
+    """Return why the driver does not lock the clocks of a GPU, to go on a sentence; "" where it does.
+
+    It is asked for the range of all core clocks, and then for the site's own locks, `after`, as at a study's end.
+    """
     try:
-        with Guard(board.uuid, through=Nvml.name) as guard:
+        with Guard(board.uuid, after, through=Nvml.name) as guard:
             guard.lock_core(board.core_mhz[0], board.core_mhz[-1])
-    except (Denied, Unsupported) as error:
+    except Lost:
+        raise
+    except NvmlError as error:
         return f", since the driver refuses to lock them ({meaning(error.code)})"
     return ""
 
