@@ -894,6 +894,21 @@ def test_a_lease_that_users_can_write_keeps_nobody_from_the_broker(brokered, as_
         squatter.communicate(timeout=30)
 
 
+def test_no_user_can_lock_or_write_what_says_which_clocks_are_to_be_restored(brokered, as_nobody):
+    """Else he would keep the broker from clocks that it finds when it is started again."""
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    at = f"{made.more['KERNEL_DVFS_BROKER_DIR']}/kernel-dvfs-{made.boards.uuid}.json"
+    assert stat.S_IMODE(os.stat(at).st_mode) == 0o600
+    as_nobody = [word.replace("+dac_read_search", "-dac_read_search") for word in as_nobody]
+    for mode in ("<", ">>"):
+        tried = subprocess.run([*as_nobody, "sh", "-c", f": {mode} {at}"], capture_output=True, text=True, timeout=60)
+        assert tried.returncode and "ermission denied" in tried.stderr
+    client.communicate("\n", timeout=60)
+    assert freed(made)
+
+
 def test_a_measurement_at_auto_alone_has_its_lease_at_the_broker_too(brokered):
     made = brokered()
     code = f"from kernel_dvfs_clocks.guard import Guard\nguard = Guard({made.boards.uuid!r}, mode='auto-only')\n"
