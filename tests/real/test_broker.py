@@ -732,6 +732,15 @@ def test_root_sees_who_has_a_gpu_and_takes_it(brokered):
     assert done.returncode == 2 and "is the broker running" in done.stderr
 
 
+def test_who_is_evicted_is_told_so_as_he_gives_his_clocks_back(brokered):
+    made = brokered()
+    client = script(made, "sys.stdin.readline()\ntry: board.reset()\nexcept Exception as e: print(e)", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    assert made.command("broker", "--evict", made.boards.uuid).returncode == 0
+    out, _ = client.communicate("\n", timeout=60)
+    assert "it was evicted" in out and "root deletes the socket" not in out
+
+
 def leases(made):
     """Their names, by the command that shows them."""
     return [line.rpartition(", lease ")[2] for line in made.command("broker", "--list").stdout.splitlines()]
