@@ -732,6 +732,15 @@ def test_root_sees_who_has_a_gpu_and_takes_it(brokered):
     assert done.returncode == 2 and "is the broker running" in done.stderr
 
 
+def test_who_is_evicted_is_told_so_as_he_gives_his_clocks_back(brokered):
+    made = brokered()
+    client = script(made, "sys.stdin.readline()\ntry: board.reset()\nexcept Exception as e: print(e)", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    assert made.command("broker", "--evict", made.boards.uuid).returncode == 0
+    out, _ = client.communicate("\n", timeout=60)
+    assert "it was evicted" in out and "root deletes the socket" not in out
+
+
 def leases(made):
     """Their names, by the command that shows them."""
     return [line.rpartition(", lease ")[2] for line in made.command("broker", "--list").stdout.splitlines()]
@@ -892,6 +901,21 @@ def test_a_lease_that_users_can_write_keeps_nobody_from_the_broker(brokered, as_
     finally:
         squatter.kill()
         squatter.communicate(timeout=30)
+
+
+def test_no_user_can_lock_or_write_what_says_which_clocks_are_to_be_restored(brokered, as_nobody):
+    """Else he would keep the broker from clocks that it finds when it is started again."""
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    at = f"{made.more['KERNEL_DVFS_BROKER_DIR']}/kernel-dvfs-{made.boards.uuid}.json"
+    assert stat.S_IMODE(os.stat(at).st_mode) == 0o600
+    as_nobody = [word.replace("+dac_read_search", "-dac_read_search") for word in as_nobody]
+    for mode in ("<", ">>"):
+        tried = subprocess.run([*as_nobody, "sh", "-c", f": {mode} {at}"], capture_output=True, text=True, timeout=60)
+        assert tried.returncode and "ermission denied" in tried.stderr
+    client.communicate("\n", timeout=60)
+    assert freed(made)
 
 
 def test_a_measurement_at_auto_alone_has_its_lease_at_the_broker_too(brokered):

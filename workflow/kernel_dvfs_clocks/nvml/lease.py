@@ -317,8 +317,9 @@ def _open(path: str) -> int:
             except FileNotFoundError:
                 pass
             try:
-                file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-                os.fchmod(file, 0o666)  # any user must be able to take over what a killed run left behind
+                file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+                if _is_shared(os.stat(os.path.dirname(path))):
+                    os.fchmod(file, 0o666)  # any user must be able to take over what a killed run left behind
                 break
             except FileExistsError:
                 continue
@@ -337,6 +338,12 @@ def _open(path: str) -> int:
     return file
 
 
+def _is_shared(folder: os.stat_result) -> bool:
+    """Whether others than its owner may write to a folder; in the broker's nobody else may open a lease, which would
+    let him lock it."""
+    return bool(folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
 class _Taken(Exception):
     """The name is another process's: which, in words."""
 
@@ -350,7 +357,7 @@ def _named(path: str) -> int:
     """
     # each folder of leases has its own names, however it is reached
     folder = os.stat(os.path.dirname(path))
-    if not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if not _is_shared(folder):
         return _CLOSED
     place = hashlib.blake2b(f"{folder.st_dev}|{folder.st_ino}".encode(), digest_size=6).hexdigest()
     address = f"\0{place}-{os.path.basename(path)}"

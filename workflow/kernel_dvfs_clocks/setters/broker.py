@@ -38,10 +38,11 @@ _REMEDY = (
     "is the broker running (systemctl status kernel-dvfs-broker)? In a container, mount its folder; where there is no "
     "broker any more, root deletes the socket"
 )
+_OVER = "it was evicted, held the GPU too long, or the broker ended"  # of a lease
 _LOOK_EVERY_S = 0.1
 # who is at the other end: what its end is called, and the remedy
 _GONE = {
-    "broker": ("the broker has closed the connection", _REMEDY),
+    "broker": (f"the broker has closed the connection: {_OVER}", _LOG),
     "holder": (
         "the process that sets its clocks is gone",
         "nothing more is locked; run it again",
@@ -160,8 +161,7 @@ class Connection:
     def check(self) -> None:
         """Raise NvmlError where the broker has ended this lease."""
         if self._socket is None or _is_readable(self._socket):
-            why = "the broker has ended this run's lease: it was evicted, held the GPU too long, or the broker ended"
-            raise refused("broker: lease", self.uuid, why, _LOG)
+            raise refused("broker: lease", self.uuid, f"the broker has ended this run's lease: {_OVER}", _LOG)
 
     def note(self, requested: str) -> None:
         """As Lease.note: there is nothing to note."""
