@@ -86,7 +86,10 @@ CASES = {
         r"line 3, column core_mhz: '1410000' is no clock in MHz.*--units core_mhz=khz$",
     ),
     "empty kernel": (table(AUTO, "G,,210,405,1,1,0"), r"line 3, column kernel: is empty"),
-    "is_auto neither 0 nor 1": (table(AUTO, "G,k,210,405,1,1,2"), r"line 3, column is_auto: '2' is neither"),
+    "is_auto neither 1 nor 0": (
+        table(AUTO, "G,k,210,405,1,1,2"),
+        r"line 3, column is_auto: '2' is neither 1/yes/true nor 0/no/false",
+    ),
     "two GPUs": (table(AUTO, PLAIN, "H,k,420,405,1,1,0"), r"line 4, column gpu: 'H' after 'G'"),
     "no auto row": (
         table(AUTO, "G,other,210,405,1,1,0", "G,other,420,405,1,1,0"),

@@ -132,19 +132,19 @@ def test_power_times_time_is_the_energy(tmp_path):
         (
             "1470,9251",
             "1470000,9251",
-            "error: mine.csv, line 3, column core_mhz: '1470000' is no clock in MHz (10 to 50000); if the column is in "
+            "error: mine.csv, line 3, column core_mhz: '1470000' is no clock in MHz (60 to 50000); if the column is in "
             "another unit, state it: --units core_mhz=khz\n",
         ),
         (
             "1470,9251",
             "1470,9251000000",
-            "error: mine.csv, line 3, column mem_mhz: '9251000000' is no clock in MHz (10 to 50000); if the column is "
+            "error: mine.csv, line 3, column mem_mhz: '9251000000' is no clock in MHz (60 to 50000); if the column is "
             "in another unit, state it: --units mem_mhz=hz\n",
         ),
         (
             "1470,9251",
             "1.47,9251",
-            "error: mine.csv, line 3, column core_mhz: '1.47' is no clock in MHz (10 to 50000); if the column is in "
+            "error: mine.csv, line 3, column core_mhz: '1.47' is no clock in MHz (60 to 50000); if the column is in "
             "another unit, state it: --units core_mhz=ghz\n",
         ),
     ],

@@ -1,8 +1,11 @@
 """Headings, cells and workloads of other people's tables: read as they are, or refused with the remedy in the line."""
 
+import shlex
+
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.profile.table import import_table
 from kernel_dvfs_clocks.errors import InputError
 
@@ -63,15 +66,73 @@ def test_a_clock_that_its_headings_unit_makes_impossible_is_refused_and_what_is_
     words = ["import", str(path), "-o", str(tmp_path / "p.parquet"), "--reference", "highest"]
     assert main(words) == 2
     line = capsys.readouterr().err
-    assert "'1935' is no clock in kHz (10000 to 50000000)" in line
+    assert "'1935' is no clock in kHz (60000 to 50000000)" in line
     assert "state it: --units 'core clock [kHz]=mhz'" in line
     assert main([*words, "--units", "core clock [kHz]=mhz"]) == 0
 
 
-def test_units_are_separated_by_commas_as_columns_are(tmp_path):
-    path = written(tmp_path, of_heads("kernel,core_mhz,time_ms,energy_mj").replace("0.6", "690000.6"))
-    words = ["import", str(path), "-o", str(tmp_path / "p.parquet"), "--reference", "highest"]
-    assert main([*words, "--units", "energy_mj=uj,time_ms=ms"]) == 0
+@pytest.mark.parametrize(
+    ("heads", "slow", "fast"),
+    [
+        ("kernel,mem_clock_khz,core_mhz,time_ms,energy_j", "10501", "14001"),
+        ("kernel,mem clock [kHz],core_mhz,time_ms,energy_j", "10501 MHz", "14001 MHz"),
+        ("kernel,mem_mhz,core_mhz,time_ms,energy_j", "10501000 kHz", "14001000 kHz"),
+        ("kernel,mem clock [Hz],core_mhz,time_ms,energy_j", "10501 kHz", "14001 kHz"),
+    ],
+)
+def test_a_clock_in_another_unit_than_its_headings_is_refused_in_a_line(tmp_path, heads, slow, fast):
+    text = f"{heads}\nk,{slow},1935,3.0,0.69\nk,{fast},1515,3.4,0.612\n"
+    with pytest.raises(InputError, match=rf"line 2, column mem.clock.*'{slow}'|column mem_mhz: .*'{slow}'") as refused:
+        import_table(written(tmp_path, text), reference="highest")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_clock_s_cell_may_repeat_the_unit_of_its_heading(tmp_path):
+    text = "kernel,core clock [kHz],time_ms,energy_j\nk,1935000 kHz,3.0,0.69\nk,1515000 kHz,3.4,0.612\n"
+    assert import_table(written(tmp_path, text), reference="highest").columns["core_mhz"] == [1935, 1515]
+    with pytest.raises(InputError, match=r"line 3, column core clock \[kHz\]: unknown clock '1515 MHz': .* of kHz"):
+        import_table(written(tmp_path, text.replace("1515000 kHz", "1515 MHz")), reference="highest")
+
+
+def test_clocks_in_ghz_are_whole_mhz_and_a_baseline(tmp_path):
+    text = "kernel,core clock [GHz],time_ms,energy_j\nk,1.935,3.0,0.69\nk,1.515,3.4,0.612\n"
+    imported = import_table(written(tmp_path, text), reference="1515,auto")
+    assert imported.columns["core_mhz"] == [1935, 1515] and imported.columns["is_baseline"] == [False, True]
+
+
+def test_units_are_separated_by_commas(tmp_path):
+    text = "kernel,core_mhz,time_ms,energy_mj\nk,1935,3000,690000\nk,1515,3400,612000\n"
+    out = tmp_path / "p.parquet"
+    words = ["import", str(written(tmp_path, text)), "-o", str(out), "--reference", "highest"]
+    assert main([*words, "--units", "time_ms=us,energy_mj=uj"]) == 0
+    found = read_profile(out).table.to_pydict()
+    assert found["time_s"] == pytest.approx([0.003, 0.0034])
+    assert found["energy_j"] == pytest.approx([0.69, 0.612])
+
+
+@pytest.mark.parametrize(
+    ("core", "mem", "units", "scales"),
+    [
+        ("Frequency, MHz", "mem_mhz", ["Frequency, MHz=khz"], (1000, 1)),
+        ("Frequency, MHz", "Memory clock, MHz", ["Frequency, MHz=khz,Memory clock, MHz=khz"], (1000, 1000)),
+        ("core clock [kHz]", "mem clock [kHz]", ["core clock [kHz]=mhz,mem clock [kHz]=mhz"], (1, 1)),
+        ("core clock [kHz]", "mem clock [kHz]", ["core clock [kHz]=mhz", "mem clock [kHz]=mhz"], (1, 1)),
+    ],
+)
+def test_a_unit_is_stated_by_a_heading_with_commas_and_blanks(tmp_path, core, mem, units, scales):
+    rows = "".join(f"k,{mhz * scales[0]},{10501 * scales[1]},{ms},{joule}\n" for mhz, ms, joule in ROWS)
+    path, out = written(tmp_path, f'kernel,"{core}","{mem}",time_ms,energy_j\n{rows}'), tmp_path / "p.parquet"
+    assert main(["import", str(path), "-o", str(out), "--reference", "highest", "--units", *units]) == 0
+    found = read_profile(out).table.to_pydict()
+    assert found["core_mhz"] == [1935, 1515] and found["mem_mhz"] == [10501, 10501]
+
+
+def test_the_remedy_for_a_heading_with_a_comma_is_taken(tmp_path, capsys):
+    text = 'kernel,"Frequency, MHz",time_ms,energy_j\nk,1935000,3.0,0.69\nk,1515000,3.4,0.612\n'
+    words = ["import", str(written(tmp_path, text)), "-o", str(tmp_path / "p.parquet"), "--reference", "highest"]
+    assert main(words) == 2
+    remedy = capsys.readouterr().err.partition("state it: ")[2]
+    assert main([*words, *shlex.split(remedy)]) == 0
 
 
 def test_a_baseline_may_be_marked_yes(tmp_path):

@@ -177,7 +177,7 @@ def of_h100(tmp_path, head=H100, watt=1.0, second=1.0, mhz="1755", model="llama2
     [
         ({"watt": 1e-3}, "line 2, column power_w: '0.492' for 4 GPUs is 123 mW each, which no GPU draws; is it in kW?"),
         ({"watt": 1e3}, "line 2, column power_w: '492000' for 4 GPUs is 123 kW each, which no GPU draws; is it in mW?"),
-        ({"mhz": "1755000"}, "column core_mhz: '1755000' is no clock in MHz (10 to 50000); write MHz; is it in kHz?"),
+        ({"mhz": "1755000"}, "column core_mhz: '1755000' is no clock in MHz (60 to 50000); write MHz; is it in kHz?"),
         ({"mhz": "1755000000"}, "write MHz; is it in Hz?"),
         ({"second": 1e3}, "line 2, column ttft_p50_s: 130 s without load; is it in ms?"),
     ],

@@ -72,15 +72,18 @@ def named_words(option: str, words: Iterable[str], expected: str) -> dict[str, s
 
 def columns_of(words: Iterable[str]) -> dict[str, str]:
     """{column: its heading in a file} of `--columns`, separated by commas or blanks. Raises InputError."""
-    return named_words("--columns", parts_of(words), "COLUMN=HEADING, such as core_mhz=coreF")
-
-
-def parts_of(words: Iterable[str]) -> list[str]:
-    """`COLUMN=...` each, of words that may hold several, separated by commas."""
-    return [part for word in words for part in _NEXT_COLUMN.split(word)]
+    parts = (part for word in words for part in _NEXT_COLUMN.split(word))
+    return named_words("--columns", parts, "COLUMN=HEADING, such as core_mhz=coreF")
 
 
 _NEXT_COLUMN = re.compile(r",(?=\s*\w+=)")  # a heading may hold a comma
+
+
+def units_of(words: Iterable[str]) -> dict[str, str]:
+    """{column, or its heading: unit} of `--units`, separated by commas or blanks. Raises InputError."""
+    # a heading may hold a comma, a unit may not; no word of a command line holds a NUL
+    parts = (part for word in words for part in re.sub("(=[^,=]*),", "\\1\0", word).split("\0"))
+    return named_words("--units", parts, "COLUMN=UNIT, such as core_mhz=khz")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.cli import tell
-from kernel_dvfs.cli.arguments import columns_of, named_words, parts_of
+from kernel_dvfs.cli.arguments import columns_of, named_words, units_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def read_table(table: str, options: Namespace, output: str = "") -> None:
         options.name,
         options.settings,
         options.reference,
-        named_words("--units", parts_of(options.units), "COLUMN=UNIT, such as core_mhz=khz"),
+        units_of(options.units),
         columns_of(options.columns),
         named_words("--only", options.only, "COLUMN=CELL, such as batch=8"),
     )

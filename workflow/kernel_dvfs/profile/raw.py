@@ -26,6 +26,7 @@ from kernel_dvfs.profile.units import (
     is_possible,
     known_as,
     plain,
+    quantity,
 )
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import is_sealed, read_limited, unsealed
@@ -144,7 +145,8 @@ class RawTable:
             if word not in words:
                 words[word] = value = None if _is_unlocked(cell) else to_number(cell) or math.nan
                 if value is not None and not 0 < value < 1e15:
-                    what = f"unknown clock {quote(cell)}: a positive number of MHz, or auto (or empty)"
+                    unit = UNIT_NAMES[clock_unit(self.name(column))]
+                    what = f"unknown clock {quote(cell)}: a positive number of {unit}, or auto (or empty)"
                     raise self.fault(what, column, row)
                 if value is not None:
                     words[word] = self.plausible_mhz(column, row, value, per_mhz, remedy)
@@ -161,7 +163,8 @@ class RawTable:
     ) -> float:
         """The clock in MHz; see `clocks`."""
         headed = clock_unit(self.name(column))
-        mhz = value / (per_mhz or UNITS["clock"][headed])
+        # 1.515 GHz is 1515 MHz, not 1514.9999999999998
+        mhz = float(f"{value / (per_mhz or UNITS['clock'][headed]):.12g}")
         if is_possible("clock", mhz) or (per_mhz is not None and mhz > 0):
             return mhz
         unit = guess("clock", value) or "UNIT"
@@ -332,8 +335,8 @@ def read_csv(
         raise InputError(f"{path}, {header_place}: the table has a header but no rows")
     names = _named(path, header, known, named or {}, header_place)
     columns = {
-        name: _cells(name, cells_in_order[index :: len(header)], separator != ",", known(name) is not None)
-        for index, name in enumerate(names)
+        name: _cells(name, heading, cells_in_order[index :: len(header)], separator != ",", known(name) is not None)
+        for index, (name, heading) in enumerate(zip(names, header, strict=True))
     }
     if is_sealed(text):
         del columns[header[-1]]
@@ -399,11 +402,11 @@ def some(words: Collection[str]) -> str:
     return ", ".join(own) if len(own) <= 12 else f"{', '.join(own[:12])} and {len(own) - 12} more"
 
 
-def _cells(name: str, cells: list[str], may_have_commas: bool, is_known: bool) -> list[str]:
+def _cells(name: str, heading: str, cells: list[str], may_have_commas: bool, is_known: bool) -> list[str]:
     """Of a column of numbers: decimal commas as points, and without the column's own unit behind them."""
     if not is_known:
         return cells
-    unit = name.rpartition("_")[2]
+    unit = clock_unit(heading) if quantity(name) == "clock" else name.rpartition("_")[2]  # core_mhz may be headed kHz
     if unit in _UNITS and any(cell.rstrip().lower().endswith(unit) for cell in cells):
         # as it is written: MJ is not mJ
         pattern = re.compile(rf"\s*([-+.,\deE]+)\s*({unit}|{UNIT_NAMES.get(unit, unit)})\s*")

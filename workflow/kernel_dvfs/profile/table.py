@@ -521,7 +521,7 @@ def _marks(raw: RawTable, column: str) -> list[bool]:
     for row, cell in enumerate(raw.columns[column]):
         mark = words.get("" if cell is None else str(cell).strip().lower())
         if mark is None:
-            raise raw.fault(f"{quote(cell)} is neither 0 nor 1", column, row)
+            raise raw.fault(f"{quote(cell)} is neither 1/yes/true nor 0/no/false", column, row)
         marks.append(mark)
     return marks
 

@@ -49,7 +49,7 @@ POWER_CAPS = ("power_cap_w", "power_limit_w", "power_cap", "power_limit", "nvml_
 
 # what one board can be: outside, a column is in another unit than its name says
 LEAST_W, HIGHEST_W = 1.0, 5_000.0
-LEAST_MHZ, HIGHEST_MHZ = 10.0, 50_000.0
+LEAST_MHZ, HIGHEST_MHZ = 60.0, 50_000.0  # less than 1,000 times apart: what is possible in MHz is not so in kHz
 LEAST_S, HIGHEST_S = 1e-9, 1e6  # of a launch, or of one piece of work
 _EPOCH_S = 9e8, 4.2e9  # Unix time of measurements, from 1998 to 2103
 _RANGES = {"power": (LEAST_W, HIGHEST_W), "clock": (LEAST_MHZ, HIGHEST_MHZ), "time": (LEAST_S, HIGHEST_S)}
