@@ -38,10 +38,11 @@ def test_joules_of_steps_stand_in_the_log(lab, library, trained, name):
         assert len(told) < len(rows) and not any(joules in row for row in rows if "eval_loss" in row)
 
 
-def test_a_trainer_that_counts_tokens_still_has_one_last_row(lab, library, trained):
-    """Every row of it says train_runtime."""
+def test_a_trainer_that_counts_tokens_and_logs_its_loss_still_has_one_last_row(lab, library, trained):
+    """Every row of it says train_runtime, and one of its user's train_loss."""
     library("transformers")
-    rows, _ = trained(lab(), "trainer", 90, COUNTS="1")
+    rows, _ = trained(lab(), "trainer", 90, COUNTS="1", LOGS="1")
+    assert [row["step"] for row in rows if "train_loss" in row] == [45, 90]
     assert all("train_runtime" in row for row in rows if "loss" in row)
     assert [row for row in rows if "train_energy_j" in row] == rows[-1:]
     assert {row["energy_verdict"] for row in rows[:-1] if "energy_verdict" in row} == {"ok"}

@@ -58,6 +58,8 @@ def trainer(model):
     class Ends(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
             control.should_training_stop = Path("end").exists()
+            if "LOGS" in os.environ and state.global_step == 45:
+                made.log({"train_loss": 1.37})
 
     arguments = TrainingArguments(
         *("out",),
@@ -72,6 +74,8 @@ def trainer(model):
         eval_dataset=torch.utils.data.Subset(Rows(), range(3)),
         callbacks=[EnergyCallback(GPU, TOKENS * int(os.environ.get("WORLD_SIZE", "1"))), Ends()],
     )
+    if "LOGS" in os.environ:  # behind the Trainer's own, which take from the logs
+        made.add_callback(made.pop_callback(EnergyCallback))
     made.train()
     for row in made.state.log_history:
         write(row)

@@ -29,6 +29,7 @@ from kernel_dvfs_hooks.reader import Reader
 
 # which of several verdicts is told: that of the worst
 WORST = ("counter", "disturbed", "unstable", "ok")
+_MOVE_S, _ASKED_EVERY_S = 0.5, 0.02  # a counter moves within that, and is asked so often whether it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Energy:
         if number > self._first:  # tokens of what went before are of no step that is watched
             self._tokens += tokens
         now_s = time.monotonic()  # here the next stretch begins: no time falls in between
-        every = _gathered(self._stretch(number, now_s))
+        every = _gathered(self._stretch(number, now_s, last))
         if not every[0].steps or not (last or all(own.is_enough for own in every)):
             return {}
         self._first, self._since_s, self._tokens = number, now_s, 0.0
@@ -113,12 +114,18 @@ class Energy:
             self._reader.close()
             self._reader = None
 
-    def _stretch(self, number: int, now_s: float) -> RankStretch:
+    def _stretch(self, number: int, now_s: float, last: bool) -> RankStretch:
         steps, time_s = number - self._first, now_s - self._since_s
         try:
             if self._reader is None:
                 raise InputError("the board is not watched: begin() was not called")
             read = self._reader.so_far()
+            # none follows that a stretch could join in which the counter has not moved: it waits for that
+            while last and steps and read["power_w"] is None and read["verdict"] != "counter":
+                if time.monotonic() >= now_s + _MOVE_S:
+                    break
+                time.sleep(_ASKED_EVERY_S)
+                read = self._reader.so_far()
             board = f"{socket.gethostname()} {self._reader.uuid}"
         except InputError as error:
             board, read = "", {"power_w": None, "is_enough": True, "verdict": "counter", "reasons": [str(error)]}

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 from kernel_dvfs.measurement.counter import AlignedWindow
@@ -27,6 +28,7 @@ from kernel_dvfs_clocks.nvml.library import Library
 
 _ANSWER_S = 5.0  # a training waits for no longer
 _FIRST_ANSWER_S = 90.0  # a driver that is not kept loaded takes long to come up
+_END_S = 5.0  # a process that a driver holds ends later, or never
 _EDGES = 2  # of the counter, that show how often it moves
 _LOOKS = 5  # at the counter, from one move to the next: edges are seen within a fifth of that
 _WATCH_EVERY_S = 0.25
@@ -54,7 +56,7 @@ class Reader:
         so later, too."""
         if not self.uuid and not self._fault:
             self.uuid = self._answer(_FIRST_ANSWER_S).get("uuid", "")
-        self.next()
+        self._ask("begin")
 
     def so_far(self) -> dict[str, Any]:
         """Return what was counted since `begin`, or since `next`: power_w, is_enough (for a verdict), verdict, reasons.
@@ -73,13 +75,16 @@ class Reader:
             self._ask("next")
 
     def close(self) -> None:
-        """End the other process."""
+        """End the other process, and wait for that, but not for long."""
         assert self._process.stdin and self._process.stdout
         with suppress(OSError):
             self._process.stdin.close()
         self._process.stdout.close()
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
 
     def _ask(self, what: str) -> None:
         if self._fault:
@@ -121,6 +126,7 @@ class CounterWindow:
         self._board, self._period_s = board, period_s
         self._watch = Watch(lambda: look_at(board), lambda: state_of(board), time.monotonic, all_own=True)
         self._begins = self._ends = begins
+        self._told: tuple[float, int] | None = None  # the edge at which `so_far` has ended
         self._seen_mj = begins[1] if begins else board.energy_mj()
         self._watched_s = -_WATCH_EVERY_S
         self._fault = ""
@@ -142,21 +148,32 @@ class CounterWindow:
     def so_far(self) -> dict[str, Any]:
         """See Reader."""
         self.look()
+        self._watch.end()
+        self._told = None if self._fault else self._ends
         (begin_s, begin_mj), (end_s, end_mj) = self._begins or (0.0, 0), self._ends or (0.0, 0)
         is_enough = bool(self._fault) or end_s - begin_s >= 0.98 * LEAST_PERIODS * self._period_s
         found: dict[str, Any] = {"power_w": None, "is_enough": is_enough}
         if self._fault or end_s == begin_s:
             why = self._fault or "the energy counter has not moved twice yet"
             return found | {"verdict": "counter" if self._fault else "unstable", "reasons": [why]}
-        self._watch.end()
         window = AlignedWindow(begin_s, end_s, end_mj - begin_mj)
         verdict, reasons = self._watch.judged(BASELINE, window, self._period_s)
         power_w = (end_mj - begin_mj) / 1000 / (end_s - begin_s)
         return found | {"power_w": power_w, "verdict": verdict, "reasons": reasons}
 
-    def next(self) -> CounterWindow:
-        """The window that begins where this one ends."""
+    def begin(self) -> CounterWindow:
+        """Return a window that begins now, at the latest edge."""
         return CounterWindow(self._board, self._period_s, None if self._fault else self._ends)
+
+    def next(self) -> CounterWindow:
+        """Return the window that begins where `so_far` has ended, with what was seen since: who asked may have waited
+        for other ranks meanwhile."""
+        if not self._told:
+            return self.begin()
+        found = copy(self)
+        found._begins, found._told = self._told, None
+        found._watch, found._watched_s = self._watch.following(), -_WATCH_EVERY_S
+        return found
 
 
 def main(which: str) -> None:
@@ -193,7 +210,9 @@ def _serve(
         if not asked:
             return
         for word in asked.split():
-            if word == b"next":
+            if word == b"begin":
+                window = window.begin()
+            elif word == b"next":
                 window = window.next()
             elif word == b"look":
                 tell(**look_at(board)._asdict())

@@ -32,8 +32,9 @@ class EnergyCallback(TrainerCallback):
         self._energy.step(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        # not by train_runtime: every log has it where the Trainer counts tokens
-        is_last = "train_loss" in (logs or {})
+        # not by train_runtime: every log has it where the Trainer counts tokens; and not by train_loss alone: users log
+        # that. The history is asked, since the Trainer's PrinterCallback takes total_flos from the logs.
+        is_last = {"train_loss", "total_flos"} <= set(state.log_history[-1])
         if not is_last and "loss" not in (logs or {}):
             return  # an evaluation's
         last, self._last = self._last, (state.global_step, int(state.num_input_tokens_seen))

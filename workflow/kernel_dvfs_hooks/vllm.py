@@ -99,7 +99,7 @@ def stretches(
             reader.begin()
         last, since_s = counted(fetched(url), url), time.monotonic()
         for reader in readers:
-            reader.next()
+            reader.begin()
         end_s = since_s + most_s
         while since_s < end_s:
             time.sleep(every_s)

@@ -3,8 +3,8 @@
     python experiments/benchmarks/trainers/run.py OUT
 
 torchtitan's own loop (FSDP) and transformers' Trainer (data parallel) train a Llama of 0.4 G parameters under torchrun,
-with our hooks. Meanwhile the counters of all boards are read each 10 ms, by wall time, as the logs' rows have it. Each
-row is compared with what the counters say since the row before, the first with what they say since the hook began.
+with our hooks. Meanwhile the counters of the two boards are read each 10 ms, by wall time, as the logs' rows have it.
+Each row is compared with what the counters say since the row before, the first with what they say since the hook began.
 Needs torch, transformers, torchtitan 0.2 and idle GPUs. Run it behind an NVML that refuses to set anything. Writes
 trainers.txt, the counters, and each training's output and rows to OUT.
 """
@@ -27,7 +27,7 @@ Row = dict[str, Any]  # time_s, step, and from the second on energy_j_per_step, 
 
 
 class Counters(threading.Thread):
-    """The energy counters of all boards, mJ, each 10 ms, until `is_over` is set."""
+    """The energy counters of the two boards that train, NVML's first ones, mJ, each 10 ms, until `is_over` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Counters(threading.Thread):
 
     def run(self) -> None:
         pynvml.nvmlInit()
-        boards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        boards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
         while not self.is_over.wait(0.01):
             energy_mj = [pynvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in boards]
             self.read.append((time.time(), *energy_mj))

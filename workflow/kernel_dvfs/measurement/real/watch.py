@@ -7,8 +7,10 @@ verdict itself is verdict.judge's, for all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.measurement.counter import AlignedWindow, compared, fallen
@@ -89,6 +91,7 @@ class Watch:
         self._look, self._state, self._now_s, self._own = look, state, now_s, own
         self._looks: list[tuple[float, BoardSample]] = []
         self._last_mj = 0
+        self._end_s = math.inf
         self._before = self._after = state()
         if all_own:
             self._own = self._before.processes
@@ -108,7 +111,14 @@ class Watch:
 
     def end(self) -> None:
         """What was watched is over."""
-        self._after = self._state()
+        self._after, self._end_s = self._state(), self._now_s()
+
+    def following(self) -> Watch:
+        """Return the watch of what follows `end`, with what was looked at since; processes of then are the caller's."""
+        found = copy(self)
+        found._looks = [(at_s, look) for at_s, look in self._looks if at_s >= self._end_s]
+        found._before, found._own = self._after, self._after.processes
+        return found
 
     @property
     def limit_mw(self) -> int | None:
