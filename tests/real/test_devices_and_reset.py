@@ -81,12 +81,13 @@ def test_devices_estimates_a_captured_step(lab, root):
         assert own["clocks"] == whole["clocks"] and own["pairs"] == whole["pairs"]
         assert 0 < own["targets"] < whole["targets"] and "other sizes" not in own["least_s"]
     # as many records of 3.4 s as there are kernels and passes, and 40 s to open the step; two kernels at their clock of
-    # the step, and a section that is a difference, take another record each; 10 s to read clocks, 2.5 s to find a rest
+    # the step, and a section that is a difference, take another record and a second each; 10 s to read clocks, 2.5 s to
+    # find a rest
     config = (root / "config.yaml").read_text().replace("minutes: null", "minutes: 10")
     (made.folder / "short.yaml").write_text(config)
     (told,) = json.loads(made.command("devices", "--json", "--step", step, "--config", "short.yaml").stdout)["gpus"]
     first, *others = told["estimates"]
-    assert first["least_s"] == {"sweep": pytest.approx(40 + 3.4 * (first["targets"] + 3) + 10 + 2 * 2.5)}
+    assert first["least_s"] == {"sweep": pytest.approx(40 + 3.4 * (first["targets"] + 3) + 3 + 10 + 2 * 2.5)}
     assert [each["problem"] for each in others] == [None] * len(others), "locked, every kernel is measured"
     refused = made.command("devices", "--step", "none.json")
     assert refused.returncode == 2 and refused.stderr.startswith("error: ") and refused.stderr.count("\n") == 1
