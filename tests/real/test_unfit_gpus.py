@@ -182,7 +182,9 @@ def test_a_lock_directory_that_is_not_writable_is_named(lab, tmp_path):
     assert untouched(made)
 
 
-def test_a_lease_can_be_taken_over_by_any_user(lab):
+@pytest.mark.parametrize(("folder", "lease"), [(0o1777, 0o666), (0o755, 0o600)])
+def test_a_lease_can_be_taken_over_by_any_user_who_may_make_one(lab, folder, lease):
     made = lab()
+    made.locks.chmod(folder)
     made.measure()
-    assert stat.S_IMODE(made.lease.stat().st_mode) == 0o666
+    assert stat.S_IMODE(made.lease.stat().st_mode) == lease
