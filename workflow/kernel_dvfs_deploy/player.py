@@ -316,8 +316,9 @@ class Player:
         last = self._asked[-1][1] if self._asked else None
         if self._control.reads_only or last is None or last.iteration != iteration or last.reached_s is None:
             return True
+        was_idle = self._source.is_idle()  # before the look as well: the host may launch again while it is made
         seen = self._control.seen()
-        if not self._is_there(self._control.pair, seen) and not self._source.is_idle():
+        if not self._is_there(self._control.pair, seen) and not was_idle and not self._source.is_idle():
             if self._is_free(step):
                 self._give_up(
                     f"launch {step.launch}: the clocks are {seen[0]}, {seen[1]} MHz where {label(self._control.pair)} "
