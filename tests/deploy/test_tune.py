@@ -62,23 +62,8 @@ def training(made, seconds, tell=PRINTS, code=0, share=1.0):
     return TRAINING.format(uuid=made.boards.uuid, seconds=seconds, tell=tell, code=code, share=share)
 
 
-def started(made, *words):
-    """In a group of its own, as a job is."""
-    process = subprocess.Popen(
-        words,
-        env=made.environment(),
-        cwd=made.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    made.begun.append(process)
-    return process
-
-
 def start(made, code, *words):
-    return started(made, *TUNE, *words, "--", sys.executable, "-c", code)
+    return made.start(*TUNE, *words, "--", sys.executable, "-c", code)
 
 
 def until_said(process, words):
@@ -182,7 +167,7 @@ def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way):
     for death in DEATHS:
         made, dies = lab(name=death), DIES.format(hooks=HOOKS, death=death)
         if way == "in Python":
-            running[death] = made, started(made, sys.executable, "-c", IN_PYTHON.format(tell=dies))
+            running[death] = made, made.start(sys.executable, "-c", IN_PYTHON.format(tell=dies))
         else:
             running[death] = made, start(made, training(made, 300, f"{PRINTS}; {dies}"), *COUNT)
     for death, (made, process) in running.items():
@@ -197,7 +182,7 @@ def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way):
 
 def test_what_was_found_is_said_where_the_training_in_python_ends_by_an_error(lab):
     made = lab()
-    process = started(made, sys.executable, "-c", IN_PYTHON.format(tell="1 / 0"))
+    process = made.start(sys.executable, "-c", IN_PYTHON.format(tell="1 / 0"))
     out, said = process.communicate(timeout=60)
     assert process.returncode == 1 and "ZeroDivisionError" in said
     assert out.endswith("kernel-dvfs: no steps were told: nothing was measured and nothing set\n") and made.restored()
@@ -344,7 +329,7 @@ def test_where_only_slurm_sets_clocks_it_says_that_none_change_within_a_job_step
     made.offer("slurm")
     made.more |= {"SLURM_JOB_ID": "42"}
     words = ["tune", "--block", "1", *COUNT, *(["--dry-run"] if dry_run else []), "--"]
-    process = started(made, sys.executable, "-c", WITHOUT_RIGHT, *words, sys.executable, "-c", training(made, 1))
+    process = made.start(sys.executable, "-c", WITHOUT_RIGHT, *words, sys.executable, "-c", training(made, 1))
     out, said = process.communicate(timeout=120)
     if dry_run:
         assert process.returncode == 0 and out.endswith("done\n"), said

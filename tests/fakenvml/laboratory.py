@@ -74,6 +74,21 @@ class Lab:
             timeout=120,
         )
 
+    def start(self, *words, stdin=None, stdout=subprocess.PIPE, **environment) -> subprocess.Popen:
+        """Start a program in a group of its own, as a job is, and return it; `end` kills what a test has left of it."""
+        process = subprocess.Popen(
+            [str(word) for word in words],
+            env=self.environment(**environment),
+            cwd=self.folder,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.begun.append(process)
+        return process
+
     def measure(self, pair="1500,2201", target="forward_gelu", gpu="nvml", environment=None, under=(), **config):
         import yaml
 

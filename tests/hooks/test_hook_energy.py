@@ -360,12 +360,7 @@ def test_a_counter_that_falls_has_no_joules(lab):
 
 def test_the_reader_ends_with_a_training_that_is_killed(lab):
     made = lab()
-    process = subprocess.Popen(
-        [sys.executable, "-c", LOOP.replace("{then}", "pass").replace("401", "100000")],
-        **{"env": made.environment(), "cwd": made.folder, "stdout": subprocess.PIPE, "text": True},
-        start_new_session=True,
-    )
-    made.begun.append(process)
+    process = made.start(sys.executable, "-c", LOOP.replace("{then}", "pass").replace("401", "100000"))
     assert "power_w" in process.stdout.readline()
     words = ["pgrep", "-P", str(process.pid), "-f", "kernel_dvfs_hooks.reader"]
     reader = int(subprocess.run(words, capture_output=True, text=True).stdout)

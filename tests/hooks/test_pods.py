@@ -106,17 +106,8 @@ def cluster(lab):
         finds = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
         as_user = f"setpriv --reuid={uid} --regid={uid} --clear-groups {finds} " if uid else ""
         command = " ".join(f"'{word}'" for word in [sys.executable, "-m", "kernel_dvfs", *words])
-        process = subprocess.Popen(
-            [*POD_ALONE, "sh", "-c", mounts + as_user + command],
-            env=made.environment(KERNEL_DVFS_DEVICES_DIR=str(devices), PYTHONDONTWRITEBYTECODE="1"),
-            cwd=made.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        made.begun.append(process)
-        return process
+        own = {"KERNEL_DVFS_DEVICES_DIR": str(devices), "PYTHONDONTWRITEBYTECODE": "1"}
+        return made.start(*POD_ALONE, "sh", "-c", mounts + as_user + command, **own)
 
     return made, pod
 

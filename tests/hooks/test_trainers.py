@@ -82,16 +82,9 @@ def test_a_trainer_is_tuned_by_its_callback_from_the_first_step_to_the_certifica
     pytest.importorskip("numpy")
     made = lab()
     words = ["--slack", "40", "--minutes", "0.5", "--block", "1", "--report", "r.json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kernel_dvfs", "tune", *words, "--", sys.executable, TRAIN, "trainer", "100000", "0.1"],
-        env=made.environment(),
-        cwd=made.folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    made.begun.append(process)
+    tune = [sys.executable, "-m", "kernel_dvfs", "tune", *words]
+    train = [sys.executable, TRAIN, "trainer", "100000", "0.1"]
+    process = made.start(*tune, "--", *train, stdout=subprocess.DEVNULL)
     said = ""
     while "next time: " not in said:
         line = process.stderr.readline()

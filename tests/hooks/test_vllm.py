@@ -227,24 +227,8 @@ def test_a_real_vllm_counts_as_it_is_read_here(lab):
         )
         urllib.request.urlopen(request, timeout=120).read()
 
-    watching = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "kernel_dvfs",
-            "hooks",
-            "vllm",
-            "--url",
-            f"{url}/metrics",
-            "--every",
-            "6",
-            "--minutes",
-            "0.1",
-        ],
-        **{"env": made.environment(), "cwd": made.folder, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
-        text=True,
-    )
-    made.begun.append(watching)
+    words = ["hooks", "vllm", "--url", f"{url}/metrics", "--every", "6", "--minutes", "0.1"]
+    watching = made.start(sys.executable, "-m", "kernel_dvfs", *words)
     time.sleep(3)
     for seed in range(3):
         ask(seed)

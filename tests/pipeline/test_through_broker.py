@@ -73,11 +73,8 @@ def made(fake_library, tmp_path, config):
 
 def rank(made, board, iterations, *more):
     """A rank; "wait": after its first iteration, for a line."""
-    words = [sys.executable, "-c", RANK, made.boards.get("uuid", board), str(iterations), *more]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen(words, env=made.environment(), cwd=made.folder, text=True, **pipes)
-    made.begun.append(process)
-    return process
+    words = [RANK, made.boards.get("uuid", board), iterations, *more]
+    return made.start(sys.executable, "-c", *words, stdin=subprocess.PIPE)
 
 
 def locked(made, board):

@@ -14,6 +14,7 @@ import sys
 from kernel_dvfs_clocks.errors import InputError
 
 OLDEST_TORCH = (2, 8)
+_WITHOUT_CUDA = "which was built without CUDA"
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -32,7 +33,7 @@ def lacks() -> str:
     if release_of(version) < OLDEST_TORCH:
         return f"has torch {version}, older than {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}, which keeps a graph's nodes"
     if version.endswith("+cpu"):
-        return f"has torch {version}, which was built without CUDA"
+        return f"has torch {version}, {_WITHOUT_CUDA}"
     return ""
 
 
@@ -42,7 +43,7 @@ def check(source: str) -> str:
     if lacking := lacks():
         pip = f"{sys.executable} -m pip"
         # pip takes a build without CUDA for a torch that is new enough
-        remove = f"{pip} uninstall --yes torch && " if lacking.endswith("without CUDA") else ""
+        remove = f"{pip} uninstall --yes torch && " if lacking.endswith(_WITHOUT_CUDA) else ""
         raise InputError(
             f"{source}: is run by the Python of this command, {who}, which {lacking}: {remove}{pip} install "
             "'torch>=2.8', or install kernel-dvfs where you train and start it there (docs/your-step.md)"
