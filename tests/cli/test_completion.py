@@ -1,5 +1,7 @@
 """A shell completes the commands, their second words and their options."""
 
+import os
+import pty
 import shutil
 import subprocess
 
@@ -48,6 +50,37 @@ def test_what_a_group_and_command_takes_depends_on_the_words_before(completed):
 def test_the_script_is_printed_for_shells_that_it_is_for(capsys, refused):
     with pytest.raises(SystemExit) as ended:
         main(["--completion", "zsh"])
-    told = capsys.readouterr().out
-    assert ended.value.code == 0 and told.startswith("autoload -U +X bashcompinit && bashcompinit\n_kernel_dvfs() {")
+    assert ended.value.code == 0 and "bashcompinit\n_kernel_dvfs() {" in capsys.readouterr().out
     assert "choose from bash, zsh" in refused("--completion", "fish")
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["with compinit", "without"])
+def test_zsh_completes_what_is_typed(tmp_path, begun):
+    zsh = shutil.which("zsh") or pytest.skip("no zsh")
+    (tmp_path / "completion").write_text(script("zsh", every_command()), encoding="utf-8")
+    compinit = "autoload -U compinit; compinit -u -D\n" * begun
+    (tmp_path / ".zshrc").write_text(f"PS1='ready> '\n{compinit}source {tmp_path}/completion\n", encoding="utf-8")
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(
+        [zsh, "-d", "-i"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={"ZDOTDIR": str(tmp_path), "TERM": "dumb", "PATH": os.environ["PATH"]},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while b"ready> " not in shown:
+            shown += os.read(ours, 4096)
+        os.write(ours, b"kernel-dvfs stu\t--dr\t\x15exit\n")  # the line is taken back, then the shell ends
+        while True:
+            shown += os.read(ours, 4096)
+    except OSError:  # it has ended
+        pass
+    finally:
+        os.close(ours)
+        shell.wait()
+    said = shown.decode(errors="replace")
+    assert "kernel-dvfs study " in said and "--dry-run" in said and "not found" not in said, said

@@ -10,8 +10,12 @@ from kernel_dvfs.cli.arguments import arguments_of, one_of
 from kernel_dvfs.command import Command
 
 _HOW = "print what completes commands and options: source <(kernel-dvfs --completion bash)"
-# zsh runs what is written for bash
-_BEFORE = {"bash": "", "zsh": "autoload -U +X bashcompinit && bashcompinit\n"}
+# zsh runs what is written for bash, where its own completion has begun
+_ZSH = """\
+(( ${+functions[compdef]} )) || { autoload -U compinit && compinit }
+autoload -U +X bashcompinit && bashcompinit
+"""
+_BEFORE = {"bash": "", "zsh": _ZSH}
 # the words before the cursor say which are possible; where none fits, the shell completes names of files
 _SCRIPT = """\
 _kernel_dvfs() {{
