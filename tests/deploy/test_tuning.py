@@ -23,9 +23,9 @@ from kernel_dvfs_deploy.tuning import (
     TrialBlock,
     arguments,
     gain,
+    in_words,
     least_share,
     scatter,
-    told,
 )
 
 LOW, LOWER = Pair(1500, "auto"), Pair(1200, 2201)
@@ -245,7 +245,7 @@ def test_by_passes_no_walk_is_begun_that_would_outlast_the_time(round_share, wal
 
 def test_settings_are_said_as_apply_takes_them():
     by_pass = (("forward", LOW), ("backward", LOWER))
-    assert told(LOW) == "1500-auto" and told(by_pass) == "forward 1500-auto, backward 1200-2201"
+    assert in_words(LOW) == "1500-auto" and in_words(by_pass) == "forward 1500-auto, backward 1200-2201"
     assert arguments(LOW) == "--pair 1500,auto"
     assert arguments(by_pass) == "--pair forward=1500,auto --pair backward=1200,2201"
 

@@ -33,7 +33,7 @@ class ByPass:
         return self._marks.environment
 
     def __enter__(self) -> ByPass:
-        self._followed = self._marks.followed(self._heard, self._step, each=True)
+        self._followed = self._marks.followed(self._heard, self._step, from_all=True)
         self._followed.__enter__()
         return self
 
@@ -69,5 +69,5 @@ class ByPass:
 
     def summary(self) -> str:
         """One line on what was marked."""
-        told = ", ".join(f"{name} {count} times at {label(self._pairs[name])}" for name, count in self.marks.items())
-        return f"passes marked: {told}"
+        counts = ", ".join(f"{name} {count} times at {label(self._pairs[name])}" for name, count in self.marks.items())
+        return f"passes marked: {counts}"

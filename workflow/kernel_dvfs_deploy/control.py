@@ -43,14 +43,14 @@ class Control:
         share: bool,
         say: Callable[[str], object],
         pairs: Sequence[Pair] | None = None,
-        own: int | None = 0,
+        own_processes: int | None = 0,
     ) -> None:
         """Refuse what cannot be tuned, played or measured (measurement.real.preflight.check): nothing is locked then.
         Where memory clocks turn out not to be lockable, there are none from here on."""
         from kernel_dvfs.measurement.real.preflight import check
 
         wanted = [] if self.reads_only else pairs
-        self.clocks, counter = check(self._guard, self.clocks, share, say, wanted, own)
+        self.clocks, counter = check(self._guard, self.clocks, share, say, wanted, own_processes)
         self.period_s = counter.period_s
 
     def check(self, pair: Pair, where: str) -> None:

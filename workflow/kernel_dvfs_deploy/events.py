@@ -90,8 +90,8 @@ class StreamEvents:
 
     def wait(self, boundary: int, until_s: float) -> float | None:
         """See EventSource."""
-        while (found := self.passed_s(boundary)) is None:
+        while (passed_s := self.passed_s(boundary)) is None:
             if time.monotonic() >= until_s:
                 return None
             time.sleep(_LOOK_EVERY_S)
-        return found
+        return passed_s

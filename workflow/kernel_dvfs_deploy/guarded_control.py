@@ -62,8 +62,12 @@ class GuardedControl(Control):
             raise InputError("; ".join(lines(failed))) from None
 
     def preflight(
-        self, share: bool, say: Callable[[str], object], pairs: Sequence[Pair] | None = None, own: int | None = 0
+        self,
+        share: bool,
+        say: Callable[[str], object],
+        pairs: Sequence[Pair] | None = None,
+        own_processes: int | None = 0,
     ) -> None:
         """See Control."""
-        super().preflight(share, say, pairs, own)
+        super().preflight(share, say, pairs, own_processes)
         self.about["clocks"] = self.clocks

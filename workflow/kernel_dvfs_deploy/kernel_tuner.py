@@ -78,7 +78,7 @@ class _Repeated(ContinuousObserver):
         self._watch.end()
 
     def get_results(self) -> dict[str, Any]:
-        return self._watch.found(self.results["time"])
+        return self._watch.results(self.results["time"])
 
 
 class _Watch:
@@ -111,7 +111,7 @@ class _Watch:
     def end(self) -> None:
         self._watch.end()
 
-    def found(self, time_ms: float) -> dict[str, Any]:
+    def results(self, time_ms: float) -> dict[str, Any]:
         """The results of launches of `time_ms` each; energy_j is left out where the counter does not tell it."""
         edges, watch = self._edges, self._watch
         counter = self._fault
@@ -128,8 +128,8 @@ class _Watch:
         reached = {"core_mhz": seen["core_mhz"][1], "mem_mhz": seen["mem_mhz"][1]}
         counter = counter or watch.contradiction(window)
         verdict, reasons, _ = judge(self.asked, reached, [seen], counter, watch.disturbances())
-        found: dict[str, Any] = {"core_freq": reached["core_mhz"], "mem_freq": reached["mem_mhz"], "verdict": verdict}
-        found |= {"verdict_reasons": "; ".join(reasons), "counter_s": last_s - first_s}
+        results: dict[str, Any] = {"core_freq": reached["core_mhz"], "mem_freq": reached["mem_mhz"], "verdict": verdict}
+        results |= {"verdict_reasons": "; ".join(reasons), "counter_s": last_s - first_s}
         if not counter:
-            found["energy_j"] = window.energy_mj / (last_s - first_s) / 1000 * time_ms / 1000
-        return found
+            results["energy_j"] = window.energy_mj / (last_s - first_s) / 1000 * time_ms / 1000
+        return results

@@ -51,23 +51,23 @@ def mark(name: str, wait: bool = False) -> bool:
     path = os.environ.get(VARIABLE)
     if not path:
         return False
-    here = path, os.getpid()
+    key = path, os.getpid()
     try:
-        if _sender is None or _sender[0] != here:
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            made.settimeout(_ANSWER_S)
-            made.bind("")  # an address of the system's choice: it takes the answers, and may have to tell who marks
-            made.connect(path)
-            _sender = here, made
-        own = _sender[1]
-        if own is None:
+        if _sender is None or _sender[0] != key:
+            opened = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            opened.settimeout(_ANSWER_S)
+            opened.bind("")  # an address of the system's choice: it takes the answers, and may have to tell who marks
+            opened.connect(path)
+            _sender = key, opened
+        connection = _sender[1]
+        if connection is None:
             raise ConnectionRefusedError("it has ended")
-        own.send(name.encode() + (b"\n" if wait else b""))
+        connection.send(name.encode() + (b"\n" if wait else b""))
         if wait:
-            own.recv(16)
+            connection.recv(16)
     except (ConnectionError, FileNotFoundError) as error:
         # a training does not end because whoever tuned it did
-        _sender = here, None
+        _sender = key, None
         if wait:
             raise InputError(f"mark {name!r}: nobody listens at {path} any more ({error})") from None
         return False
@@ -148,19 +148,19 @@ class MarkListener:
 
     @contextmanager
     def followed(
-        self, obey: Callable[[str], object], step: Callable[[int], object], each: bool = False
+        self, obey: Callable[[str], object], step: Callable[[int], object], from_all: bool = False
     ) -> Iterator[None]:
         """Hand on what is heard (`hand_on`) in a thread until the context is left; then nothing listens any more."""
         try:
-            with beside(partial(hand_on, self, obey, step, each), "marks", self.stop):
+            with beside(partial(hand_on, self, obey, step, from_all), "marks", self.stop):
                 yield
         finally:
             self.close()
 
     def stop(self) -> None:
         """Make `receive` return None."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
-            own.sendto(b"", self.path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", self.path)
 
     def close(self) -> None:
         """Remove the socket and its folder."""
@@ -172,13 +172,13 @@ def hand_on(
     marks: MarkListener,
     obey: Callable[[str], object],
     step: Callable[[int], object],
-    each: bool = False,
+    from_all: bool = False,
     now_s: Callable[[], float] = time.monotonic,
 ) -> None:
     """Call obey(name) for each pass that is marked and step(number) for each step that is told, until `stop`.
 
-    One process is heard, and after its end the next: each rank of a training tells the same. each: passes are heard of
-    all.
+    One process is heard, and after its end the next: each rank of a training tells the same. from_all: passes are
+    heard of all.
     """
     followed: Sender = None
     last_s = -math.inf
@@ -190,6 +190,6 @@ def hand_on(
             followed, last_s = sender, now_s()
         if is_step and is_heard:
             step(int(number))
-        elif not is_step and (is_heard or each):
+        elif not is_step and (is_heard or from_all):
             obey(name)
         answer()

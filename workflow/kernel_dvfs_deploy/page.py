@@ -35,7 +35,7 @@ _ASKED_AHEAD = "asked for ahead, by kernel_dvfs_deploy.player"
 
 
 def deployable(
-    profile: str, gpu: Mapping[str, Any], limits_percent: Sequence[float], results: Results | None = None
+    path: str, gpu: Mapping[str, Any], limits_percent: Sequence[float], results: Results | None = None
 ) -> Deployable | None:
     """What can be set within each limit where a change takes time: as a study has chosen it, else a pair a pass.
 
@@ -43,23 +43,23 @@ def deployable(
     where the order of launches is not known, or the settings are not clocks alone.
     """
     rows = _today(results) if results else []
-    found = read_profile(profile)
+    profile = read_profile(path)
     try:
-        read = read_sequence(found, shared_pairs=True)
+        read = read_sequence(profile, shared_pairs=True)
     except InputError:
         return None
     if not read.sequence.passes:
         return None
-    one = {row["slack_percent"]: _stop(row, gpu) for row in rows if row["way"] == RUN}
-    here: dict[float, Stop] = {}
+    single = {row["slack_percent"]: _stop(row, gpu) for row in rows if row["way"] == RUN}
+    stops: dict[float, Stop] = {}
     for row in rows:
         if row["way"] != RUN and row["changes"]:  # without a change it is one pair for the run
             stop, limit = _stop(row, gpu, results), row["slack_percent"]
-            here[limit] = min(stop, here.get(limit, stop), key=lambda each: each.energy.best)
+            stops[limit] = min(stop, stops.get(limit, stop), key=lambda option: option.energy.best)
     chosen = {row["slack_percent"] for row in rows}
-    sequence, alone = offered_pairs(read.sequence, found)
+    sequence, alone = offered_pairs(read.sequence, profile)
     mixed = sequence.only(np.arange(len(sequence.pairs) - alone))
-    timing, told = _timing(results, gpu)
+    timing, cost_words = _timing(results, gpu)
     if mixed.pairs and len(mixed.passes) == 2:
         chain = chain_of(mixed, timing)
         for limit in limits_percent:
@@ -67,10 +67,10 @@ def deployable(
             if changes is not None and changes.at:  # without a change it is one pair for the run
                 pairs = [(name, dict(zip(_CLOCKS, pair))) for name, pair in by_pass(mixed, changes)]
                 base = (mixed.baseline_time_s, mixed.baseline_energy_j)
-                time, energy = (ShownChange(100 * (own / at - 1)) for own, at in zip(chain.totals(changes), base))
+                time, energy = (ShownChange(100 * (new / old - 1)) for new, old in zip(chain.totals(changes), base))
                 how = how_known(gpu, False)
-                here[limit] = Stop(limit, energy, time, how, _in_words(pairs), apply_at(pairs), _MARKED)
-    return Deployable(one, here, costs_in_words(rows[-1]) if rows else told)
+                stops[limit] = Stop(limit, energy, time, how, _in_words(pairs), apply_at(pairs), _MARKED)
+    return Deployable(single, stops, costs_in_words(rows[-1]) if rows else cost_words)
 
 
 def _today(results: Results) -> list[dict[str, Any]]:
@@ -85,8 +85,8 @@ def _stop(row: Mapping[str, Any], gpu: Mapping[str, Any], results: Results | Non
     """A row of what can be set today. results: where its schedule lies, of one that is played launch by launch."""
     again = again_of(row)
     time, energy = (
-        ShownChange(row[f"{name}_change_percent"], *((own.mean, own.low, own.high) if own else ()))
-        for name, own in zip(("time", "energy"), again or (None, None))
+        ShownChange(row[f"{name}_change_percent"], *((change.mean, change.low, change.high) if change else ()))
+        for name, change in zip(("time", "energy"), again or (None, None))
     )
     of = row["slack_percent"], energy, time, how_known(gpu, again is not None)
     if row["clocks"] == AUTO:
@@ -96,7 +96,7 @@ def _stop(row: Mapping[str, Any], gpu: Mapping[str, Any], results: Results | Non
         is_step = "step" in results.workload
         play = f"kernel_dvfs_deploy.play(step, {path!r})" if is_step else f"Player(read_iteration({path!r}), ...)"
         return Stop(*of, f"{row['changes']} changes of clocks", play, _ASKED_AHEAD)
-    words = [each.rpartition(" ") for each in row["clocks"].split("; ")]
+    words = [part.rpartition(" ") for part in row["clocks"].split("; ")]
     pairs = [(name, dict(zip(_CLOCKS, parse(pair)))) for name, _, pair in words]
     return Stop(*of, _in_words(pairs), apply_at(pairs), _MARKED if row["way"] == PASS else "")
 
@@ -113,8 +113,8 @@ def _timing(results: Results | None, gpu: Mapping[str, Any]) -> tuple[Timing, st
     stalls = costs.stalls(None, None, None)
     row = {"latency_ms": 1e3 * core.median_s, "mem_latency_ms": 1e3 * mem.median_s}
     row |= {"core_stall_ms": 1e3 * stalls.core_s, "mem_stall_ms": 1e3 * stalls.mem_s}
-    told = costs_in_words(row | {"costs": costs.in_words(latency=source, stalls=stalls.source)})
-    return Timing.spread(core, mem, *stalls.both_s), told
+    cost_words = costs_in_words(row | {"costs": costs.in_words(latency=source, stalls=stalls.source)})
+    return Timing.spread(core, mem, *stalls.both_s), cost_words
 
 
 # --- how to --------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     place = _place(results)
     steps = _of_step(results, place, workload) if "step" in workload and not results.gpu.get("forecast") else []
     today = _today(results)
-    launches = [(path, found) for path in _iterations(results) if (found := _iteration(path))]
+    launches = [(path, facts) for path in _iterations(results) if (facts := _iteration(path))]
     if launches:
         text = (
             "The program that launches the kernels plays one of these with kernel_dvfs_deploy.player, and asks for "
@@ -157,8 +157,8 @@ def _place(results: Results) -> str:
 def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[PageStep]:
     """How a captured step is played, with clocks launch by launch where they were chosen (for the middle latency, as on
     the first screen), else a pair a section."""
-    found = [path.stem for path in _iterations(results)]
-    schedule = f"{place}/{found[len(found) // 2] if found else PASS_STRICT}.json"
+    names = [path.stem for path in _iterations(results)]
+    schedule = f"{place}/{names[len(names) // 2] if names else PASS_STRICT}.json"
     text = (
         f"step is what kernel_dvfs.capture gives of {workload.get('source') or 'it'}. It is cut where clocks change, "
         "and the schedule is used only if repeats on the step itself show that it saves and keeps its limit. Take the "
@@ -201,9 +201,9 @@ def _iteration(path: Path) -> tuple[str, str, str] | None:
         if "core" in switching:
             core, mem = (f"{1e3 * switching[domain]['median_s']:.3g} ms" for domain in ("core", "mem"))
             takes = f"{core} (core) or {mem} (memory), medians"
-        energy, time = (in_words(content[f"{each}_change_percent"], each) for each in ("energy", "time"))
-        found = takes, from_, f"claimed: {energy}, {time}"
-        return found if content["schema"] == ITERATION_SCHEDULE and content["change_count"] else None
+        energy, time = (in_words(content[f"{quantity}_change_percent"], quantity) for quantity in ("energy", "time"))
+        facts = takes, from_, f"claimed: {energy}, {time}"
+        return facts if content["schema"] == ITERATION_SCHEDULE and content["change_count"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

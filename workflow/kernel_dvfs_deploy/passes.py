@@ -78,7 +78,11 @@ class PassClocks:
         """{pass: (share of the time, s each time)} since `forget`, in the order of a step."""
         with self._lock:
             total_s = sum(in_all_s for in_all_s, _ in self._took.values())
-            return {name: (own_s / total_s, own_s / times) for name, (own_s, times) in self._took.items() if total_s}
+            return {
+                name: (in_all_s / total_s, in_all_s / times)
+                for name, (in_all_s, times) in self._took.items()
+                if total_s
+            }
 
     def _set(self, pair: Pair) -> None:
         for control in self._controls:

@@ -115,7 +115,11 @@ class Player:
             check_gpu(iteration.path, iteration.gpu, about)
         if launches is not None and list(launches) != iteration.names:
             place = next(
-                (at for at, (own, theirs) in enumerate(zip(iteration.names, launches)) if own != theirs),
+                (
+                    at
+                    for at, (scheduled, launched) in enumerate(zip(iteration.names, launches))
+                    if scheduled != launched
+                ),
                 min(len(iteration.names), len(launches)),
             )
             raise InputError(
@@ -264,24 +268,24 @@ class Player:
     def _passed(self, boundary: int, step: PlannedChange) -> float | None:
         """When the GPU passed a boundary; None where that takes far too long. A surprise where it came at another time
         than foreseen."""
-        found = self._source.passed_s(boundary)
-        if found is None:
-            found = self._source.wait(boundary, self._source.now_s() + 3 * self._until_s[-1] + 1.0)
-        if found is None:
+        passed_s = self._source.passed_s(boundary)
+        if passed_s is None:
+            passed_s = self._source.wait(boundary, self._source.now_s() + 3 * self._until_s[-1] + 1.0)
+        if passed_s is None:
             return None
-        last, self._last_passed = self._last_passed, (boundary, found)
+        last, self._last_passed = self._last_passed, (boundary, passed_s)
         # what lies between two iterations is the program's own affair
         alike = last is not None and last[0] // self._count == boundary // self._count
         if last is not None and alike and boundary > last[0] and not self._control.reads_only:
             foreseen_s = self._foreseen_s(last[0], boundary)
-            off_s = abs(found - last[1] - foreseen_s)
+            off_s = abs(passed_s - last[1] - foreseen_s)
             # clocks that are held down explain it, and say more
             if off_s > self._tolerance.duration_share * foreseen_s + self._tolerance.late_s and self._is_free(step):
                 self._give_up(
-                    f"launches {last[0] % self._count} to {boundary % self._count} took {1000 * (found - last[1]):.1f} "
-                    f"ms, not {1000 * foreseen_s:.1f} ms"
+                    f"launches {last[0] % self._count} to {boundary % self._count} took "
+                    f"{1000 * (passed_s - last[1]):.1f} ms, not {1000 * foreseen_s:.1f} ms"
                 )
-        return found
+        return passed_s
 
     def _foreseen_s(self, begin: int, end: int) -> float:
         def at(boundary: int) -> float:
@@ -306,7 +310,7 @@ class Player:
             self._source.sleep_until(min(now_s + _LOOK_EVERY_S, latest_s))
 
     def _is_there(self, pair: Pair, seen: tuple[int, int]) -> bool:
-        return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(pair, pair)))
+        return all(is_reached(wanted, seen_mhz) for seen_mhz, wanted in zip(seen, self._expects.get(pair, pair)))
 
     def _is_ours(self, step: PlannedChange, iteration: int) -> bool:
         """Whether the clocks are still those asked for last, as far as they were reached in this iteration and the GPU
@@ -366,8 +370,8 @@ class Player:
             self._control.to_auto()
         except (InputError, ExceptionGroup) as error:
             # the guard tries again on leaving
-            said = f"the clocks could not be given back yet: {'; '.join(lines(error))}"
-            self._surprise = f"{self._surprise}; {said}" if self._surprise else said
+            why = f"the clocks could not be given back yet: {'; '.join(lines(error))}"
+            self._surprise = f"{self._surprise}; {why}" if self._surprise else why
 
     def _with_boundaries(self) -> list[ChangeOutcome]:
-        return [replace(own, boundary_s=self._source.passed_s(number)) for number, own in self._asked]
+        return [replace(outcome, boundary_s=self._source.passed_s(number)) for number, outcome in self._asked]

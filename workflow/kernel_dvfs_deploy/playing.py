@@ -88,7 +88,7 @@ class ScheduleCertificate:
     blocks: list[tuple[str, StepBlock]] = field(repr=False, default_factory=list)  # in order
 
     def __str__(self) -> str:
-        def told(change: Change) -> str:
+        def in_words(change: Change) -> str:
             if math.isnan(change.mean):
                 return "unknown"
             return f"{change.mean:+.2f} % ({change.low:+.2f} to {change.high:+.2f})"
@@ -97,7 +97,7 @@ class ScheduleCertificate:
         what = "used" if self.holds else f"auto instead: {self.why}" if self.why else "dry run, nothing set"
         return (
             f"{self.pieces} pieces, {self.changes} changes a step, {self.time.repeats} repeats: time "
-            f"{told(self.time)}, energy {told(self.energy)} against auto, {bits[self.same_bits]}; {what}"
+            f"{in_words(self.time)}, energy {in_words(self.energy)} against auto, {bits[self.same_bits]}; {what}"
         )
 
 
@@ -186,7 +186,7 @@ class Playing:
         self._iteration = iteration_of(self._schedule, self._record, self._about, self._latency_s)
         self._whole = self._step.whole()
         player = self._new_player()
-        self._control.preflight(self._share, self._say, self._iteration.pairs, own=1)  # this process is on it
+        self._control.preflight(self._share, self._say, self._iteration.pairs, own_processes=1)  # this process is on it
         self._pieces = cut(self._step, self._record, sorted(player.boundaries))
         if not self._dry_run:
             self._control.announce("a captured step at its schedule")
@@ -313,9 +313,9 @@ class Playing:
             return self._step.fingerprint()
 
         first, second, in_pieces = left_by("auto"), left_by("auto"), left_by("schedule")
-        for one, other, third in reversed(list(zip(first, second, in_pieces))):
-            if one == other:
-                return third == one
+        for bits, bits_again, bits_in_pieces in reversed(list(zip(first, second, in_pieces))):
+            if bits == bits_again:
+                return bits_in_pieces == bits
         return None
 
     def _block(self, how: str) -> StepBlock:
@@ -467,7 +467,7 @@ def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]
     begins = [0, *(places[launch] for launch in at[1:])]
     ends = [*begins[1:], len(record.order)]
     return [
-        (launch, step.piece([node for node, own in enumerate(record.nodes) if begin <= own < end]))
+        (launch, step.piece([node for node, place in enumerate(record.nodes) if begin <= place < end]))
         for launch, begin, end in zip(at, begins, ends)
     ]
 
@@ -493,12 +493,12 @@ def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s:
     content = read_schedule(path)
     if about is not None:
         check_gpu(path, content["gpu"], about)
-    own: Mapping[str, Any] = about or {"slug": content["gpu"]["slug"], "name": "any"}
+    facts: Mapping[str, Any] = about or {"slug": content["gpu"]["slug"], "name": "any"}
     if content["granularity"] == "pass":
-        by_section = pass_pairs(path, own)
+        by_section = pass_pairs(path, facts)
         wanted = [by_section.get(target.section, BASELINE) for target in measured_launches(step)]
     elif content["scope"] == "single":
-        wanted = [run_pair(path, own)] * len(measured_launches(step))
+        wanted = [run_pair(path, facts)] * len(measured_launches(step))
     else:
         raise InputError(
             f"{path}: clocks for each kernel, chosen as if changes cost nothing, which nobody can play; choose for the "

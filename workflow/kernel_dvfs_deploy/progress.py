@@ -80,9 +80,9 @@ class Counter:
         """A line has been printed, of which the beginning is looked at, without its colours. `1,234` is a number."""
         line = _COLOURS.sub(b"", line[:_LOOKED_AT])
         assert self._pattern
-        found = self._pattern.search(line)
-        digits = (found and found[1]) or b""
-        if found and len(digits) <= 3 and (more := _THOUSANDS.match(line, found.end(1))):
+        match = self._pattern.search(line)
+        digits = (match and match[1]) or b""
+        if match and len(digits) <= 3 and (more := _THOUSANDS.match(line, match.end(1))):
             digits += more[0]
         digits = digits.translate(None, b",_'")
         if not digits.isdigit() or len(digits) > _MOST_DIGITS:
@@ -139,11 +139,11 @@ class OutputRelay:
     def begin(self) -> None:
         """The command has been started."""
         path = os.pathsep.join([package.FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])])
-        told_end, tells = os.pipe()
+        steps_end, tells = os.pipe()
         channels = [(end, sink) for (end, _), sink in zip(self._ends, self._sinks)]
-        told = json.dumps({"progress": self._progress, "channels": channels, "tells": tells})
+        arguments = json.dumps({"progress": self._progress, "channels": channels, "tells": tells})
         self._relay = subprocess.Popen(
-            [sys.executable, "-m", "kernel_dvfs_deploy.progress", told],
+            [sys.executable, "-m", "kernel_dvfs_deploy.progress", arguments],
             stdin=subprocess.DEVNULL,
             pass_fds=[end for end, _ in channels] + [tells],
             env=os.environ | {"PYTHONPATH": path},
@@ -152,7 +152,7 @@ class OutputRelay:
         )
         os.close(tells)
         self._close()
-        self._told = os.fdopen(told_end)
+        self._steps = os.fdopen(steps_end)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -163,13 +163,13 @@ class OutputRelay:
                 self._thread.join(_LEFT_OPEN_S)
 
     def _listen(self) -> None:
-        for line in self._told:
+        for line in self._steps:
             self._step(int(line))
 
     def _close(self) -> None:
         for ends in self._ends:
-            for each in ends:
-                os.close(each)
+            for end in ends:
+                os.close(end)
         self._ends = []
 
 
@@ -178,10 +178,10 @@ def _pair(sink: int) -> tuple[int, int]:
     if not os.isatty(sink):
         return os.pipe()
     read_end, write_end = pty.openpty()
-    own = termios.tcgetattr(sink)
-    own[1] &= ~termios.OPOST  # the real terminal makes of a line feed what it wants
-    own[3] &= ~termios.ECHO
-    termios.tcsetattr(write_end, termios.TCSANOW, own)
+    attributes = termios.tcgetattr(sink)
+    attributes[1] &= ~termios.OPOST  # the real terminal makes of a line feed what it wants
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(write_end, termios.TCSANOW, attributes)
     _resize(read_end, sink)
     return read_end, write_end
 
@@ -202,16 +202,16 @@ def main(progress: str, channels: list[tuple[int, int]], tells: int) -> None:
     """
     signal.signal(signal.SIGVTALRM, _too_slow)  # the engine of regular expressions heeds it
     slow = 0
-    told: IO[str] | None = os.fdopen(tells, "w")
+    pipe: IO[str] | None = os.fdopen(tells, "w")
 
     def tell(steps: int) -> None:
-        nonlocal told
+        nonlocal pipe
         try:
-            if told:
-                told.write(f"{steps}\n")
-                told.flush()
+            if pipe:
+                pipe.write(f"{steps}\n")
+                pipe.flush()
         except OSError:
-            told = None
+            pipe = None
 
     done: list[int] = []
     counter = Counter(pattern_of(progress), done.append)

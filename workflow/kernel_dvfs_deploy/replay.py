@@ -99,11 +99,11 @@ class StepEvents(StreamEvents):
     def passed_s(self, boundary: int) -> float | None:
         """See EventSource. What lies more than an iteration before is forgotten: not before the program's own, since it
         launches several ahead of the GPU, and so of the player."""
-        found = super().passed_s(boundary)
+        passed_s = super().passed_s(boundary)
         least = (boundary // self._count - 1) * self._count
         if self._passed and next(iter(self._passed)) < least:
             self._passed = {number: when for number, when in self._passed.items() if number >= least}
-        return found
+        return passed_s
 
     def wait(self, boundary: int, until_s: float) -> float | None:
         """See EventSource."""

@@ -55,17 +55,17 @@ def deployed(listed: Iterable[Mapping[str, Any]], free: tuple[Change, Change] | 
     from kernel_dvfs_deploy.sequence.deployable import again_of
 
     rows = []
-    for own in listed:
-        changes = free if own["way"] == FREE else again_of(own)
-        row = {name: own[name] for name in ("way", "latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms")}
+    for entry in listed:
+        changes = free if entry["way"] == FREE else again_of(entry)
+        row = {name: entry[name] for name in ("way", "latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms")}
         for quantity, change in zip(("time", "energy"), changes or (None, None)):
-            row[f"claimed_{quantity}_change_percent"] = own[f"{quantity}_change_percent"]
+            row[f"claimed_{quantity}_change_percent"] = entry[f"{quantity}_change_percent"]
             row[f"fresh_{quantity}_change_percent"] = change.mean if change else None
             row[f"fresh_{quantity}_low_percent"] = change.low if change else None
             row[f"fresh_{quantity}_high_percent"] = change.high if change else None
-        row |= {name: own[name] for name in ("time_bound_percent", "gap_points", "changes", "clocks")}
-        row["verdict"] = verdict(changes[0], own["slack_percent"], True) if own["again"] and changes else None
-        rows.append(row | {name: own[name] for name in ("is_default", "costs")})
+        row |= {name: entry[name] for name in ("time_bound_percent", "gap_points", "changes", "clocks")}
+        row["verdict"] = verdict(changes[0], entry["slack_percent"], True) if entry["again"] and changes else None
+        rows.append(row | {name: entry[name] for name in ("is_default", "costs")})
     frame = pd.DataFrame(rows)
     numbers = [name for name in frame if name.endswith(("_percent", "_points"))]
     return frame.astype(dict.fromkeys(numbers, float)).round(dict.fromkeys(numbers, 4))

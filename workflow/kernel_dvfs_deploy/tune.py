@@ -123,9 +123,9 @@ class Steps:
             self._asked = begin_s, least, lasting_s
             while True:
                 if (first := self._spanned()) is not None:
-                    found, self._stamps = self._stamps[first:], self._stamps[-1:]
+                    stamps, self._stamps = self._stamps[first:], self._stamps[-1:]
                     self._asked = math.inf, 0, 0.0
-                    return found
+                    return stamps
                 if self._ended:
                     raise Ended
                 last_s = max([begin_s] + [stamped_s for _, stamped_s in self._stamps[-1:]])
@@ -227,21 +227,21 @@ class TuningSession:
 
     def summary(self) -> dict[str, Any]:
         """What came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
-        from kernel_dvfs_deploy.tuning import arguments, told
+        from kernel_dvfs_deploy.tuning import arguments, in_words
 
-        found: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
-        found |= {"dry_run": self._controls[0].reads_only, "verdict": self._verdict}
-        found |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
+        summary: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
+        summary |= {"dry_run": self._controls[0].reads_only, "verdict": self._verdict}
+        summary |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
         if self._look:
-            found["auto_step_s"] = self._look.time_s / self._look.steps
-            found["auto_step_j"] = self._look.energy_j / self._look.steps
-            found["scatter_percent"] = 100 * self._look_scatter
+            summary["auto_step_s"] = self._look.time_s / self._look.steps
+            summary["auto_step_j"] = self._look.energy_j / self._look.steps
+            summary["scatter_percent"] = 100 * self._look_scatter
         if self._samples and self._look:
-            found["auto_sample_j"] = found["auto_step_j"] / self._samples
+            summary["auto_sample_j"] = summary["auto_step_j"] / self._samples
         procedure = self._procedure
         if procedure is None:
-            return found
-        found |= {
+            return summary
+        summary |= {
             "phase": procedure.phase,
             "rounds_in_all": len(procedure.rounds),
             "more_points_at_most": self._more_points,
@@ -249,39 +249,40 @@ class TuningSession:
             "auto_would_have_taken_j": [
                 self._energy_j + self._saved_j + side * _TAIL * math.sqrt(self._saved_var) for side in (-1, 0, 1)
             ],
-            "tried": [{"pair": told(pair)} | _told(each) for pair, each in procedure.tried()],
+            "tried": [{"pair": in_words(pair)} | _percent_of(gain) for pair, gain in procedure.tried()],
         }
-        if (own := procedure.gain) and not self.surprise:
-            found |= _told(own) | {
-                "pair": told(procedure.kept),
+        if (kept_gain := procedure.gain) and not self.surprise:
+            summary |= _percent_of(kept_gain) | {
+                "pair": in_words(procedure.kept),
                 "arguments": arguments(procedure.kept),
-                "step_j": found["auto_step_j"] * math.exp(own.energy),
+                "step_j": summary["auto_step_j"] * math.exp(kept_gain.energy),
             }
             if self._samples:
-                found["sample_j"] = found["step_j"] / self._samples
-        return found
+                summary["sample_j"] = summary["step_j"] / self._samples
+        return summary
 
     def last_line(self) -> str:
         """The result in one line."""
-        found = self.summary()
-        if "auto_step_s" not in found:
+        summary = self.summary()
+        if "auto_step_s" not in summary:
             return "no steps were told: nothing was measured and nothing set"
-        a_sample = f", {found['auto_sample_j']:.4g} J a sample" if self._samples else ""
-        if "time_change_percent" not in found:
-            why = f" ({found['why']})" if found["why"] else ""
-            tried = "dry run, nothing was set" if found["dry_run"] else "auto is kept"
-            shown = "" if found["dry_run"] else "; no pair was shown to save within the limit"
-            return f"{tried}{why}: {found['auto_step_j']:.1f} J a step{a_sample} at auto: {found['verdict']}{shown}"
-        a_sample = f", {found['sample_j']:.4g} J a sample" if self._samples else ""
-        low, likely, high = (each / 3.6e6 for each in found["auto_would_have_taken_j"])
+        a_sample = f", {summary['auto_sample_j']:.4g} J a sample" if self._samples else ""
+        if "time_change_percent" not in summary:
+            why = f" ({summary['why']})" if summary["why"] else ""
+            tried = "dry run, nothing was set" if summary["dry_run"] else "auto is kept"
+            shown = "" if summary["dry_run"] else "; no pair was shown to save within the limit"
+            return f"{tried}{why}: {summary['auto_step_j']:.1f} J a step{a_sample} at auto: {summary['verdict']}{shown}"
+        a_sample = f", {summary['sample_j']:.4g} J a sample" if self._samples else ""
+        low, likely, high = (energy_j / 3.6e6 for energy_j in summary["auto_would_have_taken_j"])
         counted = (
-            f"; {found['energy_j'] / 3.6e6:.4g} kWh since tuning began, at auto {likely:.4g} ({low:.4g} to {high:.4g})"
+            f"; {summary['energy_j'] / 3.6e6:.4g} kWh since tuning began, at auto {likely:.4g} ({low:.4g} to "
+            f"{high:.4g})"
         )
         return (
-            f"{found['pair']} kept: {found['energy_change_percent']:+.2f} % energy (at most "
-            f"{found['energy_change_at_most_percent']:+.2f} %), {found['time_change_percent']:+.2f} % time (at most "
-            f"{found['time_change_at_most_percent']:+.2f} %), {found['step_j']:.1f} J a step{a_sample}{counted}: "
-            f"{found['verdict']}; next time: kernel-dvfs apply {found['arguments']} -- COMMAND"
+            f"{summary['pair']} kept: {summary['energy_change_percent']:+.2f} % energy (at most "
+            f"{summary['energy_change_at_most_percent']:+.2f} %), {summary['time_change_percent']:+.2f} % time (at "
+            f"most {summary['time_change_at_most_percent']:+.2f} %), {summary['step_j']:.1f} J a step{a_sample}"
+            f"{counted}: {summary['verdict']}; next time: kernel-dvfs apply {summary['arguments']} -- COMMAND"
         )
 
     def _follow(self) -> None:
@@ -330,7 +331,7 @@ class TuningSession:
 
     def _tune(self, procedure: Procedure, block_s: float) -> None:
         """Follow a procedure until it says what to keep."""
-        from kernel_dvfs_deploy.tuning import scatter, told
+        from kernel_dvfs_deploy.tuning import in_words, scatter
 
         self._procedure = procedure
         began_s = told_s = self._steps.now_s()
@@ -344,12 +345,12 @@ class TuningSession:
                 continue
             now_s, rounds = self._steps.now_s(), len(procedure.rounds)
             procedure.add(block, (now_s - began_s) / self._end_s)
-            for each in procedure.rounds[rounds:]:
+            for round_ in procedure.rounds[rounds:]:
                 sd = math.sqrt(scatter(procedure.rounds)[1])
-                for pair in each.pairs:
-                    self._save(each.energy_j(pair), each.change(pair)[1], sd)
+                for pair in round_.pairs:
+                    self._save(round_.energy_j(pair), round_.change(pair)[1], sd)
             if phase == "race" and procedure.phase == "walk":
-                self._say(f"found by trying; now measured again: {'; '.join(map(told, procedure.path))}")
+                self._say(f"found by trying; now measured again: {'; '.join(map(in_words, procedure.path))}")
             if now_s - told_s >= _TELL_EVERY_S:
                 told_s = now_s
                 self._count_more(procedure, now_s - began_s)
@@ -428,14 +429,14 @@ class TuningSession:
 
         done: list[Round] = []
         while len(done) < CHECK_ROUNDS:
-            each = Round((pair,))
+            round_ = Round((pair,))
             try:
-                for own in each.order:
-                    each.blocks.append(self._measure(own, _LEAST_STEPS, block_s))
+                for setting in round_.order:
+                    round_.blocks.append(self._measure(setting, _LEAST_STEPS, block_s))
             except Paused:
                 self._rest()
                 continue
-            done.append(each)
+            done.append(round_)
         return done
 
     def _measure(self, pair: Setting, least: int, lasting_s: float) -> TrialBlock:
@@ -451,7 +452,7 @@ class TuningSession:
         last = self._edges(watches)
         self._judge(pair, watches, first, last)
         power_w = sum((end[0] - begin[0]) / 1000 / (end[1] - begin[1]) for begin, end in zip(first, last))
-        apart = [(two[1] - one[1], two[0] - one[0]) for one, two in pairwise(stamps)]
+        apart = [(after[1] - before[1], after[0] - before[0]) for before, after in pairwise(stamps)]
         usual_s = statistics.median(gap_s for gap_s, _ in apart)
         if max(gap_s for gap_s, _ in apart) > max(_PAUSE * usual_s, _LEAST_PAUSE_S):
             raise Paused
@@ -459,7 +460,7 @@ class TuningSession:
         time_s, steps = stamps[-1][1] - stamps[0][1], stamps[-1][0] - stamps[0][0]
         self._sign = steps / len(apart), time_s / len(apart)
         # a sign of many steps tells their mean, which scatters less than one of them
-        square = sum((gap_s - own * time_s / steps) ** 2 / own for gap_s, own in apart)
+        square = sum((gap_s - gap_steps * time_s / steps) ** 2 / gap_steps for gap_s, gap_steps in apart)
         self._scatter = math.sqrt(square / max(1, len(apart) - 1)) * steps / time_s
         return TrialBlock(steps, time_s, power_w * time_s)
 
@@ -472,7 +473,7 @@ class TuningSession:
     ) -> None:
         """Raise InputError where nothing can be concluded from a block, nor from another one like it: no energy that
         can be believed, clocks that were not reached in two blocks in a row. Raise Paused where it was disturbed."""
-        told, missed, is_disturbed = [], "", False
+        verdicts, missed, is_disturbed = [], "", False
         for control, watch, (begin_mj, begin_s), (end_mj, end_s) in zip(self._controls, watches, first, last):
             watch.end()
             asked = pair if isinstance(pair, Pair) else BASELINE
@@ -483,10 +484,10 @@ class TuningSession:
                 self._verdict = line
                 raise CounterFault(reasons[0], fell=False)
             if verdict != "unstable":  # blocks are short, and many
-                told.append(line)
+                verdicts.append(line)
             is_disturbed |= verdict == "disturbed"
             missed = line if verdict == "not_reached" else missed
-        self._verdict = next((line for line in told if line != "ok"), "ok")
+        self._verdict = next((line for line in verdicts if line != "ok"), "ok")
         limits_mw, self._limits_mw = self._limits_mw, [watch.limit_mw for watch in watches]
         if is_disturbed or (limits_mw and limits_mw != self._limits_mw):
             raise Paused
@@ -526,29 +527,29 @@ class TuningSession:
         for watch in watches:
             watch.look()
         begin, end_s = self._energies_mj(), self._steps.now_s() + _EDGE_LIMIT_S
-        found: dict[int, tuple[int, float]] = {}
-        while len(found) < len(begin):
+        edges: dict[int, tuple[int, float]] = {}
+        while len(edges) < len(begin):
             for place, now_mj in enumerate(self._energies_mj()):
                 watches[place].check_rises(now_mj)
-                if place not in found and now_mj != begin[place]:
-                    found[place] = now_mj, self._steps.now_s()
+                if place not in edges and now_mj != begin[place]:
+                    edges[place] = now_mj, self._steps.now_s()
             if self._steps.now_s() > end_s:
                 raise InputError(f"an energy counter has not moved for {_EDGE_LIMIT_S:g} s")
             self._steps.wait(0.001)
         for watch in watches:
             watch.look()
-        return [found[place] for place in range(len(begin))]
+        return [edges[place] for place in range(len(begin))]
 
 
-def _told(found: Gain) -> dict[str, Any]:
+def _percent_of(gain: Gain) -> dict[str, Any]:
     """Changes against auto, percent, for a report; None for a bound that one round cannot show."""
-    time, energy = (None if math.isinf(each) else 100 * math.expm1(each) for each in found.high())
+    time, energy = (None if math.isinf(bound) else 100 * math.expm1(bound) for bound in gain.high())
     return {
-        "time_change_percent": 100 * math.expm1(found.time),
+        "time_change_percent": 100 * math.expm1(gain.time),
         "time_change_at_most_percent": time,
-        "energy_change_percent": 100 * math.expm1(found.energy),
+        "energy_change_percent": 100 * math.expm1(gain.energy),
         "energy_change_at_most_percent": energy,
-        "rounds": found.rounds,
+        "rounds": gain.rounds,
     }
 
 
@@ -642,12 +643,12 @@ def _run(
     held: set[int | signal.Signals],
 ) -> int:
     with ExitStack() as stack:
-        marks, told = MarkListener(), Counter(None, steps.step)
+        marks, counter = MarkListener(), Counter(None, steps.step)
 
         def step(number: int) -> None:
             if progress is None:
                 session.clocks.repeats = None  # a step is what its program says, not the first pass again
-                told.number(number)
+                counter.number(number)
 
         stack.enter_context(marks.followed(session.clocks.mark, step))
         if progress is not None:
@@ -672,17 +673,17 @@ def _held(
 ) -> Iterator[list[GuardedControl]]:
     """The clocks of all GPUs, held, and shown to be ours to set."""
     choice.check(through, {}, one_clock_alone=not dry_run, ranges=not dry_run)
-    found = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
-    if not dry_run and through == AUTO and (why := choice.only_slurm([about["uuid"] for about in found])):
+    facts = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
+    if not dry_run and through == AUTO and (why := choice.only_slurm([about["uuid"] for about in facts])):
         raise InputError(why)
-    if len({about["uuid"] for about in found}) < len(found):
+    if len({about["uuid"] for about in facts}) < len(facts):
         raise InputError(f"--gpu {gpus}: a GPU is named twice")
-    names = sorted({about["name"] for about in found})
+    names = sorted({about["name"] for about in facts})
     if len(names) > 1:
         raise InputError(f"{', '.join(names)}: one pair for all ranks needs GPUs of one type; give --gpus of one")
     with ExitStack() as stack:
         controls = [
-            stack.enter_context(GuardedControl(about["uuid"], dry_run, say, through=through)) for about in found
+            stack.enter_context(GuardedControl(about["uuid"], dry_run, say, through=through)) for about in facts
         ]
         for control in controls:
             control.preflight(share, say)

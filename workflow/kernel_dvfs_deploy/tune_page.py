@@ -11,23 +11,23 @@ from kernel_dvfs.report.page.tables import table
 _KWH = 3.6e6  # J
 
 
-def make(found: Mapping[str, Any]) -> str:
-    """The page as HTML. found: the summary of a session (deploy.tune.TuningSession)."""
-    energies = [found["energy_j"], *found["auto_would_have_taken_j"]] if "energy_j" in found else []
+def make(summary: Mapping[str, Any]) -> str:
+    """The page as HTML. summary: of a session (deploy.tune.TuningSession)."""
+    energies = [summary["energy_j"], *summary["auto_would_have_taken_j"]] if "energy_j" in summary else []
     rows = [
         {
-            "clocks": each["pair"],
-            "tries": each["rounds"],
-            "energy_change_percent": each["energy_change_percent"],
-            "time_change_percent": each["time_change_percent"],
+            "clocks": trial["pair"],
+            "tries": trial["rounds"],
+            "energy_change_percent": trial["energy_change_percent"],
+            "time_change_percent": trial["time_change_percent"],
         }
-        for each in found.get("tried", [])
+        for trial in summary.get("tried", [])
     ]
     return render(
         "tune.html.j2",
-        gpu=f"{found['gpus']} x {found['gpu']}" if found["gpus"] > 1 else found["gpu"],
-        found=found,
-        kept="arguments" in found,
-        kwh=[f"{each / _KWH:.4g}" for each in energies],
+        gpu=f"{summary['gpus']} x {summary['gpu']}" if summary["gpus"] > 1 else summary["gpu"],
+        summary=summary,
+        kept="arguments" in summary,
+        kwh=[f"{energy_j / _KWH:.4g}" for energy_j in energies],
         tried=table("tried", rows, drop=(), folds=True),
     )

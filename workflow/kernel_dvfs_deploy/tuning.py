@@ -97,17 +97,17 @@ class Round:
 
     def energy_j(self, pair: Setting) -> float:
         """Of the pair's two blocks."""
-        return sum(block.energy_j for block, own in zip(self.blocks, self.order) if own == pair)
+        return sum(block.energy_j for block, setting in zip(self.blocks, self.order) if setting == pair)
 
     def spreads(self) -> list[tuple[float, float]]:
         """(time, energy) differences of the two blocks of one pair, logarithms."""
         ends = zip(self.blocks[: len(self.blocks) // 2], reversed(self.blocks))
         return [
             (
-                math.log(one.time_s / one.steps) - math.log(two.time_s / two.steps),
-                math.log(one.energy_j / one.steps) - math.log(two.energy_j / two.steps),
+                math.log(early.time_s / early.steps) - math.log(late.time_s / late.steps),
+                math.log(early.energy_j / early.steps) - math.log(late.energy_j / late.steps),
             )
-            for one, two in ends
+            for early, late in ends
         ]
 
 
@@ -174,19 +174,19 @@ class Procedure:
 
         It goes where its time is over the limit, shown with the same chance of an error.
         """
-        found = gain(rounds, self.kept)
-        slow = t_quantile(found.rounds - 1, 1 - OVER) * found.time_se
-        if found.time - slow > self.limit:
+        fresh = gain(rounds, self.kept)
+        slow = t_quantile(fresh.rounds - 1, 1 - OVER) * fresh.time_se
+        if fresh.time - slow > self.limit:
             self.kept, self.gain = BASELINE, None
             return False
-        self.gain = found
+        self.gain = fresh
         return True
 
     def tried(self) -> list[tuple[Setting, Gain]]:
         """Each pair that was measured with what all rounds saw of it, the one seen most often first. The walk's own
         rounds alone decide; these are not independent of what chose them."""
-        pairs = list(dict.fromkeys(pair for each in self.rounds for pair in each.pairs))
-        return sorted(((pair, gain(self.rounds, pair)) for pair in pairs), key=lambda own: -own[1].rounds)
+        pairs = list(dict.fromkeys(pair for round_ in self.rounds for pair in round_.pairs))
+        return sorted(((pair, gain(self.rounds, pair)) for pair in pairs), key=lambda entry: -entry[1].rounds)
 
     def more_percent(self, rounds: float) -> float:
         """What so many more rounds are expected to save at most, in points of auto's energy: by trying, as far as what
@@ -201,21 +201,21 @@ class Procedure:
         for _ in range(_DRAWS):
             drawn_time = time + time_root @ draw.standard_normal(len(time))
             drawn_energy = energy + energy_root @ draw.standard_normal(len(time))
-            here = drawn_energy[at] if choice[at] < 0 else 0.0
-            missed.append(here - min(0.0, here, np.where(drawn_time <= limit, drawn_energy, 0.0).min()))
+            current = drawn_energy[at] if choice[at] < 0 else 0.0
+            missed.append(current - min(0.0, current, np.where(drawn_time <= limit, drawn_energy, 0.0).min()))
         block_var, _ = scatter(self.rounds)
-        made = max(1, len(self.rounds))
+        done = max(1, len(self.rounds))
 
         def shown(count: float) -> float:
             doubt = _NORMAL.inv_cdf(1 - OVER) * math.sqrt(block_var / count)
             return float(np.where(time + doubt <= limit, energy, 0.0).min())
 
-        return 100 * (sum(missed) / len(missed) + shown(made) - shown(made + rounds))
+        return 100 * (sum(missed) / len(missed) + shown(done) - shown(done + rounds))
 
     def _is_broken(self) -> bool:
         """Whether the training itself has changed within the round, as longer sequences do: blocks of one pair then
         differ far more than usual. It says nothing of a pair against auto, so dropping such a round favours none."""
-        usual = sorted(abs(time) for each in self.rounds[-_RECENT:] for time, _ in each.spreads())
+        usual = sorted(abs(time) for round_ in self.rounds[-_RECENT:] for time, _ in round_.spreads())
         if len(usual) < _FEW:
             return False
         typical = 1.4826 * usual[len(usual) // 2]
@@ -235,9 +235,9 @@ class Procedure:
         """Means of time and energy (P,), changes as shares, and their covariances (P, P)."""
         board = self.board
         seen, times, energies = [], [], []
-        for each in self.rounds:
-            for pair in each.pairs:
-                slower, dearer = each.change(pair)
+        for round_ in self.rounds:
+            for pair in round_.pairs:
+                slower, dearer = round_.change(pair)
                 seen.append(board.place[pair])
                 times.append(math.expm1(slower))
                 energies.append(math.expm1(dearer))
@@ -268,7 +268,7 @@ class Procedure:
             """(P,) that a setting passes, where so many kinds of blocks take turns."""
             se = math.sqrt(2 * block_var / max(1.0, blocks / kinds))
             room = math.expm1(self.limit) - _NORMAL.inv_cdf(1 - OVER) * se - time
-            return np.array([_NORMAL.cdf(each) for each in room / np.hypot(sd, se)])
+            return np.array([_NORMAL.cdf(score) for score in room / np.hypot(sd, se)])
 
         two = chance(3)
         if self._held != BASELINE:
@@ -281,20 +281,20 @@ class Procedure:
         more = np.minimum.outer(two, two) * np.maximum(np.subtract.outer(energy, energy), 0)
         together = (two * -energy)[:, None] + more
         if together.max() > alone.max() > 0 and blocks >= 6 * LEAST_ROUNDS:  # else it would outlast the time
-            found = np.unravel_index(int(np.argmax(together)), together.shape)
-            return list(dict.fromkeys(self.board.pairs[at] for at in found))
+            places = np.unravel_index(int(np.argmax(together)), together.shape)
+            return list(dict.fromkeys(self.board.pairs[at] for at in places))
         return [self.board.pairs[int(np.argmax(alone))]] if alone.max() > 0 else []
 
     def _choose(self) -> None:
         least = math.inf
         for pair in self.path:
-            found = gain(self._walked, pair)
-            time, energy = found.high()
+            walked = gain(self._walked, pair)
+            time, energy = walked.high()
             if time > self.limit or energy >= 0:
                 return
-            if found.energy < least:
-                least = found.energy
-                self.kept, self.gain = pair, found
+            if walked.energy < least:
+                least = walked.energy
+                self.kept, self.gain = pair, walked
 
 
 def least_share(round_share: float) -> float:
@@ -305,23 +305,23 @@ def least_share(round_share: float) -> float:
 
 def gain(rounds: Sequence[Round], pair: Setting) -> Gain:
     """Mean change of a pair over independent rounds that hold it."""
-    changes = [each.change(pair) for each in rounds if pair in each.pairs]
+    changes = [round_.change(pair) for round_ in rounds if pair in round_.pairs]
     n = len(changes)
     if not n:
-        raise InputError(f"no round has measured {told(pair)}")
-    values_told: list[float] = []
+        raise InputError(f"no round has measured {in_words(pair)}")
+    statistics: list[float] = []
     for values in zip(*changes):
         mean = math.fsum(values) / n
         square = math.fsum((value - mean) ** 2 for value in values)
-        values_told += [mean, math.sqrt(square / (n - 1) / n) if n > 1 else math.inf]
-    time, time_se, energy, energy_se = values_told
+        statistics += [mean, math.sqrt(square / (n - 1) / n) if n > 1 else math.inf]
+    time, time_se, energy, energy_se = statistics
     return Gain(time, time_se, energy, energy_se, n)
 
 
 def scatter(rounds: Sequence[Round]) -> tuple[float, float]:
     """(time, energy) variance of one block's logarithm, which is that of a round's change too: the mean of two blocks
     against the mean of two others. Before anything is measured a guess, 1 % and 2 %, which counts for two blocks."""
-    spreads = [spread for each in rounds for spread in each.spreads()]
+    spreads = [spread for round_ in rounds for spread in round_.spreads()]
     n = len(spreads)
     return (
         (2 * 2 * 0.01**2 + math.fsum(time**2 for time, _ in spreads)) / (2 * (2 + n)),
@@ -329,7 +329,7 @@ def scatter(rounds: Sequence[Round]) -> tuple[float, float]:
     )
 
 
-def told(setting: Setting) -> str:
+def in_words(setting: Setting) -> str:
     """A setting in words: `1470-5001`, or `forward 1470-auto, backward auto-auto`."""
     if isinstance(setting, Pair):
         return label(setting)
@@ -365,20 +365,20 @@ class Candidates:
     """
 
     def __init__(self, clocks: Mapping[str, Any], spec: Mapping[str, Any], auto_core_mhz: float) -> None:
-        own, known = dict(clocks), dict(spec)
-        if not own["core_mhz"].get("listed", True):
+        gpu_clocks, known = dict(clocks), dict(spec)
+        if not gpu_clocks["core_mhz"].get("listed", True):
             raise InputError("the driver lists no clocks of this GPU, so none can be tried; kernel-dvfs devices tells")
-        top_mem = max(own["mem_mhz"], default=1)
+        top_mem = max(gpu_clocks["mem_mhz"], default=1)
         self.pairs: list[Pair] = []
-        lower = sorted((each for each in own["mem_mhz"] if 0.4 * top_mem <= each < top_mem), reverse=True)
+        lower = sorted((mhz for mhz in gpu_clocks["mem_mhz"] if 0.4 * top_mem <= mhz < top_mem), reverse=True)
         for mem in [AUTO, *lower]:
-            cores = [each for each in supported_core_mhz(own, mem) if 0.5 <= each / auto_core_mhz <= 1]
+            cores = [mhz for mhz in supported_core_mhz(gpu_clocks, mem) if 0.5 <= mhz / auto_core_mhz <= 1]
             step = max(1, math.ceil(len(cores) / _CORES))
             self.pairs += [Pair(core, mem) for core in cores[::-step]]
         self.place = {pair: place for place, pair in enumerate(self.pairs)}
         core = np.array([float(pair[0]) / auto_core_mhz for pair in self.pairs])
         mem = np.array([(top_mem if pair[1] == AUTO else float(pair[1])) / top_mem for pair in self.pairs])
-        bandwidth = np.array([_bandwidth(known, float(each)) for each in mem])
+        bandwidth = np.array([_bandwidth(known, float(share)) for share in mem])
         # time: shares of what the cores bind and what the memory binds; the rest is neither's
         bound = np.stack([1 / core - 1, 1 / bandwidth - 1])
         self.time_mean = np.array([0.4, 0.4]) @ bound
@@ -394,7 +394,7 @@ class Candidates:
 
     @staticmethod
     def _rest(core: np.ndarray, mem: np.ndarray, sd: float) -> np.ndarray:
-        apart = sum(np.subtract.outer(np.log(own), np.log(own)) ** 2 for own in (core, mem))
+        apart = sum(np.subtract.outer(np.log(clock), np.log(clock)) ** 2 for clock in (core, mem))
         return sd**2 * np.exp(-0.5 * apart / _LENGTH**2)
 
 
@@ -406,12 +406,12 @@ class PassCandidates:
     """
 
     def __init__(self, whole: Candidates, shares: Mapping[str, float], held: Pair) -> None:
-        each = max(2, int(_BY_PASS ** (1 / len(shares))))
-        spread = whole.pairs[:: max(1, math.ceil(len(whole.pairs) / max(1, each - 2)))]
-        choices = list(dict.fromkeys([BASELINE, held, *spread]))[:each]
-        picked = [found for found in product(range(len(choices)), repeat=len(shares)) if any(found)]
-        own = [tuple((name, choices[place]) for name, place in zip(shares, found)) for found in picked]
-        self.pairs = [each[0][1] if len({pair for _, pair in each}) == 1 else each for each in own]
+        per_pass = max(2, int(_BY_PASS ** (1 / len(shares))))
+        spread = whole.pairs[:: max(1, math.ceil(len(whole.pairs) / max(1, per_pass - 2)))]
+        choices = list(dict.fromkeys([BASELINE, held, *spread]))[:per_pass]
+        picked = [chosen for chosen in product(range(len(choices)), repeat=len(shares)) if any(chosen)]
+        settings = [tuple((name, choices[place]) for name, place in zip(shares, chosen)) for chosen in picked]
+        self.pairs = [setting[0][1] if len({pair for _, pair in setting}) == 1 else setting for setting in settings]
         self.place = {setting: place for place, setting in enumerate(self.pairs)}
         places, columns = [whole.place.get(pair) for pair in choices], np.array(picked).T
         weights = list(shares.values())
@@ -420,8 +420,10 @@ class PassCandidates:
             # auto changes nothing, for sure
             mean_of = np.array([0.0 if at is None else mean[at] for at in places])
             cov_of = np.array([[0.0 if a is None or b is None else cov[a, b] for b in places] for a in places])
-            setattr(self, f"{name}_mean", sum(w * mean_of[own] for w, own in zip(weights, columns)))
-            setattr(self, f"{name}_cov", sum(w**2 * cov_of[np.ix_(own, own)] for w, own in zip(weights, columns)))
+            setattr(self, f"{name}_mean", sum(w * mean_of[column] for w, column in zip(weights, columns)))
+            setattr(
+                self, f"{name}_cov", sum(w**2 * cov_of[np.ix_(column, column)] for w, column in zip(weights, columns))
+            )
 
     time_mean: np.ndarray
     energy_mean: np.ndarray

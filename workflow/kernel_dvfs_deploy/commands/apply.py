@@ -106,12 +106,12 @@ def run(options: Namespace) -> int:
     with Guard(about["uuid"], after, mode, say, options.through) as guard:
         control = Control(guard, about, options.lock == EXACT, options.dry_run)
         limit = "" if options.power_limit is None else f" under {options.power_limit:g} W"
-        for name, own in wanted.items():
-            control.check(own, options.schedule or f"--pair {' '.join(options.pair)}")
+        for name, pair in wanted.items():
+            control.check(pair, options.schedule or f"--pair {' '.join(options.pair)}")
             if options.dry_run:
-                say(f"dry run: {name} would be asked for {label(own)}{limit}; nothing is set")
+                say(f"dry run: {name} would be asked for {label(pair)}{limit}; nothing is set")
         control.preflight(options.share, say, list(wanted.values()))
-        control.announce("a command at " + ", ".join(sorted({label(own) for own in wanted.values()})))
+        control.announce("a command at " + ", ".join(sorted(set(map(label, wanted.values())))))
         limit_mw = None if options.power_limit is None else round(1000 * options.power_limit)
         if limit_mw is not None and not options.dry_run:
             guard.limit_power(limit_mw)
@@ -126,16 +126,16 @@ def run(options: Namespace) -> int:
 
 def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
     """{pass: pair} of --pair PASS=CORE,MEM, or {"": pair} of one without a pass. Raises InputError."""
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
     for word in words:
         name, _, pair = word.rpartition("=")
-        if name in found:
+        if name in pairs:
             what = f"pass {name}" if name else "the whole run"
             raise InputError(f"apply: --pair is given twice for {what}; once a pass, or once for all")
-        found[name] = parse(pair)
-    if "" in found and len(found) > 1:
+        pairs[name] = parse(pair)
+    if "" in pairs and len(pairs) > 1:
         raise InputError(f"apply: --pair {' '.join(words)}: name the pass of each pair, as in forward=1470,auto")
-    return found
+    return pairs
 
 
 def _probed(about: dict[str, Any], after: dict[str, list[int] | None], is_dry: bool) -> ClockProbe | None:
@@ -171,7 +171,7 @@ def _run_in_turn(
     """
     base, base_step = None, None
     if options.baseline:
-        base, base_step = _run_told(options, control, {}, BASELINE, report, "auto")
+        base, base_step = _run_and_say(options, control, {}, BASELINE, report, "auto")
         if base.code:
             say(f"the command failed at auto (exit code {base.code}); not run again")
             return base.code
@@ -181,9 +181,9 @@ def _run_in_turn(
         guard.limit_power(limit_mw)
         report["power_limit_w"] = limit_mw / 1000
     if options.pass_level:
-        ran, step = _run_told(options, control, wanted, BASELINE, report, "by pass")
+        ran, step = _run_and_say(options, control, wanted, BASELINE, report, "by pass")
     else:
-        ran, step = _run_told(options, control, {}, wanted["run"], report, label(wanted["run"]))
+        ran, step = _run_and_say(options, control, {}, wanted["run"], report, label(wanted["run"]))
     if base and not ran.code and ran.verdict in UNFIT:
         say(f"not compared with auto: nothing can be concluded from that run ({ran.verdict})")
     elif base and base.energy_j and not ran.code and ran.energy_j:
@@ -204,7 +204,7 @@ def _run_in_turn(
     return ran.code
 
 
-def _run_told(
+def _run_and_say(
     options: Namespace, control: Control, passes: Mapping[str, Pair], pair: Pair, report: dict[str, Any], name: str
 ) -> tuple[Ran, Stepped | None]:
     """Run the command at a pair, with clocks that follow its marks where passes have pairs, and say what came of it,
@@ -221,7 +221,7 @@ def _run_told(
         elif not any(following.marks.values()):
             say("the command marked no pass: it ran at auto; see kernel_dvfs_deploy.mark")
         report["surprise"] = following.surprise
-    say(f"{name}: {_apply_told(ran)}")
+    say(f"{name}: {_run_in_words(ran)}")
     if step := steps.stepped:
         report["runs"][name] |= asdict(step)
         say(
@@ -231,11 +231,11 @@ def _run_told(
     return ran, step
 
 
-def _apply_told(ran: Ran) -> str:
-    told = [f"{ran.time_s:.2f} s"]
+def _run_in_words(ran: Ran) -> str:
+    parts = [f"{ran.time_s:.2f} s"]
     if ran.energy_j is not None:
-        told.append(f"{ran.energy_j:.1f} J ({ran.energy_j / ran.counted_s:.0f} W over {ran.counted_s:.2f} s)")
+        parts.append(f"{ran.energy_j:.1f} J ({ran.energy_j / ran.counted_s:.0f} W over {ran.counted_s:.2f} s)")
     for domain, seen in (("core", ran.core_mhz), ("memory", ran.mem_mhz)):
         if seen:
-            told.append(f"{domain} {seen[0]:g}{f' to {seen[2]:g}' * (seen[0] != seen[2])} MHz")
-    return f"{', '.join(told)}: {'; '.join([ran.verdict, *ran.reasons])}"
+            parts.append(f"{domain} {seen[0]:g}{f' to {seen[2]:g}' * (seen[0] != seen[2])} MHz")
+    return f"{', '.join(parts)}: {'; '.join([ran.verdict, *ran.reasons])}"

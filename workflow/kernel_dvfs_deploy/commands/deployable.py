@@ -86,7 +86,7 @@ def run(options: Namespace) -> None:
     if options.over is not None and not 0.001 <= options.over <= 50:
         raise InputError(f"--over {options.over:g}: expected a number from 0.001 to 50")
     stalls = stalls_of(options, measured)
-    swept = [(own, own) for own in sorted(set(options.stalls)) if (own, own) != stalls.both_s]
+    swept = [(stall_s, stall_s) for stall_s in sorted(set(options.stalls)) if (stall_s, stall_s) != stalls.both_s]
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
     made_of = {
         "profile": options.profile,
@@ -101,21 +101,21 @@ def run(options: Namespace) -> None:
     switching = board.gpu["spec"]["switching"] if board else None
     for median_s in options.latencies:
         spreads, source = latencies(measured, switching, median_s)
-        for own in (stalls.both_s, *swept):
-            is_default = own == stalls.both_s
+        for both_s in (stalls.both_s, *swept):
+            is_default = both_s == stalls.both_s
             sources = {"latency": source, "stalls": stalls.source if is_default else ASSUMED}
-            timing = Timing.spread(*spreads, *own)
+            timing = Timing.spread(*spreads, *both_s)
             procedure = None
             if options.over is not None:
                 assert board is not None, "refused above"
                 procedure = ValidationProcedure(SimulatedPlayer(board, sequence, timing), options.over, options.repeats)
-            found = deploy(sequence, timing, options.slack / 100, reserve / 100, procedure, alone)
+            deployed = deploy(sequence, timing, options.slack / 100, reserve / 100, procedure, alone)
             about = {"slack_percent": options.slack, "is_default": is_default, "costs": costs.in_words(**sources)}
             # one pair for the run is the same at each timing
             known = {row["way"] for row in rows} & {RUN}
-            rows += [about | each.row(sequence, timing, options.over) for each in found if each.way not in known]
+            rows += [about | entry.row(sequence, timing, options.over) for entry in deployed if entry.way not in known]
             if is_default:
-                choice = next(each.choice for each in found if each.way == LAUNCH)
+                choice = next(entry.choice for entry in deployed if entry.way == LAUNCH)
                 of = replace(read, sequence=sequence) if choice else read
                 content = iteration_schedule(of, timing, choice or _at_auto(read), options.slack, stall, sources)
                 write_sealed(f"{options.output}/{iteration_name(spreads[0].median_s)}.json", content, made_of)

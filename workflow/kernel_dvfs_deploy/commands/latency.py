@@ -99,7 +99,7 @@ def run(options: Namespace) -> None:
         stamping = loads.open_stamping(guard.nvml, about["uuid"])
         gpu: dict[str, Any] = {key: about[key] for key in ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")}
         gpu["persistence"] = guard.board.persistence()
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "gpu": gpu | {key: guard.nvml.versions[key] for key in ("nvml", "binding", "cuda")},
             "kernels": stamping.facts,
             "protocol": asdict(protocol),
@@ -110,17 +110,17 @@ def run(options: Namespace) -> None:
         else:
             guard.announce("changes of clocks, to measure how long they take")
             say(f"{len(wanted)} changes, {protocol.repeats} times each; at most {_most_s(wanted, protocol):.0f} s")
-            found["through"] = guard.through
+            content["through"] = guard.through
             trials = latency.trials(guard, stamping, about["clocks"], wanted, protocol, say)
-    found["ended_utc"] = latency.utc()
+    content["ended_utc"] = latency.utc()
     if options.dry_run:
-        found |= {"schema": latency_file.SCHEMA, "is_dry_run": True, "quiet": quiet}
+        content |= {"schema": latency_file.SCHEMA, "is_dry_run": True, "quiet": quiet}
         lines = _quiet_lines(quiet)
     else:
-        found = latency_file.content(found, trials)
-        write_text(str(Path(options.output).with_suffix(".csv")), latency_file.as_csv(found))
-        lines = _lines(found)
-    write_json(options.output, found)
+        content = latency_file.content(content, trials)
+        write_text(str(Path(options.output).with_suffix(".csv")), latency_file.as_csv(content))
+        lines = _lines(content)
+    write_json(options.output, content)
     for line in lines:
         print(line)
 
@@ -129,15 +129,15 @@ def _most_s(wanted: list[Any], protocol: Any) -> float:
     return len(wanted) * protocol.repeats * (2 * protocol.limit_s + protocol.before_s)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(content: dict[str, Any]) -> Iterator[str]:
     """A line a domain: distributions, not means."""
-    for domain, own in found["domains"].items():
-        missed = f", {own['missed']} missed" if own["missed"] else ""
-        if not own["n"]:
+    for domain, summary in content["domains"].items():
+        missed = f", {summary['missed']} missed" if summary["missed"] else ""
+        if not summary["n"]:
             yield f"{domain}: no change was seen to land{missed}; the file says why, trial by trial"
             continue
-        told = "; ".join(
-            f"{word} {_latency_told(own[name])}"
+        distributions = "; ".join(
+            f"{word} {_in_words(summary[name])}"
             for name, word in (
                 ("call_s", "the driver's call"),
                 ("first_effect_s", "first effect"),
@@ -145,19 +145,19 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
                 ("stall_s", "kernel stood still"),
             )
         )
-        yield f"{domain}, ms as median (5 to 95 %, most) of {own['n']} changes{missed}: {told}"
+        yield f"{domain}, ms as median (5 to 95 %, most) of {summary['n']} changes{missed}: {distributions}"
 
 
-def _latency_told(known: dict[str, float]) -> str:
-    median, low, high, most = (f"{1e3 * known[name]:.3g}" for name in ("median", "p5", "p95", "max"))
+def _in_words(distribution: dict[str, float]) -> str:
+    median, low, high, most = (f"{1e3 * distribution[name]:.3g}" for name in ("median", "p5", "p95", "max"))
     return f"{median} ({low} to {high}, {most})"
 
 
 def _quiet_lines(quiet: dict[str, dict[str, Any]]) -> Iterator[str]:
-    for domain, own in quiet.items():
-        pace = f"{1e3 * own['pace']:.0f} MHz counted" if domain == "core" else f"{own['pace']:.0f} GB/s read"
+    for domain, stamps in quiet.items():
+        pace = f"{1e3 * stamps['pace']:.0f} MHz counted" if domain == "core" else f"{stamps['pace']:.0f} GB/s read"
         yield (
-            f"dry run, nothing was set; {domain}: a stamp each {1e6 * own['step_s']:.1f} us (longest gap "
-            f"{1e6 * own['longest_gap_s']:.1f} us more), {pace} +- {100 * own['scatter_share']:.2f} % a step, NVML "
-            f"shows {own['nvml_mhz']} MHz, a look at it takes {1e3 * own['nvml_read_s']:.3f} ms"
+            f"dry run, nothing was set; {domain}: a stamp each {1e6 * stamps['step_s']:.1f} us (longest gap "
+            f"{1e6 * stamps['longest_gap_s']:.1f} us more), {pace} +- {100 * stamps['scatter_share']:.2f} % a step, "
+            f"NVML shows {stamps['nvml_mhz']} MHz, a look at it takes {1e3 * stamps['nvml_read_s']:.3f} ms"
         )

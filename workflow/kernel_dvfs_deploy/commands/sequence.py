@@ -76,9 +76,9 @@ def run(options: Namespace) -> None:
         raise InputError(f"{options.profile}: {error}") from None
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
     sources = {"latency": source, "stalls": stalls.source}
-    made = iteration_schedule(read, timing, choice, options.slack, stall, sources)
-    write_sealed(options.output, made, {"profile": options.profile})
-    answer(iteration_line(made))
+    content = iteration_schedule(read, timing, choice, options.slack, stall, sources)
+    write_sealed(options.output, content, {"profile": options.profile})
+    answer(iteration_line(content))
 
 
 def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str, Latency | None]:

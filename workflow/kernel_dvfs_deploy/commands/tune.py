@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
         raise InputError("tune: no command; write it after --, as in: kernel-dvfs tune --slack 1 -- python train.py")
     for path in filter(None, (options.report, options.page)):  # before hours are spent
         writable(path)
-    code, found = tune_command(
+    code, summary = tune_command(
         options.command_words,
         options.progress,
         options.slack,
@@ -73,9 +73,9 @@ def run(options: Namespace) -> int:
         options.latency,
     )
     if options.report:
-        write_json(options.report, found | {"command": options.command_words})
+        write_json(options.report, summary | {"command": options.command_words})
     if options.page:
         from kernel_dvfs_deploy.tune_page import make  # with a package that tuning can do without
 
-        write_text(options.page, make(found))
+        write_text(options.page, make(summary))
     return code

@@ -49,7 +49,7 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chai
     time = time + chain.stall_s + chain.stall_s.T
     energy = energy + chain.stall_s * sequence.stall_w[:, None] + chain.stall_s.T * sequence.stall_w
     best: float = np.inf
-    found = None
+    chosen = None
     # a landing within launches leaves work at a pair that may use less energy; an order by energy is wrong by at most
     # this much
     within_s = timing.latest_s if timing.behaviour == "lag" else timing.spread_s
@@ -61,11 +61,11 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chai
         if time[first, second] - 2 * within_s > limit:
             continue
         at = (int(begin[second]), border)
-        own = Changes(second, (), ()) if first == second else Changes(second, at, (first, second))
-        own_s, own_j = chain.totals(own)
-        if own_s <= limit and own_j < best:
-            best, found = own_j, own
-    return found
+        changes = Changes(second, (), ()) if first == second else Changes(second, at, (first, second))
+        time_s, energy_j = chain.totals(changes)
+        if time_s <= limit and energy_j < best:
+            best, chosen = energy_j, changes
+    return chosen
 
 
 def latency_free(sequence: Sequence, slack: float = 0.0) -> Changes:
@@ -83,9 +83,9 @@ def latency_free(sequence: Sequence, slack: float = 0.0) -> Changes:
         [sequence.baseline] * len(used),
         [keys] * len(used),
     )
-    found = least_energy(problem, (1 + slack) * sequence.baseline_time_s, effort=0)
+    optimum = least_energy(problem, (1 + slack) * sequence.baseline_time_s, effort=0)
     option = np.zeros(len(count), dtype=np.intp)
-    if found is None:
+    if optimum is None:
         raise InputError(f"sequence: no choice keeps {100 * slack:g} % slowdown; raise the slack")
-    option[used] = problem.key[found.option]
+    option[used] = problem.key[optimum.option]
     return Changes.of_pairs(option[sequence.kernel])

@@ -110,15 +110,15 @@ class Chain(ABC):
 
     def closed(self, price: Price, first: int) -> tuple[float, Changes]:
         """(cost, choice): the best closed choice that begins with the pair `first`."""
-        found = self._run(price, self._only([first]))
-        return float(found.begin[first, 0]), self._forward(found, first)
+        values = self._run(price, self._only([first]))
+        return float(values.begin[first, 0]), self._forward(values, first)
 
     def values(self, price: Price, firsts: Several[int]) -> np.ndarray:
         """(B, N + 1, P) least cost at a price from each state to the iteration's end at each of the pairs `firsts`; at
         boundary 0, where each pair begins."""
-        found = self._run(price, self._only(firsts))
-        found.least[0] = found.begin
-        return np.ascontiguousarray(np.moveaxis(found.least, 2, 0))
+        values = self._run(price, self._only(firsts))
+        values.least[0] = values.begin
+        return np.ascontiguousarray(np.moveaxis(values.least, 2, 0))
 
     def values_s(self, firsts: Several[int]) -> np.ndarray:
         """(B, N + 1, P) least time from each state to the iteration's end at each of the pairs `firsts`."""
@@ -135,11 +135,11 @@ class Chain(ABC):
         """
         end, bound = np.zeros(self.size), -np.inf
         for _ in range(_ITERATIONS):
-            found = self._run(price, end)
-            begin = found.begin[:, 0]
+            values = self._run(price, end)
+            begin = values.begin[:, 0]
             low = begin - end
             bound, end = max(bound, float(low.min())), begin - begin.min()
-        cheapest = self._forward(found, int(low.argmin()))
+        cheapest = self._forward(values, int(low.argmin()))
         # where the cheapest of all goes is likely where the cheapest closed one begins
         cost, closed = self.closed(price, cheapest.to[-1] if cheapest.to else cheapest.first)
         return min(bound, cost), cost, closed
@@ -151,8 +151,8 @@ class Chain(ABC):
 
     def _run(self, price: Price, end: np.ndarray) -> Values:
         """The programme at a price, last launch first. end: (P,) or (P, B) cost of each last pair."""
-        own, prices = self.sequence, np.broadcast_to(np.asarray(price, dtype=float), self.count)
-        weight = own.launch_energy_j + prices[:, None] * own.launch_time_s
+        sequence, prices = self.sequence, np.broadcast_to(np.asarray(price, dtype=float), self.count)
+        weight = sequence.launch_energy_j + prices[:, None] * sequence.launch_time_s
         until = cumulated(weight)
         moves = self._moves(weight, until, prices)
         weight, until, end = weight[:, :, None], until[:, :, None], end.reshape(self.size, -1)
@@ -162,9 +162,9 @@ class Chain(ABC):
         least[-1] = end
         goal[self.count] = end + until[self.count]
         for place in range(self.count - 1, -1, -1):
-            here = np.add(weight[place], least[place + 1], out=least[place])
-            np.minimum(here, moves.cost(place, goal), out=here)
-            np.add(here, until[place], out=goal[place])
+            cost = np.add(weight[place], least[place + 1], out=least[place])
+            np.minimum(cost, moves.cost(place, goal), out=cost)
+            np.add(cost, until[place], out=goal[place])
 
         def chosen(place: int, pair: int) -> int:
             stays = weight[place, pair, 0] + least[place + 1, pair, 0] <= least[place, pair, 0]
@@ -172,12 +172,12 @@ class Chain(ABC):
 
         return Values(goal[np.minimum(self.begin, self.count), self._every], least, chosen)
 
-    def _forward(self, found: Values, first: int) -> Changes:
+    def _forward(self, values: Values, first: int) -> Changes:
         at: list[int] = []
         to: list[int] = []
         pair, place = first, int(self.begin[first])
         while place < self.count:
-            chosen = found.chosen(place, pair)
+            chosen = values.chosen(place, pair)
             if chosen == pair:
                 place += 1
                 continue
@@ -193,24 +193,24 @@ class Chain(ABC):
         """`after` of changes at a boundary, `pair` and `to` of each."""
 
     def _move(self, place: int, pair: int, to: int) -> tuple[float, float]:
-        found = self._spent.get((place, pair, to))
-        if found is None:
+        spent = self._spent.get((place, pair, to))
+        if spent is None:
             time, energy = self._spends(place, np.array([pair]), np.array([to]))
-            found = self._spent[place, pair, to] = float(time[0]), float(energy[0])
-        return found
+            spent = self._spent[place, pair, to] = float(time[0]), float(energy[0])
+        return spent
 
     def steps(
         self, place: int, pair: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Ways on from states at a boundary: (boundary after, index into `pair`, pair there, time s, energy J)."""
-        own = self.sequence
+        sequence = self.sequence
         every = np.arange(len(pair))
         yield (
             np.full(len(pair), place + 1),
             every,
             pair,
-            own.launch_time_s[place, pair],
-            own.launch_energy_j[place, pair],
+            sequence.launch_time_s[place, pair],
+            sequence.launch_energy_j[place, pair],
         )
         source, to = np.repeat(every, self.size), np.tile(self._every, len(pair))
         moves = to != pair[source]
@@ -238,11 +238,11 @@ class Chain(ABC):
     def until(self, changes: Changes) -> np.ndarray | None:
         """(N + 1, 2) time and energy up to each boundary, nan where a change is under way or none may be asked for yet;
         None where the choice cannot be played."""
-        own, pair = self.sequence, changes.first
+        sequence, pair = self.sequence, changes.first
         sums = np.full((self.count + 1, 2), np.nan)
         settled = min(int(self.begin[pair]), self.count)
         sums[0] = 0.0
-        sums[settled] = own.until_s[settled, pair], own.until_j[settled, pair]
+        sums[settled] = sequence.until_s[settled, pair], sequence.until_j[settled, pair]
         for at, to in zip(changes.at, changes.to):
             if at < settled or to == pair:
                 return None
@@ -256,9 +256,13 @@ class Chain(ABC):
         return sums if pair == changes.first else None
 
     def _stay(self, sums: np.ndarray, begin: int, end: int, pair: int) -> None:
-        own = self.sequence
-        sums[begin : end + 1, 0] = sums[begin, 0] + own.until_s[begin : end + 1, pair] - own.until_s[begin, pair]
-        sums[begin : end + 1, 1] = sums[begin, 1] + own.until_j[begin : end + 1, pair] - own.until_j[begin, pair]
+        sequence = self.sequence
+        sums[begin : end + 1, 0] = (
+            sums[begin, 0] + sequence.until_s[begin : end + 1, pair] - sequence.until_s[begin, pair]
+        )
+        sums[begin : end + 1, 1] = (
+            sums[begin, 1] + sequence.until_j[begin : end + 1, pair] - sequence.until_j[begin, pair]
+        )
 
 
 class Prompt(Chain):
@@ -308,11 +312,11 @@ class Prompt(Chain):
         return Moves(cost, best)
 
     def _spends(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        own, done = self.sequence, np.minimum(self._settled(place, pair, to), self.count)
+        sequence, done = self.sequence, np.minimum(self._settled(place, pair, to), self.count)
         stall_s = self.stall_s[pair, to]
         return (
-            stall_s + own.until_s[done, to] - own.until_s[place, to],
-            stall_s * own.stall_w[pair] + own.until_j[done, to] - own.until_j[place, to],
+            stall_s + sequence.until_s[done, to] - sequence.until_s[place, to],
+            stall_s * sequence.stall_w[pair] + sequence.until_j[done, to] - sequence.until_j[place, to],
         )
 
 
@@ -327,8 +331,8 @@ class Exchanging(Chain):
     kind: np.ndarray
 
     def _settled(self, place: int, pair: Any, to: Any) -> Any:
-        found = [after[place][pair, 0] if after.shape[1] > 1 else after[place][0, to] for _, after in self.kinds]
-        return found[0] if len(found) == 1 else np.choose(self.kind[pair, to], found)
+        settled = [after[place][pair, 0] if after.shape[1] > 1 else after[place][0, to] for _, after in self.kinds]
+        return settled[0] if len(settled) == 1 else np.choose(self.kind[pair, to], settled)
 
     def _moves(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Moves:
         rate = self.sequence.stall_w + price[:, None]
@@ -352,12 +356,12 @@ class Exchanging(Chain):
             return others[best], cost[self._every, best] + np.einsum("pn,np->p", shares, spent)
 
         def all_changed(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found = [changed(number, place, goal) for number in range(len(self.kinds)) if lands[number][place]]
-            least = np.argmin([own for _, own in found], axis=0)
-            return tuple(np.array(each)[least, self._every] for each in zip(*found))
+            by_kind = [changed(number, place, goal) for number in range(len(self.kinds)) if lands[number][place]]
+            least = np.argmin([value for _, value in by_kind], axis=0)
+            return tuple(np.array(rows)[least, self._every] for rows in zip(*by_kind))
 
         def cost(place: int, goal: np.ndarray) -> np.ndarray:
-            if not any(own[place] for own in lands):
+            if not any(landing[place] for landing in lands):
                 return np.full(goal.shape[1:], np.inf)
             return np.stack([all_changed(place, goal[:, :, end])[1] for end in range(goal.shape[2])], axis=1)
 
@@ -381,17 +385,17 @@ class Exchanging(Chain):
         return np.flatnonzero(least <= most.min() + rate[place].max() * self.stall_s.max())
 
     def _spends(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        own = self.sequence
+        sequence = self.sequence
         done, stall_s = np.minimum(self._settled(place, pair, to), self.count), self.stall_s[pair, to]
-        time_s = stall_s + own.until_s[done, to] - own.until_s[place, to]
-        energy_j = stall_s * own.stall_w[pair] + own.until_j[done, to] - own.until_j[place, to]
+        time_s = stall_s + sequence.until_s[done, to] - sequence.until_s[place, to]
+        energy_j = stall_s * sequence.stall_w[pair] + sequence.until_j[done, to] - sequence.until_j[place, to]
         for number, (progress, _) in enumerate(self.kinds):
             mine = np.flatnonzero(self.kind[pair, to] == number)
             if not len(mine):
                 continue
             known, which = np.unique(pair[mine], return_inverse=True)
             window, shares = progress.window(place), progress.shares(place, known)
-            for total, launch in ((time_s, own.launch_time_s), (energy_j, own.launch_energy_j)):
+            for total, launch in ((time_s, sequence.launch_time_s), (energy_j, sequence.launch_energy_j)):
                 # what is done until the landing, at the old pair instead of the new one
                 old = np.einsum("pn,np->p", shares, launch[window][:, known])
                 total[mine] += old[which] - (shares @ launch[window])[which, to[mine]]
@@ -423,7 +427,9 @@ class Jittering(Exchanging):
         for kind in KINDS:
             landings_s = timing.landings_s(kind)
             lead_s = median(landings_s)
-            self.kinds.append(self._of([(own - lead_s, own - lead_s) for own in landings_s], landings_s[-1]))
+            self.kinds.append(
+                self._of([(landing_s - lead_s, landing_s - lead_s) for landing_s in landings_s], landings_s[-1])
+            )
 
     def _of(self, stretches_s: list[tuple[float, float]], latest_s: float) -> tuple[Progress, np.ndarray]:
         """(progress, `after`) of landings in these stretches of time about their boundary, whose latest one lands
@@ -443,10 +449,10 @@ def reach(sequence: Sequence, seconds: float | np.ndarray) -> np.ndarray:
     one at least; N + 1 where there is none."""
     until = sequence.until_s
     wanted = (until[:-1] + seconds) * (1 - _HAIR)
-    found = np.empty(wanted.shape, dtype=np.intp)
+    boundaries = np.empty(wanted.shape, dtype=np.intp)
     for pair in range(wanted.shape[1]):
-        found[:, pair] = np.searchsorted(until[:, pair], wanted[:, pair], side="left")
-    return np.maximum(found, np.arange(1, len(sequence) + 1)[:, None])
+        boundaries[:, pair] = np.searchsorted(until[:, pair], wanted[:, pair], side="left")
+    return np.maximum(boundaries, np.arange(1, len(sequence) + 1)[:, None])
 
 
 def _numbered(values: list[float | None]) -> np.ndarray:

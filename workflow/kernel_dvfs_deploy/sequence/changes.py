@@ -35,7 +35,7 @@ _LANDINGS = 8
 def _landings_s(core: Spread, mem: Spread) -> tuple[tuple[float, ...], ...]:
     """Equally likely latencies of a change of each kind, ascending."""
     shares = [(place + 0.5) / _LANDINGS for place in range(_LANDINGS)]
-    return tuple(tuple(map(own.at, shares)) for own in (core, mem))
+    return tuple(tuple(map(spread.at, shares)) for spread in (core, mem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class Timing:
     def spread(core: Spread, mem: Spread, core_stall_s: float = 0.0, mem_stall_s: float = 0.0) -> Timing:
         """Changes asked for ahead that take what a distribution for each clock says. Raises InputError for one that is
         none."""
-        for own in (core, mem):
-            if not 0 < own.median_s <= own.p99_s < math.inf:
+        for spread in (core, mem):
+            if not 0 < spread.median_s <= spread.p99_s < math.inf:
                 raise InputError(
-                    f"switch latency of {own.median_s:g} s (median) and {own.p99_s:g} s (99 %): expected two ascending "
-                    "numbers of seconds > 0"
+                    f"switch latency of {spread.median_s:g} s (median) and {spread.p99_s:g} s (99 %): expected two "
+                    "ascending numbers of seconds > 0"
                 )
-        slower_s = max(median(own) for own in _landings_s(core, mem))
+        slower_s = max(median(landings_s) for landings_s in _landings_s(core, mem))
         return Timing("ahead", slower_s, 0.0, core_stall_s, mem_stall_s, (core, mem))
 
     def landings_s(self, kind: int) -> tuple[float, ...]:
@@ -110,7 +110,7 @@ class Timing:
     def spread_s(self) -> float:
         """How early or late a change may land at most, s."""
         if self.spreads:
-            return max(own[-1] - median(own) for own in map(self.landings_s, KINDS))
+            return max(landings_s[-1] - median(landings_s) for landings_s in map(self.landings_s, KINDS))
         return self.latency_s * self.jitter
 
 
@@ -137,8 +137,8 @@ class Changes(NamedTuple):
     def of_pairs(pairs: Iterable[int]) -> Changes:
         """From the pair of every launch, (N,): a change wherever it differs from the launch before (cyclic)."""
         pairs = [int(pair) for pair in pairs]
-        found = [(place, pair) for place, pair in enumerate(pairs) if pair != pairs[place - 1]]
-        return Changes(pairs[-1], tuple(place for place, _ in found), tuple(pair for _, pair in found))
+        changes = [(place, pair) for place, pair in enumerate(pairs) if pair != pairs[place - 1]]
+        return Changes(pairs[-1], tuple(place for place, _ in changes), tuple(pair for _, pair in changes))
 
     def pairs(self, count: int) -> list[int]:
         """The pair wanted for each of `count` launches."""

@@ -36,22 +36,22 @@ def read_latency(path: str | PathLike[str], gpu: dict[str, object] | None = None
 
     Raises InputError, also where the file is of another type of GPU.
     """
-    found = read(path)
-    if gpu is not None and gpu["kind"] == "nvml" and gpu["name"] != found.gpu_name:
-        raise InputError(f"{path}: {found.about}, but these clocks are chosen for {gpu['name']}; measure it there")
-    return found
+    latency = read(path)
+    if gpu is not None and gpu["kind"] == "nvml" and gpu["name"] != latency.gpu_name:
+        raise InputError(f"{path}: {latency.about}, but these clocks are chosen for {gpu['name']}; measure it there")
+    return latency
 
 
 def stalls(core_s: float | None, mem_s: float | None, measured: Latency | None) -> Stalls:
     """What is told (core_s, mem_s) comes first, as an assumption; then what was measured; then ASSUMED_STALL_S."""
-    own = {"core": (core_s, ASSUMED), "mem": (mem_s, ASSUMED)}
-    for domain, (told_s, _) in own.items():
+    by_domain = {"core": (core_s, ASSUMED), "mem": (mem_s, ASSUMED)}
+    for domain, (given_s, _) in by_domain.items():
         measured_s = measured.stall_s(domain) if measured else None
-        if told_s is None and measured and measured_s is not None:
-            own[domain] = measured_s, measured.about
-        elif told_s is None:
-            own[domain] = ASSUMED_STALL_S, ASSUMED
-    (core, core_source), (mem, mem_source) = own["core"], own["mem"]
+        if given_s is None and measured and measured_s is not None:
+            by_domain[domain] = measured_s, measured.about
+        elif given_s is None:
+            by_domain[domain] = ASSUMED_STALL_S, ASSUMED
+    (core, core_source), (mem, mem_source) = by_domain["core"], by_domain["mem"]
     assert core is not None and mem is not None
     return Stalls(core, mem, in_words(core=core_source, memory=mem_source))
 

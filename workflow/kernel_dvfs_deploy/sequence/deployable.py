@@ -73,7 +73,7 @@ class Deployed(NamedTuple):
         chose, its reserve of time included; None where all stay at auto.
         """
         assert timing.spreads is not None
-        core, mem = (each.median_s for each in timing.spreads)
+        core, mem = (spread.median_s for spread in timing.spreads)
         costs_s = {
             "latency": core,
             "mem_latency": mem,
@@ -81,23 +81,23 @@ class Deployed(NamedTuple):
             "mem_stall": timing.mem_stall_s,
         }
         base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
-        own = self.choice or Choice(Changes(0, (), ()), base_s, base_j, base_j)
+        choice = self.choice or Choice(Changes(0, (), ()), base_s, base_j, base_j)
         bound = None
         if over_percent is not None and self.walked:
-            time = np.array([each.time for each in self.walked])
+            time = np.array([block.time for block in self.walked])
             bound = float(time.mean() + walk.margin(len(time), over_percent / 100) * time.std(ddof=1))
         return {
             "way": self.way,
-            **{f"{name}_ms": 1e3 * each for name, each in costs_s.items()},
+            **{f"{name}_ms": 1e3 * cost_s for name, cost_s in costs_s.items()},
             # one pair for the run changes nothing
             **(dict.fromkeys(("costs", *(f"{name}_ms" for name in costs_s))) if self.way == RUN else {}),
-            "time_change_percent": 100 * (own.time_s / base_s - 1),
-            "energy_change_percent": 100 * (own.energy_j / base_j - 1),
-            "gap_points": None if self.choice is None else 100 * own.gap_j / base_j,
-            "changes": len(own.changes),
+            "time_change_percent": 100 * (choice.time_s / base_s - 1),
+            "energy_change_percent": 100 * (choice.energy_j / base_j - 1),
+            "gap_points": None if self.choice is None else 100 * choice.gap_j / base_j,
+            "changes": len(choice.changes),
             "clocks": self._clocks(sequence, timing),
             "time_bound_percent": bound,
-            "again": [list(each) for each in self.again],
+            "again": [list(block) for block in self.again],
         }
 
 
@@ -119,7 +119,7 @@ def deploy(
     chain = chain_of(sequence, timing)
     mixed = sequence.only(np.arange(len(sequence.pairs) - alone)) if alone else sequence
     of_mixed = chain_of(mixed, timing) if alone and mixed.pairs else chain
-    limits = [slack - own / 100 for own in RESERVES_PERCENT] if procedure else [slack - reserve]
+    limits = [slack - reserve_percent / 100 for reserve_percent in RESERVES_PERCENT] if procedure else [slack - reserve]
     paths = {RUN: _each_once([baselines.single(sequence, limit) for limit in limits])}
     # where fewer changes do better they are a choice of the finer ways too; fastest first
     if len(sequence.passes) == 2:
@@ -132,12 +132,14 @@ def deploy(
             fine, bound_j = choose_path(mixed, timing, limits, of_mixed)
     paths[LAUNCH] = sorted({*paths.get(PASS, paths[RUN]), *fine}, key=chain.totals)
     # every other choice of one pair, or a pair a pass, was compared with
-    bounds_j = {way: min((chain.totals(own)[1] for own in path), default=0.0) for way, path in paths.items()}
+    bounds_j = {way: min((chain.totals(changes)[1] for changes in path), default=0.0) for way, path in paths.items()}
     bounds_j[LAUNCH] = min(bound_j, bounds_j[LAUNCH] or bound_j)
     shown = (
         _walked(paths, slack, procedure) if procedure else {way: dict.fromkeys(path, ()) for way, path in paths.items()}
     )
-    best = {way: min(own, key=lambda changes: chain.totals(changes)[1]) for way, own in shown.items() if own}
+    best = {
+        way: min(choices, key=lambda changes: chain.totals(changes)[1]) for way, choices in shown.items() if choices
+    }
     again = _played(best.values(), procedure, _AGAIN, procedure.repeats) if procedure else {}
     return [
         Deployed(
@@ -176,7 +178,7 @@ def _named(pair: Pair) -> str:
 def free_row(strict: Schedule) -> dict[str, Any]:
     """The row of the strict schedule, a clock for each kernel and changes that cost nothing."""
     costs_ms = dict.fromkeys(("latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms"), 0.0)
-    kept = {name: strict[name] for name in ("slack_percent", "time_change_percent", "energy_change_percent")}
+    claimed = {name: strict[name] for name in ("slack_percent", "time_change_percent", "energy_change_percent")}
     bound = strict["walk"]["time_bound_percent"] if strict["walk"] else None
     unknown: dict[str, Any] = {
         "gap_points": None,
@@ -185,7 +187,7 @@ def free_row(strict: Schedule) -> dict[str, Any]:
         "costs": None,
         "again": [],
     }
-    return {"way": FREE, **costs_ms, **kept, "time_bound_percent": bound, **unknown, "is_default": True}
+    return {"way": FREE, **costs_ms, **claimed, "time_bound_percent": bound, **unknown, "is_default": True}
 
 
 def offered_pairs(sequence: Sequence, profile: Profile) -> tuple[Sequence, int]:
@@ -198,44 +200,46 @@ def offered_pairs(sequence: Sequence, profile: Profile) -> tuple[Sequence, int]:
     held: dict[Pair, bool] = {}
     for study, core, mem, *reached in zip(*(profile.table[name].to_pylist() for name in names)):
         if study == "kernel" and core is not None:
-            is_held = all(own is None or got is None or is_reached(own, got) for own, got in zip((core, mem), reached))
+            is_held = all(
+                asked is None or got is None or is_reached(asked, got) for asked, got in zip((core, mem), reached)
+            )
             held[core, mem] = held.get((core, mem), True) and is_held
-    kept, alone = (
+    mixed, alone = (
         np.array([place for place, pair in enumerate(sequence.pairs) if held.get(pair) is is_held], dtype=np.intp)
         for is_held in (True, False)
     )
-    time, energy = sequence.time_s[:, kept], sequence.energy_j[:, kept]
+    time, energy = sequence.time_s[:, mixed], sequence.energy_j[:, mixed]
     # (P, P) whether one pair is no worse than another for any kernel; of equal ones the first is kept
     no_worse = ((time[:, :, None] <= time[:, None]) & (energy[:, :, None] <= energy[:, None])).all(axis=0)
     beaten = (no_worse & (~no_worse.T | np.triu(no_worse, 1))).any(axis=0)
-    return sequence.only(np.concatenate([kept[~beaten], alone])), len(alone)
+    return sequence.only(np.concatenate([mixed[~beaten], alone])), len(alone)
 
 
 def _each_once(path: List[Changes | None]) -> list[Changes]:
-    return list(dict.fromkeys(own for own in path if own is not None))
+    return list(dict.fromkeys(changes for changes in path if changes is not None))
 
 
 def _walked(
     paths: dict[str, list[Changes]], slack: float, procedure: ValidationProcedure
 ) -> dict[str, dict[Changes, List[Block]]]:
     """{way: {choice: its blocks}} of those of each path that are shown to keep the limit, and to save something."""
-    played = _played({own for path in paths.values() for own in path}, procedure, _WALK, WALKED)
+    played = _played({choice for path in paths.values() for choice in path}, procedure, _WALK, WALKED)
     over = procedure.over_percent / 100
-    found: dict[str, dict[Changes, List[Block]]] = {}
+    shown: dict[str, dict[Changes, List[Block]]] = {}
     for way, path in paths.items():
-        times = np.array([[block.time for block in played[own]] for own in path]).reshape(len(path), WALKED).T
+        times = np.array([[block.time for block in played[choice]] for choice in path]).reshape(len(path), WALKED).T
         passed = path[: walk.furthest(times, 100 * slack, over)]
         for changes in passed:
             energy = np.array([block.energy for block in played[changes]])
             if energy.mean() + walk.margin(WALKED, over) * energy.std(ddof=1) < 0:
-                found.setdefault(way, {})[changes] = played[changes]
-    return found
+                shown.setdefault(way, {})[changes] = played[changes]
+    return shown
 
 
 def _played(
     choices: Iterable[Changes], procedure: ValidationProcedure, first: int, count: int
 ) -> dict[Changes, list[Block]]:
     """{choice: its change in each block}; one that several ways have is played once."""
-    each = sorted(set(choices))
-    blocks = [procedure.board.block(first + number, each) for number in range(count)]
-    return {changes: [block[place] for block in blocks] for place, changes in enumerate(each)}
+    ordered = sorted(set(choices))
+    blocks = [procedure.board.block(first + number, ordered) for number in range(count)]
+    return {changes: [block[place] for block in blocks] for place, changes in enumerate(ordered)}

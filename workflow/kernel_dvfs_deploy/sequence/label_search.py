@@ -59,10 +59,10 @@ def best_mixture(
         sources = [(begin, *labels[begin], spent) for begin, spent in into[node] if begin in labels]
         if not sources:
             continue
-        time = np.concatenate([own[1] + own[4][0] for own in sources])
-        energy = np.concatenate([own[2] + own[4][1] for own in sources])
-        origin = np.concatenate([np.full(len(own[1]), number) for number, own in enumerate(sources)])
-        place = np.concatenate([np.arange(len(own[1])) for own in sources])
+        time = np.concatenate([source[1] + source[4][0] for source in sources])
+        energy = np.concatenate([source[2] + source[4][1] for source in sources])
+        origin = np.concatenate([np.full(len(source[1]), number) for number, source in enumerate(sources)])
+        place = np.concatenate([np.arange(len(source[1])) for source in sources])
         reduced = energy + price * time + values[node] - cost
         keep = np.flatnonzero((reduced <= most) & (time + least_s[node] <= limit_s))
         if not len(keep):
@@ -82,7 +82,7 @@ def best_mixture(
 
 def _edges(chain: Chain, choices: Sequence[Changes]) -> Edges:
     """Each step of each choice, from one boundary with nothing under way to the next."""
-    found: Edges = {}
+    edges: Edges = {}
     for changes in choices:
         sums, states = chain.until(changes), chain.states(changes)
         if sums is None:
@@ -91,8 +91,8 @@ def _edges(chain: Chain, choices: Sequence[Changes]) -> Edges:
         nodes = list(zip(settled.tolist(), states[settled].tolist()))
         steps = np.diff(sums[settled], axis=0).tolist()
         for begin, end, step in zip(nodes, nodes[1:], steps):
-            found.setdefault((begin, end), step)
-    return found
+            edges.setdefault((begin, end), step)
+    return edges
 
 
 def _least_time(edges: Edges, nodes: list[Node]) -> dict[Node, float]:
@@ -108,9 +108,9 @@ def _least_time(edges: Edges, nodes: list[Node]) -> dict[Node, float]:
 
 def _thinned(keep: np.ndarray, time: np.ndarray, cost: np.ndarray, most: int) -> np.ndarray:
     """Of the labels `keep` at most `most`: the cheapest of each stretch of time."""
-    own = time[keep]
-    span = own.max() - own.min()
-    bucket = np.minimum(((own - own.min()) / (span or 1.0) * most).astype(int), most - 1)
+    times = time[keep]
+    span = times.max() - times.min()
+    bucket = np.minimum(((times - times.min()) / (span or 1.0) * most).astype(int), most - 1)
     order = np.lexsort((cost[keep], bucket))
     return keep[np.sort(order[np.flatnonzero(np.diff(bucket[order], prepend=-1))])]
 
@@ -145,9 +145,9 @@ def search(
     count = chain.count
     # nothing that ends at the limit with known_j costs less at the price
     most = known_j + price * limit_s
-    own = chain.sequence
+    sequence = chain.sequence
     begin = min(int(chain.begin[first]), count)
-    begun = (own.until_s[begin, [first]], own.until_j[begin, [first]])
+    begun = (sequence.until_s[begin, [first]], sequence.until_j[begin, [first]])
     waiting: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]] = {}
     waiting[begin] = [(np.array([first]), *begun, np.zeros(1, dtype=np.intp))]
     # where each change was made, to which pair, and the number of the change before it; 0 is none
@@ -158,10 +158,10 @@ def search(
     size, complete, spent_effort = 0, True, 2 * count * chain.size
     best = None
     for place in range(count + 1):
-        here = waiting.pop(place, None)
-        if here is None:
+        arrived = waiting.pop(place, None)
+        if arrived is None:
             continue
-        pair, time, energy, number = (np.concatenate(each) for each in zip(*here))
+        pair, time, energy, number = (np.concatenate(parts) for parts in zip(*arrived))
         pair, time, energy, number, cut = _undominated(pair, time, energy, number, price, labels)
         complete &= not cut
         if place == count:
@@ -198,7 +198,7 @@ def search(
         return None, complete, spent_effort
     walked = []
     if best:  # 0: no change at all
-        at, to, back = (np.concatenate(each) for each in (trail_at, trail_to, trail_from))
+        at, to, back = (np.concatenate(parts) for parts in (trail_at, trail_to, trail_from))
     while best:
         walked.append((int(at[best - 1]), int(to[best - 1])))
         best = back[best - 1]
@@ -210,15 +210,15 @@ def _undominated(
     pair: np.ndarray, time: np.ndarray, energy: np.ndarray, number: np.ndarray, price: float, labels: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
     """(pair, time, energy, number of the labels that are kept, whether any was cut for their number alone)."""
-    kept: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     cut = False
-    for each in np.unique(pair).tolist():
-        here = np.flatnonzero(pair == each)
-        if len(here) > 1:
-            here = here[pareto(time[here], energy[here], number[here])]
-        if len(here) > labels:
+    for value in np.unique(pair).tolist():
+        places = np.flatnonzero(pair == value)
+        if len(places) > 1:
+            places = places[pareto(time[places], energy[places], number[places])]
+        if len(places) > labels:
             cut = True
-            here = _thinned(here, time, energy + price * time, labels)
-        kept.append(here)
-    own = np.concatenate(kept)
-    return pair[own], time[own], energy[own], number[own], cut
+            places = _thinned(places, time, energy + price * time, labels)
+        parts.append(places)
+    keep = np.concatenate(parts)
+    return pair[keep], time[keep], energy[keep], number[keep], cut

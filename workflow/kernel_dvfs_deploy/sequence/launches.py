@@ -171,18 +171,18 @@ def _full(
         if not shared_pairs:
             raise InputError(f"{lost}; measure them, or leave those pairs out with --shared-pairs")
         notices.append(f"{lost}: left out")
-    kept = np.flatnonzero((place >= 0).all(axis=0))
-    if not len(kept) or problem.key[problem.baseline[0]] not in kept:
+    shared = np.flatnonzero((place >= 0).all(axis=0))
+    if not len(shared) or problem.key[problem.baseline[0]] not in shared:
         raise InputError(f"{where}: the baseline is not a pair that every kernel has; measure it for all")
     # weights are 1 a member: a class of replicates counts once for each
-    members = np.array([len(own) for own in problem.members], dtype=float)[:, None]
-    time_s, energy_j = problem.time[place[:, kept]] / members, problem.energy[place[:, kept]] / members
+    members = np.array(list(map(len, problem.members)), dtype=float)[:, None]
+    time_s, energy_j = problem.time[place[:, shared]] / members, problem.energy[place[:, shared]] / members
     kernels: list[str] = []
     rows: list[int] = []
-    for number, own in enumerate(problem.members):
-        kernels += own
-        rows += [number] * len(own)
-    return kernels, time_s[rows], energy_j[rows], [problem.keys[key] for key in kept], notices
+    for number, ids in enumerate(problem.members):
+        kernels += ids
+        rows += [number] * len(ids)
+    return kernels, time_s[rows], energy_j[rows], [problem.keys[key] for key in shared], notices
 
 
 def _order(order: str, columns: Mapping[str, Any], workload: Mapping[str, Any]) -> list[str]:

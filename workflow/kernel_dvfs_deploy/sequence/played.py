@@ -61,8 +61,10 @@ class SimulatedPlayer:
         auto = [self._auto(session, first)]
         chosen = [self._play(session, place, changes) for place, changes in zip(plays, choices)]
         auto.append(self._auto(session, last))
-        time_s, energy_j = (math.fsum(each) / len(auto) for each in zip(*auto))
-        return [BlockChange(100 * (own_s / time_s - 1), 100 * (own_j / energy_j - 1)) for own_s, own_j in chosen]
+        time_s, energy_j = (math.fsum(values) / len(auto) for values in zip(*auto))
+        return [
+            BlockChange(100 * (chosen_s / time_s - 1), 100 * (chosen_j / energy_j - 1)) for chosen_s, chosen_j in chosen
+        ]
 
     def _auto(self, session: int, place: int) -> tuple[float, float]:
         passes = self._visitor.visit(Visit(session, place, BASELINE, AUTO_PASS_S, 0.0, ()))["passes"]
@@ -70,26 +72,26 @@ class SimulatedPlayer:
 
     def _play(self, session: int, place: int, changes: Changes) -> tuple[float, float]:
         """(s, J) of an iteration."""
-        own = self._sequence
-        time_s, energy_j = own.time_s.copy(), own.energy_j.copy()
-        row = dict(zip(own.names, own.kernel.tolist()))
-        visit = Visit(session, place, BASELINE, ITERATIONS * own.baseline_time_s, 0.0, ())
+        sequence = self._sequence
+        time_s, energy_j = sequence.time_s.copy(), sequence.energy_j.copy()
+        row = dict(zip(sequence.names, sequence.kernel.tolist()))
+        visit = Visit(session, place, BASELINE, ITERATIONS * sequence.baseline_time_s, 0.0, ())
         for pair in {changes.first, *changes.to}:
-            taken = self._visitor.launches(visit._replace(pair=_locked(own.pairs[pair])))
+            taken = self._visitor.launches(visit._replace(pair=_locked(sequence.pairs[pair])))
             for name, kernel in row.items():
                 time_s[kernel, pair], energy_j[kernel, pair] = taken[name]
         # where no power of a stall was given, it is the least of any kernel at the pair, of this session too
-        least_w = (own.energy_j / own.time_s).min(axis=0)
-        stall_w = (energy_j / time_s).min(axis=0) if np.array_equal(own.stall_w, least_w) else own.stall_w
-        fresh = replace(own, time_s=time_s, energy_j=energy_j, stall_w=stall_w)
+        least_w = (sequence.energy_j / sequence.time_s).min(axis=0)
+        stall_w = (energy_j / time_s).min(axis=0) if np.array_equal(sequence.stall_w, least_w) else sequence.stall_w
+        fresh = replace(sequence, time_s=time_s, energy_j=energy_j, stall_w=stall_w)
 
         def drawn_s(iteration: int, number: int, before: launches.Pair, after: launches.Pair) -> float:
             key = ("played", session, place, iteration, number)
             return latency_s(self._switching, self._seed, _locked(before), _locked(after), *key)
 
-        found = replay(fresh, self._timing, changes, iterations=ITERATIONS, latency_s=drawn_s)
-        power_w = self._visitor.read(visit, found.energy_j / found.time_s, ITERATIONS * found.time_s)
-        return found.time_s, power_w * found.time_s
+        played = replay(fresh, self._timing, changes, iterations=ITERATIONS, latency_s=drawn_s)
+        power_w = self._visitor.read(visit, played.energy_j / played.time_s, ITERATIONS * played.time_s)
+        return played.time_s, power_w * played.time_s
 
 
 def _locked(pair: launches.Pair) -> Pair:

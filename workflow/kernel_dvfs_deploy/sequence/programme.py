@@ -92,12 +92,12 @@ def choose_path(sequence: Sequence, timing: Timing, slacks: List[float], chain: 
     """
     last, known, price = _chosen(sequence, timing, slacks[-1], chain)
     first = last.changes.first
-    alike = [own for own in known.all if own.first == first]
+    alike = [changes for changes in known.all if changes.first == first]
     values = chain.values(price, [first])[0]
-    found: dict[Changes, None] = {}
+    choices: dict[Changes, None] = {}
     for slack in slacks:
         limit = (1 + slack) * sequence.baseline_time_s * (1 + TOLERANCE)
-        fitting = [(energy, time, own) for own, (time, energy) in known.all.items() if time <= limit]
+        fitting = [(energy, time, changes) for changes, (time, energy) in known.all.items() if time <= limit]
         if not fitting:
             continue
         energy, _, best = min(fitting)
@@ -105,8 +105,8 @@ def choose_path(sequence: Sequence, timing: Timing, slacks: List[float], chain: 
         mixed = best_mixture(chain, alike, price, values, limit, gap_j) if best != last.changes and price else None
         if mixed is not None and chain.totals(mixed)[1] < energy:
             best = mixed
-        found[best] = None
-    return list(found), last.bound_j
+        choices[best] = None
+    return list(choices), last.bound_j
 
 
 def _chosen(
@@ -186,14 +186,14 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
     best_price = 0.0
     for power in (1, 100, 10**4, 10**7):
         price = scale * power
-        least, _, found = chain.best(price)
+        least, _, changes = chain.best(price)
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
-        known.offer(found)
-        if known.fits(found):
-            fast = found
+        known.offer(changes)
+        if known.fits(changes):
+            fast = changes
             break
-        slow = found
+        slow = changes
     if fast is None:
         # the best known choice may fit although none of these does
         if known.best is None:
@@ -207,16 +207,16 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
         if price < 0:
             break
         line = slow_j + price * slow_s
-        least, cost, found = chain.best(price)
+        least, cost, changes = chain.best(price)
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
-        time, _ = known.offer(found)
+        time, _ = known.offer(changes)
         if cost >= line - 1e-12 * abs(line):
             break
         if time <= limit:
-            fast = found
+            fast = changes
         else:
-            slow = found
+            slow = changes
     return bound, best_price
 
 
@@ -232,9 +232,9 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
     if is_narrow():
         return
     # all begin with the pair that is best at the price, as the line search has found it
-    first = min(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0]).first
+    first = min(known.all, key=lambda choice: known.all[choice][1] + price * known.all[choice][0]).first
     values = chain.values(price, [first])[0]
-    choices: dict[Changes, None] = {own: None for own in known.all if own.first == first}
+    choices: dict[Changes, None] = {choice: None for choice in known.all if choice.first == first}
 
     def mix() -> None:
         if not choices or known.best is None:
@@ -248,9 +248,9 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
     for make in (*(_stepped(step) for step in _STEPS), *(_neighbouring(factors) for factors in _NEIGHBOURS)):
         if is_narrow():
             break
-        for own in make(chain, known, price, first):
-            choices[own] = None
-            known.offer(own)
+        for changes in make(chain, known, price, first):
+            choices[changes] = None
+            known.offer(changes)
         mix()
 
 
@@ -259,10 +259,10 @@ def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: 
     if known.best is None or price <= 0 or known.is_within(wide, bound):
         return
     sequence = chain.sequence
-    ordered = sorted(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0])[:_BEST]
+    ordered = sorted(known.all, key=lambda choice: known.all[choice][1] + price * known.all[choice][0])[:_BEST]
     used = np.zeros(chain.size)
-    for own in ordered:
-        wanted = own.pairs(chain.count)
+    for changes in ordered:
+        wanted = changes.pairs(chain.count)
         np.add.at(used, wanted, sequence.launch_time_s[np.arange(chain.count), wanted])
     pairs = np.unique(
         [*np.argsort(-used, kind="stable")[:_FEW], *([] if sequence.baseline is None else [sequence.baseline])]
@@ -272,9 +272,9 @@ def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: 
     for first in ways.order:
         if known.is_within(wide, bound) or ways.low[first] - price * limit >= known.best[0]:
             break
-        found, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT, ways.of(first))
-        if found is not None:
-            known.offer(Changes(int(pairs[found.first]), found.at, tuple(int(pairs[to]) for to in found.to)))
+        better, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT, ways.of(first))
+        if better is not None:
+            known.offer(Changes(int(pairs[better.first]), better.at, tuple(int(pairs[to]) for to in better.to)))
 
 
 class _Ways:
@@ -285,8 +285,8 @@ class _Ways:
         self._chain, self._price = chain, price
         # (P,) what no closed choice from each first pair can cost less than
         self.low = chain.starts(price)
-        own_byte = 2 * 8 * (chain.count + 1) * chain.size
-        self._at_once = max(1, min(_AT_ONCE, _KEPT_BYTE // own_byte))
+        pair_byte = 2 * 8 * (chain.count + 1) * chain.size
+        self._at_once = max(1, min(_AT_ONCE, _KEPT_BYTE // pair_byte))
         # first pairs, those first whose choices may cost least
         self.order: list[int] = np.argsort(self.low, kind="stable").tolist()
         self._kept: dict[int, Ways] = {}
@@ -313,11 +313,11 @@ def _search(chain: Chain, known: _Known, bound: float, price: float, limit: floa
                 break
             if effort <= 0:
                 return bound
-            found, whole, spent = search(chain, price, first, limit, known.best[0], labels, effort, ways.of(first))
+            better, whole, spent = search(chain, price, first, limit, known.best[0], labels, effort, ways.of(first))
             effort -= spent
             complete &= whole
-            if found is not None:
-                known.offer(found)
+            if better is not None:
+                known.offer(better)
         if complete:
             return known.best[0]
         if known.is_within(wide, bound):
@@ -343,18 +343,18 @@ def _stepped(step: float) -> _Make:
     sought by halving: time rises with it, little by little."""
 
     def make(chain: Chain, known: _Known, price: float, first: int) -> list[Changes]:
-        found = []
+        choices = []
         begin, end = 0, chain.count
         while end - begin > 1:
             middle = (begin + end) // 2
             prices = np.full(chain.count, price * (1 + step))
             prices[:middle] = price * (1 - step)
-            _, own = chain.closed(prices, first)
-            found.append(own)
-            if known.fits(own):
+            _, changes = chain.closed(prices, first)
+            choices.append(changes)
+            if known.fits(changes):
                 begin = middle
             else:
                 end = middle
-        return found
+        return choices
 
     return make

@@ -49,25 +49,25 @@ class Progress:
         """
         if pair is not None:
             return self._shares_of(place, pair)
-        found = self._shares.get(place)
-        if found is None:
-            found = self._shares_of(place, self._every)
+        shares = self._shares.get(place)
+        if shares is None:
+            shares = self._shares_of(place, self._every)
             if self._keeps:
-                self._shares[place] = found
-        return found
+                self._shares[place] = shares
+        return shares
 
     def extremes(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """(launches of the window) the least and the most of the shares of every pair at a boundary."""
-        found = self._extremes.get(place)
-        if found is None:
+        extremes = self._extremes.get(place)
+        if extremes is None:
             shares = self.shares(place)
-            found = self._extremes[place] = shares.min(axis=0), shares.max(axis=0)
-        return found
+            extremes = self._extremes[place] = shares.min(axis=0), shares.max(axis=0)
+        return extremes
 
     def _shares_of(self, place: int, pair: np.ndarray) -> np.ndarray:
-        own, window = self.sequence, self.window(place)
-        time_s = own.launch_time_s[window, pair].T
-        begin_s = (own.until_s[window, pair] - own.until_s[place, pair]).T
+        sequence, window = self.sequence, self.window(place)
+        time_s = sequence.launch_time_s[window, pair].T
+        begin_s = (sequence.until_s[window, pair] - sequence.until_s[place, pair]).T
         done = np.zeros(time_s.shape)
         for low_s, high_s in self._stretches_s:
             if high_s > low_s:
@@ -90,8 +90,8 @@ def positions(sequence: Sequence, after_s: float) -> np.ndarray:
     next one; within 0 and N."""
     until, count = sequence.until_s, len(sequence)
     moment = np.clip(until[:-1] + after_s, 0, until[-1])
-    found = np.empty(moment.shape)
+    done = np.empty(moment.shape)
     for pair in range(moment.shape[1]):
         place = np.clip(np.searchsorted(until[:, pair], moment[:, pair], side="right") - 1, 0, count - 1)
-        found[:, pair] = place + (moment[:, pair] - until[place, pair]) / sequence.launch_time_s[place, pair]
-    return np.clip(found, 0, count)
+        done[:, pair] = place + (moment[:, pair] - until[place, pair]) / sequence.launch_time_s[place, pair]
+    return np.clip(done, 0, count)

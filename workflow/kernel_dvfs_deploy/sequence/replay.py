@@ -107,14 +107,14 @@ def _latency_s(timing: Timing, seed: int | None, number: int, before: Pair, afte
 
 def _foreseen(sequence: Sequence, timing: Timing, changes: Changes) -> list[float]:
     """When the launches come to each change, s, if every one lands at its boundary."""
-    found: list[float] = []
+    due_s: list[float] = []
     now, pair, place = 0.0, changes.first, 0
     for at, to in zip(changes.at, changes.to):
         now += sequence.until_s[at, pair] - sequence.until_s[place, pair]
-        found.append(float(now))
+        due_s.append(float(now))
         now += timing.stall_s(sequence.pairs[pair], sequence.pairs[to])
         place, pair = at, to
-    return found
+    return due_s
 
 
 def _at_boundaries(sequence: Sequence, timing: Timing, changes: Changes) -> Played:

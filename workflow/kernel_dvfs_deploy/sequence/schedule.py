@@ -89,13 +89,13 @@ class IterationSchedule:
     def until_s(self) -> list[float]:
         """When the launches come to each boundary, s from the begin: (launches + 1,), stalls of changes included. A
         change that is to land at a boundary lands then; the GPU stands still right after."""
-        found, now, to = [0.0], self.first, dict(self.changes)
+        until_s, now, to = [0.0], self.first, dict(self.changes)
         for launch, time_s in enumerate(self.time_s):
             next_pair = to.get(launch, now)
             stall_s = self.timing.stall_s(self.pairs[now], self.pairs[next_pair])
-            found.append(found[-1] + stall_s + time_s)
+            until_s.append(until_s[-1] + stall_s + time_s)
             now = next_pair
-        return found
+        return until_s
 
 
 def iteration_schedule(
@@ -123,7 +123,7 @@ def iteration_schedule(
             "jitter": timing.jitter,
             "core_stall_s": timing.core_stall_s,
             "mem_stall_s": timing.mem_stall_s,
-            **{name: own._asdict() for name, own in zip(("core", "mem"), timing.spreads or ())},
+            **{name: spread._asdict() for name, spread in zip(("core", "mem"), timing.spreads or ())},
             "stall_power": stall,
             "sources": sources,
         },
