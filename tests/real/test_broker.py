@@ -374,7 +374,7 @@ def test_the_end_of_the_process_that_connected_counts_though_its_socket_is_kept(
     code = f"""
 import os, time
 from kernel_dvfs_clocks.setters.broker import Connection
-lease = Connection({made.boards.uuid!r}, own=False)
+lease = Connection({made.boards.uuid!r}, elsewhere=False)
 lease.take()
 lease.ask({{"do": "lock", "domain": "core", "mhz": [345, 900]}})
 pid = os.fork()
@@ -614,7 +614,7 @@ def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, mon
     def stop(*_):
         raise KeyboardInterrupt
 
-    lease = Connection("GPU-1", own=False)
+    lease = Connection("GPU-1", elsewhere=False)
     lease.take()
     lock = {"do": "lock", "domain": "core", "mhz": [345, 900]}
     before = signal.signal(signal.SIGALRM, stop)

@@ -100,19 +100,19 @@ class BrokerServer:
         try:
             while True:
                 come = [key.data for key, _ in self._selector.select(_LOOK_EVERY_S)]
-                for each in [*self._due(), *come]:
+                for task in [*self._due(), *come]:
                     try:
-                        each()
+                        task()
                     except OSError as error:
                         # no file or process is to be had, or a client is gone: one client's loss, not everybody's
                         log(f"error: a client was not served, or what one left not restored yet: {error.strerror}")
                         time.sleep(_LOOK_EVERY_S)
-                for client in [each for each in self._waiting if time.monotonic() > each.until_s]:
+                for client in [waiting for waiting in self._waiting if time.monotonic() > waiting.until_s]:
                     self._let_go(client)
         finally:
             _when_told_to_end(signal.SIG_IGN)  # nothing comes before the clocks, nor between
             signal.setitimer(signal.ITIMER_REAL, 0)  # the end may have come as not_for_long began
-            pids = [each.pid for each in self._holders.values()]
+            pids = [lessee.pid for lessee in self._holders.values()]
             for pid in pids:
                 os.kill(pid, signal.SIGTERM)  # not waited for yet, so it is there
             for pid in pids:
@@ -127,7 +127,7 @@ class BrokerServer:
         # strangers get no further, and nobody can hold descriptors without end
         if client.uid not in self._allow:
             client.refuse(f"user {client.user} is not among those whom it sets clocks for")
-        elif sum(each.uid == client.uid for each in self._waiting) >= len(self._nodes) + _MORE:
+        elif sum(other.uid == client.uid for other in self._waiting) >= len(self._nodes) + _MORE:
             client.refuse(f"user {client.user} has {len(self._nodes) + _MORE} connections without a GPU already")
         else:
             self._waiting.add(client)
@@ -163,7 +163,7 @@ class BrokerServer:
         if do == "hello":
             client.tell(allowed=client.user)
         elif do == "list":
-            client.tell(boards=[self._about(each) for each in self._nodes])
+            client.tell(boards=list(map(self._about, self._nodes)))
         elif do != "evict" and not takes:
             self._let_go(client)
         elif do == "evict" and client.uid not in (0, os.geteuid()):
@@ -288,8 +288,8 @@ class BrokerServer:
                     if of_client is None or key.fileobj is not of_client.connection:
                         close(key.fd)
                 self._selector.close()
-                for each in self._waiting - {of_client}:
-                    close(each.connection.fileno())  # of one that is being looked at
+                for other in self._waiting - {of_client}:
+                    close(other.connection.fileno())  # of one that is being looked at
                 life()
         self._watch(pid, lambda: then(os.waitpid(pid, 0)[1]))
         return pid
@@ -350,7 +350,7 @@ def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]
     if not pid:
         with _ended_by():
             listener.close()
-            found = {}
+            nodes = {}
             with nvml:
                 if os.geteuid() == 0:
                     check_loaded()
@@ -369,16 +369,16 @@ def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]
                         log(f"warning: GPU {index} does not answer, so nobody gets it: {error}")
                         continue
                     if about and stat.S_ISCHR(about.st_mode):
-                        found[uuid] = node, about.st_rdev
+                        nodes[uuid] = node, about.st_rdev
                     else:
                         log(f"warning: GPU {uuid} has no device node {device_node(node)}, so nobody gets it")
-            os.write(write_end, json.dumps(found).encode())
+            os.write(write_end, json.dumps(nodes).encode())
     os.close(write_end)
     with os.fdopen(read_end, "rb") as file:
-        said = file.read()
+        answer = file.read()
     if os.waitpid(pid, 0)[1]:
         raise SystemExit(2)
-    return {uuid: (node, device) for uuid, (node, device) in json.loads(said).items()}
+    return {uuid: (node, device) for uuid, (node, device) in json.loads(answer).items()}
 
 
 def _listening(at: str) -> socket.socket:
@@ -406,8 +406,8 @@ def _listening(at: str) -> socket.socket:
 def _tell_systemd() -> None:
     """Say that clients are served from now on (sd_notify(3)): whoever has it start this, waits for that."""
     if at := os.environ.get("NOTIFY_SOCKET"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, contextlib.suppress(OSError):
-            told.sendto(b"READY=1", at.replace("@", "\0", 1) if at.startswith("@") else at)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier, contextlib.suppress(OSError):
+            notifier.sendto(b"READY=1", at.replace("@", "\0", 1) if at.startswith("@") else at)
 
 
 def _when_told_to_end(then: Callable[..., object] | signal.Handlers) -> None:
@@ -441,10 +441,10 @@ def _close_what_comes(end: socket.socket) -> None:
     """Close all files that are handed over, until nobody is left who might hand over more."""
     _when_told_to_end(signal.SIG_IGN)  # as by systemd, which tells all processes: others restore clocks meanwhile
     while True:
-        said, files, _, _ = socket.recv_fds(end, 1, MOST_FILES)
-        for each in files:
-            close(each)
-        if not said:
+        part, files, _, _ = socket.recv_fds(end, 1, MOST_FILES)
+        for file in files:
+            close(file)
+        if not part:
             return
 
 

@@ -26,18 +26,18 @@ def users(text: str, option: str = "--allow") -> frozenset[int]:
 
     Raises InputError for one that this machine does not know.
     """
-    found = {0}
+    uids = {0}
     for word in filter(None, text.split(",")):
         try:
             if word.startswith("%"):
                 group = grp.getgrnam(word[1:])
-                found |= {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
-                found |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid}
+                uids |= {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
+                uids |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid}
             else:
-                found.add(int(word) if word.isdecimal() and len(word) <= 10 else pwd.getpwnam(word).pw_uid)
+                uids.add(int(word) if word.isdecimal() and len(word) <= 10 else pwd.getpwnam(word).pw_uid)
         except KeyError:
             raise InputError(f"{option} {word}: no such user or group here") from None
-    return frozenset(found)
+    return frozenset(uids)
 
 
 def unit(allow: str, after: str, hours: float, power: str = "") -> str:
@@ -69,7 +69,7 @@ def unit(allow: str, after: str, hours: float, power: str = "") -> str:
             "CapabilityBoundingSet=CAP_SYS_ADMIN",
             "DevicePolicy=closed",
             "DeviceAllow=char-nvidia* rw",
-            *(f"{each}=yes" for each in _KEPT_FROM_IT),
+            *(f"{setting}=yes" for setting in _KEPT_FROM_IT),
             "ProtectSystem=strict",
             "ProtectHome=read-only",
             "ProtectProc=invisible",
@@ -120,12 +120,12 @@ def _run_by_root() -> Iterator[str]:
     where and from which compiled file, and each file of ours."""
     modules = list(sys.modules.values())
     imported = [getattr(module, name, None) for module in modules for name in ("__file__", "__cached__")]
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *(each for each in imported if each)):
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *(file for file in imported if file)):
         path = os.path.abspath(path)
         while not os.path.lexists(path):  # what is not there, who may make it?
             path = os.path.dirname(path)
         yield path
-    packages = [each for each in os.listdir(package.FOLDER) if each.startswith("kernel_dvfs")]
-    for folder, _, names in (each for own in packages for each in os.walk(os.path.join(package.FOLDER, own))):
+    packages = [name for name in os.listdir(package.FOLDER) if name.startswith("kernel_dvfs")]
+    for folder, _, names in (entry for name in packages for entry in os.walk(os.path.join(package.FOLDER, name))):
         yield folder
         yield from (os.path.join(folder, name) for name in names)

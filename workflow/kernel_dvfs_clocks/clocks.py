@@ -216,7 +216,7 @@ def reached_at(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> Callable[[f
 
 
 def _nearest(known: list[int], mhz: int) -> int:
-    return min(known, key=lambda each: abs(each - mhz))
+    return min(known, key=lambda clock: abs(clock - mhz))
 
 
 def sweep_pairs(clocks: dict[str, Any], grid: dict[str, Any]) -> tuple[list[Pair], list[tuple[Pair, str]]]:

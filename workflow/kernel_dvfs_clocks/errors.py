@@ -10,7 +10,7 @@ from kernel_dvfs_clocks.package import remedy
 def one_line(text: str) -> str:
     """Text as one line that a terminal shows and does not obey: what cannot be printed stands escaped, as `\\x1b`."""
     line = " ".join(text.split())
-    return line if line.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+    return line if line.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 class InputError(Exception):
@@ -30,15 +30,15 @@ def meant(given: str, known: Iterable[str]) -> str:
 
     known = list(known)
     # nearer than difflib's own 0.6, by which rtx3090 is rtx_3080_ti, and slack is lock
-    close = get_close_matches(given, known, 1, 0.7) or [each for each in known if given and each.startswith(given)]
+    close = get_close_matches(given, known, 1, 0.7) or [word for word in known if given and word.startswith(given)]
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def unread(content: object, expected: str) -> str:
     """What is wrong with the content of a file whose schema is not the expected one, as messages have it."""
-    found = content.get("schema") if isinstance(content, dict) else None
-    if isinstance(found, str) and found.rpartition("/")[0] == expected.rpartition("/")[0]:
-        return f"of another version of kernel-dvfs (schema {found}, this one reads {expected})"
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if isinstance(schema, str) and schema.rpartition("/")[0] == expected.rpartition("/")[0]:
+        return f"of another version of kernel-dvfs (schema {schema}, this one reads {expected})"
     return f"not a {expected} file"
 
 
@@ -56,14 +56,14 @@ class CounterFault(InputError):
 def leaves(error: BaseException) -> list[BaseException]:
     """The error itself, or all errors of a group and of the groups in it."""
     if isinstance(error, BaseExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in leaves(each)]
+        return [leaf for member in error.exceptions for leaf in leaves(member)]
     return [error]
 
 
 def lines(error: BaseException) -> list[str]:
     """One line for the user for each error in `error`; of a package that is missing, how to install it."""
-    return [one_line(_told(each)) for each in leaves(error)]
+    return [one_line(_text_of(leaf)) for leaf in leaves(error)]
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return (isinstance(error, ModuleNotFoundError) and remedy(error)) or str(error) or repr(error)

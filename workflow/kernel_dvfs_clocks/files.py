@@ -94,7 +94,7 @@ def is_part(name: str) -> bool:
 
 def inside(path: str) -> str:
     """A path of names, separated by slashes, that leads nowhere but into its folder. Raises InputError."""
-    if wrong := next((each for each in path.split("/") if not is_part(each)), None):
+    if wrong := next((part for part in path.split("/") if not is_part(part)), None):
         raise InputError(f"{wrong[:80]!r} cannot be a part of a path; expected {PART}")
     if not all(path.split("/")):
         raise InputError(f"{path[:80]!r} is no path within a folder; each part must be {PART}")
@@ -174,10 +174,10 @@ def write_sealed(
 ) -> None:
     """Write `content` as indented JSON that carries, last, the digests of the files that it was made of and its own
     checksum, so that `shape.read` finds a change of it, or of them. Raises ValueError as above."""
-    own = dict(content)
+    sealed = dict(content)
     if made_of:
-        own[MADE_OF] = digests(made_of)
-    write_json(path, own | {CHECKSUM: checksum(own)})
+        sealed[MADE_OF] = digests(made_of)
+    write_json(path, sealed | {CHECKSUM: checksum(sealed)})
 
 
 def digests(made_of: Mapping[str, str | os.PathLike[str]]) -> dict[str, str]:
@@ -221,7 +221,7 @@ def sealed_csv(
     """The text of a table, its header first and at least one row, with a last column `seal`, which every program can
     pass over: in the first row the checksum of all that, and the digests of the files that it was made of. head: lines
     of comment before it. Raises OSError."""
-    of = [f"{name}:{own}" for name, own in digests(made_of or {}).items()]
+    of = [f"{name}:{sha256}" for name, sha256 in digests(made_of or {}).items()]
     marks = [_SEAL, " ".join([_of_rows(head, rows, of), *of])] + [""] * len(rows)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([*row, mark] for row, mark in zip(rows, marks))
@@ -258,8 +258,8 @@ def seal_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
         text = file.read().decode()
     if not is_sealed(text):
         return "", {}
-    _, made_of, own = _opened(text)
-    return own, made_of
+    _, made_of, seal = _opened(text)
+    return seal, made_of
 
 
 def _opened(text: str) -> tuple[list[list[str]], dict[str, str], str]:
@@ -271,11 +271,11 @@ def _opened(text: str) -> tuple[list[list[str]], dict[str, str], str]:
         raise ValueError(str(error)) from None
     if len(rows) < 2 or len({len(row) for row in rows}) > 1 or rows[0][-1:] != [_SEAL]:
         raise ValueError(f"no column {_SEAL}: cut off, or of another program")
-    own, *of = rows[1][-1].split(" ")
+    seal, *of = rows[1][-1].split(" ")
     rows = [row[:-1] for row in rows]
-    if own != _of_rows(head, rows, of):
+    if seal != _of_rows(head, rows, of):
         raise Changed(_CHANGED)
-    return rows, dict(each.split(":", 1) for each in of), own
+    return rows, dict(entry.split(":", 1) for entry in of), seal
 
 
 def _of_rows(head: str, rows: Sequence[Sequence[str]], made_of: Sequence[str]) -> str:

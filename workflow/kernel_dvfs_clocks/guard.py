@@ -58,7 +58,7 @@ _BEGIN = (
 def start_holder(about: Mapping[str, Any], files: Sequence[int], by: str = "") -> subprocess.Popen[bytes]:
     """Start a holder that is told `about` (see holder.main), with `files` open. by: the command of root's that it is
     for, see trust.COMMANDS. Raises OSError."""
-    path = [each for each in sys.path if isinstance(each, str)]
+    path = [entry for entry in sys.path if isinstance(entry, str)]
     path += [] if package.FOLDER in path else [package.FOLDER]
     return subprocess.Popen(
         # it imports from where this process does, and nothing of a site's before
@@ -170,7 +170,7 @@ class Guard:
                 ) from None
             if lease:
                 lease.close()
-        return Connection(self._uuid, made=ours, say=self._say)
+        return Connection(self._uuid, existing=ours, say=self._say)
 
     def _hear(self) -> None:
         """Wait until the GPU is held."""

@@ -139,7 +139,7 @@ class Holder:
         self._client = Client(*client) if client else None
         self._sets, self._sweeps = mode == "lock", mode in ("lock", "auto-only")
         self._gpu = f"GPU {uuid}"
-        self._lease = Connection(uuid, made=lease) if lease else Lease(uuid, at, owner)
+        self._lease = Connection(uuid, existing=lease) if lease else Lease(uuid, at, owner)
         self._power = PowerLimit(uuid, at)
         self._nvml = Library()  # found now, and opened later: files may be gone by then
         self._opened_board: Board | None = None
@@ -147,7 +147,7 @@ class Holder:
         self._touched = is_late  # whether a control may have been changed, or may still be
         # each waits for what has had no answer in time, and may still change one
         self._late: list[Callable[[], object]] = [partial(time.sleep, patience_s())] if is_late else []
-        self._said: list[str] = []  # to be told with the next answer
+        self._notices: list[str] = []  # to be told with the next answer
         self._logged: set[str] = set()  # refusals that are in the log already
         self._is_over, self._tell_over = socket.socketpair()
         self._tell_over.setblocking(False)
@@ -298,14 +298,14 @@ class Holder:
             if request.get("do") == "read" and request.get("what") in _READ:
                 answer["value"] = getattr(self._board, request["what"])()
                 request = {"do": "check"}
-            for call, told in self._steps(request):
+            for call, log_line in self._steps(request):
                 call()
-                if self._client and told:
-                    log(f"{self._gpu}: {told} for {self._client.who}")
+                if self._client and log_line:
+                    log(f"{self._gpu}: {log_line} for {self._client.who}")
         except (InputError, ExceptionGroup) as error:
             domain = request.get("domain")
             self._refuse(error, f"{request.get('do')} {domain if domain in _LOGGED else 'clocks'}")
-            return not (self._client and any(getattr(each, "code", UNKNOWN) == LOST for each in leaves(error)))
+            return not (self._client and any(getattr(leaf, "code", UNKNOWN) == LOST for leaf in leaves(error)))
         self._answer(**answer)
         return True
 
@@ -332,10 +332,12 @@ class Holder:
             return [(partial(self._touch, free), f"{domain} freed")]
         clocks = request.get("clocks") or ({domain: request.get("mhz")} if domain in _DOMAINS else None)
         if do == "lock" and _are_ranges(clocks):
-            core, mem = ((clocks[each][0], clocks[each][1]) if each in clocks else None for each in _DOMAINS)
-            said = [f"{each} locked to {mhz[0]}-{mhz[1]} MHz" for each, mhz in (("mem", mem), ("core", core)) if mhz]
-            locks = [partial(self._touch, each) for each in self._setter.locks(core, mem)]
-            return list(zip(locks, said))
+            core, mem = ((clocks[name][0], clocks[name][1]) if name in clocks else None for name in _DOMAINS)
+            log_lines = [
+                f"{name} locked to {mhz[0]}-{mhz[1]} MHz" for name, mhz in (("mem", mem), ("core", core)) if mhz
+            ]
+            locks = [partial(self._touch, lock) for lock in self._setter.locks(core, mem)]
+            return list(zip(locks, log_lines))
         raise NvmlError("a request that is not understood", INVALID, "")
 
     def _limit(self, limit_mw: int | None = None) -> None:
@@ -364,11 +366,11 @@ class Holder:
             raise
 
     def _say(self, line: str) -> None:
-        log(line) if self._is_brokers else self._said.append(line)
+        log(line) if self._is_brokers else self._notices.append(line)
 
     def _answer(self, **answer: object) -> None:
-        self._lines.tell(**answer | ({"say": self._said} if self._said else {}))
-        self._said = []
+        self._lines.tell(**answer | ({"say": self._notices} if self._notices else {}))
+        self._notices = []
 
     def _refuse(self, error: InputError | ExceptionGroup[Exception], what: str = "") -> None:
         """Answer that something was not done. what: that, for the log, which is not filled by one who asks for the same
@@ -385,8 +387,10 @@ class Holder:
             self._answer(error=f"{call}: {meaning(code)} (NVML code {code})" if call else why, code=code, call="")
             return
         if isinstance(error, ExceptionGroup):
-            told = [(str(each), getattr(each, "code", UNKNOWN), getattr(each, "call", "")) for each in leaves(error)]
-            self._answer(failed=told)
+            failures = [
+                (str(leaf), getattr(leaf, "code", UNKNOWN), getattr(leaf, "call", "")) for leaf in leaves(error)
+            ]
+            self._answer(failed=failures)
         else:
             self._answer(error=str(error), code=code, call=call)
 
@@ -439,12 +443,17 @@ class Holder:
 
 
 def _are_ranges(clocks: object) -> TypeGuard[dict[str, list[int]]]:
-    return isinstance(clocks, dict) and all(each in _DOMAINS and _is_range(clocks[each]) for each in clocks or [""])
+    return isinstance(clocks, dict) and all(
+        domain in _DOMAINS and _is_range(clocks[domain]) for domain in clocks or [""]
+    )
 
 
 def _is_range(mhz: object) -> TypeGuard[list[int]]:
     return (
-        isinstance(mhz, list) and len(mhz) == 2 and all(_is_below(each, 100_000) for each in mhz) and mhz == sorted(mhz)
+        isinstance(mhz, list)
+        and len(mhz) == 2
+        and all(_is_below(clock, 100_000) for clock in mhz)
+        and mhz == sorted(mhz)
     )
 
 
@@ -476,8 +485,8 @@ def drop(closing: socket.socket | None, *files: int) -> None:
     if closing:
         with contextlib.suppress(OSError):  # it has more to do than it can be told
             socket.send_fds(closing, [b"."], files)
-    for each in files:
-        close(each)
+    for file in files:
+        close(file)
 
 
 def log(line: str) -> None:
@@ -489,22 +498,22 @@ def main(text: str) -> NoReturn:
     """Hold a GPU; the process ends with it. text: JSON of arguments of Holder, and of `files`: the connection from
     which it is asked, then the lease at the broker, or, for the broker itself, where it drops what clients hand over.
     """
-    told = json.loads(text)
+    arguments = json.loads(text)
     # told to end by the broker: blocked since before this process began, since to ignore one that waits would lose it
-    ends = {signal.SIGTERM, signal.SIGINT} if told.get("at") else set()
+    ends = {signal.SIGTERM, signal.SIGINT} if arguments.get("at") else set()
     for ignored in {*ENDING_SIGNALS} - ends:
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda *_: None)  # of not_for_long
     signal.pthread_sigmask(signal.SIG_SETMASK, ends)
     code = 1
     try:
-        connection, *more = (socket.socket(fileno=each) for each in told.pop("files"))
+        connection, *more = (socket.socket(fileno=file) for file in arguments.pop("files"))
         # of a file more the broker's is to where it drops what clients hand over, any other is a lease
         other = more[0] if more else None
-        closing, lease = (other, None) if told.get("at") else (None, other)
-        holder = Holder(Lines(connection, partial(drop, closing)), lease, **told)
-        for each in ends:
-            signal.signal(each, holder.finish)
+        closing, lease = (other, None) if arguments.get("at") else (None, other)
+        holder = Holder(Lines(connection, partial(drop, closing)), lease, **arguments)
+        for ending in ends:
+            signal.signal(ending, holder.finish)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         code = 0 if holder.live() else 1
     except Exception:

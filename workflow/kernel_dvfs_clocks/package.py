@@ -26,7 +26,7 @@ _BRINGS = {"tables": ("tables",), "workflow": ("tables", "figures", "solver", "n
 def lacking(extra: str) -> str:
     """Return in a line which packages of an extra, tables or workflow, this Python does not find, with the remedy; ""
     where it finds all. Imports none."""
-    wanted = [name for name, own in _EXTRAS.items() if own in _BRINGS[extra]]
+    wanted = [name for name, brought_by in _EXTRAS.items() if brought_by in _BRINGS[extra]]
     # a build asks for the program, which need not come from pip
     missing = [name for name in wanted if find_spec(name) is None and not (name == "cmake" and shutil.which(name))]
     pip = f"{sys.executable} -m pip install 'kernel-dvfs[{extra}]', or make install in a clone of the project"

@@ -103,10 +103,10 @@ class PowerLimit:
         """Delete what a process killed while it wrote has left beside the file."""
         folder, name = os.path.split(self._path)
         with suppress(OSError):
-            for each in os.listdir(folder):
-                if each.startswith(f"{name}.") and each.rpartition(".")[2].isdecimal():
+            for entry in os.listdir(folder):
+                if entry.startswith(f"{name}.") and entry.rpartition(".")[2].isdecimal():
                     with suppress(OSError):  # another user's
-                        os.unlink(os.path.join(folder, each))
+                        os.unlink(os.path.join(folder, entry))
 
     def _before_mw(self) -> int | None:
         """What it was before it was changed; None where it was not, since the last boot."""
@@ -131,18 +131,18 @@ class PowerLimit:
     def _write(self, limit_mw: int) -> None:
         # not files.whole, which writes through a pipe or a link to a device: anybody may have put one here
         content: PowerLimitContent = {"schema": SCHEMA, "boot_id": lease.boot_id(), "limit_mw": limit_mw}
-        own = f"{self._path}.{os.getpid()}"
+        temporary = f"{self._path}.{os.getpid()}"
         try:
             with suppress(FileNotFoundError):
-                os.unlink(own)
-            file = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+                os.unlink(temporary)
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
                 os.fchmod(file, 0o644)
                 os.write(file, json.dumps(content).encode())
                 os.fsync(file)
             finally:
                 os.close(file)
-            os.rename(own, self._path)
+            os.rename(temporary, self._path)
         except OSError as error:
             raise InputError(
                 f"{self._path}: {error.strerror}; without it nobody could give the power limit back, so none is set"
@@ -155,8 +155,8 @@ def _limit(board: Board, limit_mw: int) -> None:
     shown_mw = board.power_management_limit_mw()
     if shown_mw is None or abs(shown_mw - limit_mw) > _ROUNDED_MW:
         shown = "none" if shown_mw is None else f"{shown_mw / 1000:g} W"
-        said = f"the driver took {limit_mw / 1000:g} W without an error, and shows {shown}"
-        raise refused("power limit", board.uuid, said, "look at what is in force: nvidia-smi -q -d POWER")
+        reason = f"the driver took {limit_mw / 1000:g} W without an error, and shows {shown}"
+        raise refused("power limit", board.uuid, reason, "look at what is in force: nvidia-smi -q -d POWER")
 
 
 def check(board: Board, limit_mw: int) -> None:
@@ -166,5 +166,5 @@ def check(board: Board, limit_mw: int) -> None:
         raise refused(call, board.uuid, "this GPU has none that can be set", "leave it out", NOT_SUPPORTED)
     lowest, highest = possible
     if not lowest <= limit_mw <= highest:
-        said = f"{limit_mw / 1000:g} W is not possible; allowed: {lowest / 1000:g} to {highest / 1000:g} W"
-        raise refused(call, board.uuid, said, "choose one of these", INVALID)
+        reason = f"{limit_mw / 1000:g} W is not possible; allowed: {lowest / 1000:g} to {highest / 1000:g} W"
+        raise refused(call, board.uuid, reason, "choose one of these", INVALID)

@@ -94,9 +94,9 @@ def checked(content: Any, kind: type[Kind], where: str, remedy: str, schema: str
 
 def fault(value: Any, kind: Any, where: str = "") -> str:
     """What is wrong with a value of JSON, parsed or to be written; "" where it is of this kind. where: its field."""
-    if (found := _test(kind)(value)) is None:
+    if (problem := _test(kind)(value)) is None:
         return ""
-    return f"{_join(where, found[0]) or 'it'} {found[1]}"
+    return f"{_join(where, problem[0]) or 'it'} {problem[1]}"
 
 
 def made(value: Any, kind: type[Kind]) -> Kind:
@@ -158,7 +158,7 @@ def _test(kind: Any) -> _Test:
     if origin is list or (origin is tuple and inner[1:] == (...,)):
         return _listed(kind, _test(inner[0]))
     if origin is tuple:
-        return _row(kind, [_test(each) for each in inner])
+        return _row(kind, [_test(part) for part in inner])
     if origin in (dict, Mapping):
         return _named(kind, _test(inner[1]))
     return _plain(kind, _fits(kind, inner))
@@ -170,7 +170,7 @@ def _is_group(kind: Any) -> bool:
 
 def _fits(kind: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
     if inner:  # a Literal's; 1 is no true
-        return lambda value: any(type(value) is type(each) and value == each for each in inner)
+        return lambda value: any(type(value) is type(allowed) and value == allowed for allowed in inner)
     if kind is float:
         return lambda value: type(value) in (int, float) and -_INFINITY < value < _INFINITY
     if kind in (Any, object):
@@ -182,8 +182,8 @@ def _wrong(value: Any, expected: str) -> _Fault:
     return "", f"is {repr(value)[:40]}, expected {expected}"
 
 
-def _within(name: str, found: _Fault) -> _Fault:
-    return _join(name, found[0]), found[1]
+def _within(name: str, problem: _Fault) -> _Fault:
+    return _join(name, problem[0]), problem[1]
 
 
 def _plain(kind: Any, fits: Callable[[Any], bool]) -> _Test:
@@ -198,37 +198,37 @@ def _conditioned(kind: Any, base: Any, conditions: Sequence[Is]) -> _Test:
     test_base, of_parts = _test(base), _has_parts(base)
 
     def test(value: Any) -> _Fault | None:
-        if found := test_base(value):
+        if problem := test_base(value):
             # of a list or a group, the part that is wrong
-            return found if of_parts and type(value) in (*_LISTS, dict) else _wrong(value, words(kind))
-        for each in conditions:
-            if not each.holds(value):
-                return _wrong(value, each.words)
+            return problem if of_parts and type(value) in (*_LISTS, dict) else _wrong(value, words(kind))
+        for condition in conditions:
+            if not condition.holds(value):
+                return _wrong(value, condition.words)
         return None
 
     return test
 
 
 def _union(kind: Any, members: Sequence[Any]) -> _Test:
-    tests = [_test(each) for each in members]
-    parts = [test for test, each in zip(tests, members) if _has_parts(each)]
+    tests = [_test(member) for member in members]
+    parts = [test for test, member in zip(tests, members) if _has_parts(member)]
 
     def test(value: Any) -> _Fault | None:
-        for each in tests:
-            if each(value) is None:
+        for member_test in tests:
+            if member_test(value) is None:
                 return None
         return parts[0](value) if parts and type(value) in (*_LISTS, dict) else _wrong(value, words(kind))
 
     return test
 
 
-def _listed(kind: Any, each: _Test) -> _Test:
+def _listed(kind: Any, test_item: _Test) -> _Test:
     def test(value: Any) -> _Fault | None:
         if type(value) not in _LISTS:
             return _wrong(value, words(kind))
-        for place, own in enumerate(value):
-            if found := each(own):
-                return _within(f"[{place}]", found)
+        for place, item in enumerate(value):
+            if problem := test_item(item):
+                return _within(f"[{place}]", problem)
         return None
 
     return test
@@ -238,29 +238,29 @@ def _row(kind: Any, tests: Sequence[_Test]) -> _Test:
     def test(value: Any) -> _Fault | None:
         if type(value) not in _LISTS or len(value) != len(tests):
             return _wrong(value, words(kind))
-        for place, (each, own) in enumerate(zip(tests, value)):
-            if found := each(own):
-                return _within(f"[{place}]", found)
+        for place, (test_item, item) in enumerate(zip(tests, value)):
+            if problem := test_item(item):
+                return _within(f"[{place}]", problem)
         return None
 
     return test
 
 
-def _named(kind: Any, each: _Test) -> _Test:
+def _named(kind: Any, test_item: _Test) -> _Test:
     def test(value: Any) -> _Fault | None:
         if type(value) is not dict:
             return _wrong(value, words(kind))
-        for name, own in value.items():
-            if found := each(own):
-                return _within(name, found)
+        for name, item in value.items():
+            if problem := test_item(item):
+                return _within(name, problem)
         return None
 
     return test
 
 
 def _group(kind: Any) -> _Test:
-    tests = {name: _test(own) for name, own in fields(kind).items()}
-    required = [name for name, own in fields(kind).items() if typing.get_origin(own) is not NotRequired]
+    tests = {name: _test(field) for name, field in fields(kind).items()}
+    required = [name for name, field in fields(kind).items() if typing.get_origin(field) is not NotRequired]
     required = [name for name in required if name not in _defaults(kind)]
     closed = not typing.is_typeddict(kind) or getattr(kind, "__final__", False)
 
@@ -270,10 +270,10 @@ def _group(kind: Any) -> _Test:
         for name in required:
             if name not in value:
                 return name, "is missing"
-        for name, own in value.items():
+        for name, item in value.items():
             if name in tests:
-                if found := tests[name](own):
-                    return _within(name, found)
+                if problem := tests[name](item):
+                    return _within(name, problem)
             elif closed:
                 return name[:40], f"is no field of it; expected {', '.join(tests)}"
         return None
@@ -289,8 +289,9 @@ def _defaults(kind: Any) -> Sequence[str]:
         return tuple(kind._field_defaults)
     import dataclasses  # a measurement job reads none
 
-    own = dataclasses.fields(kind)
-    return [each.name for each in own if each.default is not each.default_factory]  # both are MISSING where none is
+    members = dataclasses.fields(kind)
+    # both are MISSING where there is none
+    return [field.name for field in members if field.default is not field.default_factory]
 
 
 def _join(where: str, name: str) -> str:
@@ -301,20 +302,20 @@ def _join(where: str, name: str) -> str:
 def _maker(kind: Any) -> Callable[[Any], Any]:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if _is_group(kind):
-        makers = {name: _maker(own) for name, own in fields(kind).items()}
-        return lambda value: kind(**{name: makers[name](own) for name, own in value.items() if name in makers})
+        makers = {name: _maker(field) for name, field in fields(kind).items()}
+        return lambda value: kind(**{name: makers[name](item) for name, item in value.items() if name in makers})
     if origin in (Annotated, NotRequired):
         return _maker(inner[0])
     if origin in _UNIONS:
-        members = [(_test(own), _maker(own)) for own in inner]
+        members = [(_test(member), _maker(member)) for member in inner]
         return lambda value: next(make(value) for test, make in members if test(value) is None)
     if origin is list or (origin is tuple and inner[1:] == (...,)):
-        each = _maker(inner[0])
-        return lambda value: origin(map(each, value))
+        make_item = _maker(inner[0])
+        return lambda value: origin(map(make_item, value))
     if origin in (dict, Mapping):
-        named = _maker(inner[1])
-        return lambda value: {name: named(own) for name, own in value.items()}
+        make_item = _maker(inner[1])
+        return lambda value: {name: make_item(item) for name, item in value.items()}
     if origin is tuple:
-        each_own = [_maker(own) for own in inner]
-        return lambda value: tuple(make(own) for make, own in zip(each_own, value))
+        part_makers = [_maker(part) for part in inner]
+        return lambda value: tuple(make(item) for make, item in zip(part_makers, value))
     return lambda value: value

@@ -43,12 +43,12 @@ def import_roots_own_alone(words: list[str]) -> None:
     if not (is_roots_own(package.FOLDER) and is_roots_own(sys.executable)):
         return  # root runs what is another's by choice; the broker refuses that
     if folders := os.environ.get("LD_LIBRARY_PATH"):
-        for each in folders.split(":"):  # an empty one is the folder that this runs in
-            path = os.path.join(each or os.curdir, NVML)
+        for folder in folders.split(":"):  # an empty one is the folder that this runs in
+            path = os.path.join(folder or os.curdir, NVML)
             if os.path.lexists(path) and not is_roots_own(path):
                 raise NotRoots(path)
     plain: tuple[Any, ...] = (BuiltinImporter, FrozenImporter)
-    finders: list[Any] = [each if each in plain else _RootsOwn(each) for each in sys.meta_path]
+    finders: list[Any] = [finder if finder in plain else _RootsOwn(finder) for finder in sys.meta_path]
     sys.meta_path[:] = finders
 
 
@@ -64,14 +64,14 @@ class _RootsOwn:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """As of importlib.abc.MetaPathFinder. Raises NotRoots."""
         if self._finder is PathFinder:
-            path = [each for each in (sys.path if path is None else path) if is_roots_own(each or os.curdir)]
+            path = [folder for folder in (sys.path if path is None else path) if is_roots_own(folder or os.curdir)]
         spec = self._finder.find_spec(name, path, target)
         if spec is not None and spec.has_location and spec.origin:
             # a compiled file, or a folder where one may be put, decides what runs as the source does
             compiled = [spec.cached, os.path.dirname(spec.cached)] if spec.cached else []
-            for each in (spec.origin, *filter(os.path.lexists, compiled)):
-                if not is_roots_own(each):
-                    raise NotRoots(each)
+            for file in (spec.origin, *filter(os.path.lexists, compiled)):
+                if not is_roots_own(file):
+                    raise NotRoots(file)
         return spec
 
 

@@ -55,7 +55,7 @@ class Energy:
         self._say = say or (lambda line: print(f"kernel-dvfs: {line}", file=sys.stderr, flush=True))
         self._reader: Reader | None = None
         self._first, self._since_s, self._tokens = 0, 0.0, 0.0  # of the stretch under way
-        self._said = "ok"
+        self._last_verdict = "ok"
         self._tells = True
         self.total_j = 0.0  # of all that `since` has told since it was begun; NaN where a part was not counted
 
@@ -89,23 +89,23 @@ class Energy:
             self._tokens += tokens
         now_s = time.monotonic()  # here the next stretch begins: no time falls in between
         every = _gathered(self._stretch(number, now_s, last))
-        if not every[0].steps or not (last or all(own.is_enough for own in every)):
+        if not every[0].steps or not (last or all(stretch.is_enough for stretch in every)):
             return {}
         self._first, self._since_s, self._tokens = number, now_s, 0.0
         if self._reader:
             self._reader.next()
-        found = summed(every)
-        self._tell(found.pop("reason"), found["energy_verdict"])
-        self.total_j += every[0].steps * found.get("energy_j_per_step", math.nan)
-        return found
+        metrics = summed(every)
+        self._tell(metrics.pop("reason"), metrics["energy_verdict"])
+        self.total_j += every[0].steps * metrics.get("energy_j_per_step", math.nan)
+        return metrics
 
-    def say(self, number: int, told: Mapping[str, Any]) -> None:
+    def say(self, number: int, metrics: Mapping[str, Any]) -> None:
         """Say, on the first rank, what `since` has told, where there is no log that takes it."""
-        if _rank() == 0 and "power_w" in told:
-            a_joule = f", {told['tokens_per_j']:.4g} tokens a joule" if "tokens_per_j" in told else ""
+        if _rank() == 0 and "power_w" in metrics:
+            a_joule = f", {metrics['tokens_per_j']:.4g} tokens a joule" if "tokens_per_j" in metrics else ""
             self._say(
-                f"step {number}: {told['energy_j_per_step']:.4g} J a step, {told['power_w']:.4g} W{a_joule}: "
-                f"{told['energy_verdict']}"
+                f"step {number}: {metrics['energy_j_per_step']:.4g} J a step, {metrics['power_w']:.4g} W{a_joule}: "
+                f"{metrics['energy_verdict']}"
             )
 
     def end(self) -> None:
@@ -133,8 +133,8 @@ class Energy:
 
     def _tell(self, reason: str, verdict: str) -> None:
         """Say why a number is not to be believed, once, where the verdict changes."""
-        said, self._said = self._said, verdict
-        if verdict not in ("ok", said) and _rank() == 0:
+        last_verdict, self._last_verdict = self._last_verdict, verdict
+        if verdict not in ("ok", last_verdict) and _rank() == 0:
             self._say(f"energy of the steps: {verdict}: {reason}")
 
 
@@ -142,21 +142,21 @@ def summed(every: Sequence[RankStretch]) -> dict[str, Any]:
     """Return what a log gets of the stretches of all ranks, and the `reason` of its verdict. A board that several ranks
     share counts once, each for as long as it was watched; where one cannot be read, or its counter is wrong, there is
     no sum."""
-    rank, worst = min(enumerate(every), key=lambda each: WORST.index(each[1].verdict))
+    rank, worst = min(enumerate(every), key=lambda numbered: WORST.index(numbered[1].verdict))
     reason = "; ".join(worst.reasons)
-    found = {"energy_verdict": worst.verdict, "reason": f"rank {rank}: {reason}" if len(every) > 1 else reason}
-    boards = {own.board: (own.power_w, own.time_s) for own in every if own.power_w is not None}
-    if worst.verdict == "counter" or any(own.power_w is None for own in every):
-        return found
+    judgement = {"energy_verdict": worst.verdict, "reason": f"rank {rank}: {reason}" if len(every) > 1 else reason}
+    boards = {stretch.board: (stretch.power_w, stretch.time_s) for stretch in every if stretch.power_w is not None}
+    if worst.verdict == "counter" or any(stretch.power_w is None for stretch in every):
+        return judgement
     energy_j = sum(power_w * time_s for power_w, time_s in boards.values())
-    tokens = sum(own.tokens for own in every)
-    told: dict[str, Any] = {
+    tokens = sum(stretch.tokens for stretch in every)
+    metrics: dict[str, Any] = {
         "energy_j_per_step": energy_j / every[0].steps,
         "power_w": sum(power_w for power_w, _ in boards.values()),
     }
     if tokens:
-        told["tokens_per_j"] = tokens / energy_j
-    return told | found
+        metrics["tokens_per_j"] = tokens / energy_j
+    return metrics | judgement
 
 
 def _distributed() -> Any:
@@ -170,14 +170,14 @@ def _rank() -> int:
     return int(ranks.get_rank()) if ranks else 0
 
 
-def _gathered(own: RankStretch) -> list[RankStretch]:
+def _gathered(stretch: RankStretch) -> list[RankStretch]:
     """The stretches of all ranks, in their order."""
     ranks = _distributed()
     if not ranks:
-        return [own]
+        return [stretch]
     every: list[Any] = [None] * ranks.get_world_size()
-    ranks.all_gather_object(every, asdict(own))
-    return [RankStretch(**each) for each in every]
+    ranks.all_gather_object(every, asdict(stretch))
+    return [RankStretch(**fields) for fields in every]
 
 
 def _of_torch() -> str:

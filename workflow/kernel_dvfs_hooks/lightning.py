@@ -40,8 +40,8 @@ class EnergyCallback(Callback):
 
     def _log(self, trainer: Any, last: bool = False) -> None:
         tokens = self._tokens_per_step * (self._step - self._logged) if trainer.is_global_zero else 0
-        told, self._logged = self._energy.since(self._step, tokens, last), self._step
-        if told:
-            believed = {"energy_believed": float(told.pop("energy_verdict") == "ok")}
+        metrics, self._logged = self._energy.since(self._step, tokens, last), self._step
+        if metrics:
+            believed = {"energy_believed": float(metrics.pop("energy_verdict") == "ok")}
             for logger in trainer.loggers:  # what a module logs is written again with each later log
-                logger.log_metrics(told | believed, self._step)
+                logger.log_metrics(metrics | believed, self._step)

@@ -58,10 +58,10 @@ def energy_of(
                 steps += 1
                 energy.step(steps)
                 tokens = every * tokens_per_step if is_first() else 0
-                if is_summed and steps % every == 0 and (told := energy.since(steps, tokens)):
-                    energy.say(steps, told)
+                if is_summed and steps % every == 0 and (metrics := energy.since(steps, tokens)):
+                    energy.say(steps, metrics)
                     if log:
-                        log(steps, told)
+                        log(steps, metrics)
             chunks = parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
             calls = (calls + 1) % (get_num_microbatches() * chunks)
         return forward_step(data_iterator, model, *more, **about)

@@ -126,7 +126,7 @@ class CounterWindow:
         self._board, self._period_s = board, period_s
         self._watch = Watch(lambda: look_at(board), lambda: state_of(board), time.monotonic, all_own=True)
         self._begins = self._ends = begins
-        self._told: tuple[float, int] | None = None  # the edge at which `so_far` has ended
+        self._so_far_end: tuple[float, int] | None = None  # the edge at which `so_far` has ended
         self._seen_mj = begins[1] if begins else board.energy_mj()
         self._watched_s = -_WATCH_EVERY_S
         self._fault = ""
@@ -149,17 +149,17 @@ class CounterWindow:
         """See Reader."""
         self.look()
         self._watch.end()
-        self._told = None if self._fault else self._ends
+        self._so_far_end = None if self._fault else self._ends
         (begin_s, begin_mj), (end_s, end_mj) = self._begins or (0.0, 0), self._ends or (0.0, 0)
         is_enough = bool(self._fault) or end_s - begin_s >= 0.98 * LEAST_PERIODS * self._period_s
-        found: dict[str, Any] = {"power_w": None, "is_enough": is_enough}
+        counted: dict[str, Any] = {"power_w": None, "is_enough": is_enough}
         if self._fault or end_s == begin_s:
             why = self._fault or "the energy counter has not moved twice yet"
-            return found | {"verdict": "counter" if self._fault else "unstable", "reasons": [why]}
+            return counted | {"verdict": "counter" if self._fault else "unstable", "reasons": [why]}
         window = AlignedWindow(begin_s, end_s, end_mj - begin_mj)
         verdict, reasons = self._watch.judged(BASELINE, window, self._period_s)
         power_w = (end_mj - begin_mj) / 1000 / (end_s - begin_s)
-        return found | {"power_w": power_w, "verdict": verdict, "reasons": reasons}
+        return counted | {"power_w": power_w, "verdict": verdict, "reasons": reasons}
 
     def begin(self) -> CounterWindow:
         """Return a window that begins now, at the latest edge."""
@@ -168,12 +168,12 @@ class CounterWindow:
     def next(self) -> CounterWindow:
         """Return the window that begins where `so_far` has ended, with what was seen since: who asked may have waited
         for other ranks meanwhile."""
-        if not self._told:
+        if not self._so_far_end:
             return self.begin()
-        found = copy(self)
-        found._begins, found._told = self._told, None
-        found._watch, found._watched_s = self._watch.following(), -_WATCH_EVERY_S
-        return found
+        window = copy(self)
+        window._begins, window._so_far_end = self._so_far_end, None
+        window._watch, window._watched_s = self._watch.following(), -_WATCH_EVERY_S
+        return window
 
 
 def main(which: str) -> None:

@@ -44,14 +44,14 @@ class EnergyMetrics(MetricsProcessor):
     def log(self, step: int, *about: Any, extra_metrics: dict[str, Any] | None = None, **more: Any) -> None:
         # ranks that share a batch each count all of it
         tokens = self.ntokens_since_last_log / self.parallel_dims.non_data_parallel_size
-        told = self._energy.since(step, tokens)
-        own = {}
-        if told:
-            own = {f"energy/{name.removeprefix('energy_')}": value for name, value in told.items()}
-            own["energy/believed"] = float(own.pop("energy/verdict") == "ok")
-        super().log(step, *about, extra_metrics=(extra_metrics or {}) | own, **more)
-        if told:
-            self._energy.say(step, told)
+        metrics = self._energy.since(step, tokens)
+        energy_metrics = {}
+        if metrics:
+            energy_metrics = {f"energy/{name.removeprefix('energy_')}": value for name, value in metrics.items()}
+            energy_metrics["energy/believed"] = float(energy_metrics.pop("energy/verdict") == "ok")
+        super().log(step, *about, extra_metrics=(extra_metrics or {}) | energy_metrics, **more)
+        if metrics:
+            self._energy.say(step, metrics)
 
     def close(self) -> None:
         self._energy.end()

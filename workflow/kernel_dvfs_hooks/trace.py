@@ -28,11 +28,11 @@ def trace(
 
     order: as of read_sequence. Energy in joules, power in W, times in us. Raises InputError.
     """
-    found = read_sequence(str(profile), order, shared_pairs=schedule is None)
-    sequence, gpu = found.sequence, found.gpu
+    read = read_sequence(str(profile), order, shared_pairs=schedule is None)
+    sequence, gpu = read.sequence, read.gpu
     if sequence.baseline is None:
         raise InputError(f"{profile}: it has no baseline")
-    kernels = found.workload.get("kernels", {})
+    kernels = read.workload.get("kernels", {})
     whose = [(f"{subject(gpu)}, baseline", [sequence.baseline] * len(sequence.time_s))]
     if schedule is not None:
         whose.append((f"{subject(gpu)}, schedule", _pairs(sequence, schedule)))
@@ -52,7 +52,7 @@ def _pairs(sequence: Sequence, schedule: str | PathLike[str]) -> list[int]:
     """For each kernel the place of its pair. Raises InputError where the profile lacks one."""
     chosen = read_schedule(schedule)["targets"]
     names = dict(zip(sequence.kernel.tolist(), sequence.names))
-    found = []
+    places = []
     for row in range(len(sequence.time_s)):
         clocks = chosen.get(names.get(row, ""))
         if row in names and clocks is None:
@@ -62,24 +62,24 @@ def _pairs(sequence: Sequence, schedule: str | PathLike[str]) -> list[int]:
         )
         if row in names and pair not in sequence.pairs:
             raise InputError(f"{schedule}: {names[row]} at {pair[0]}-{pair[1]} is not in the profile")
-        found.append(sequence.pairs.index(pair) if pair in sequence.pairs else 0)
-    return found
+        places.append(sequence.pairs.index(pair) if pair in sequence.pairs else 0)
+    return places
 
 
 def _process(
     process: int, title: str, sequence: Sequence, pairs: list[int], kernels: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """The events of an iteration: names, a slice a launch, the mean power of each as a curve."""
-    own = {"pid": process, "tid": _STREAM}
-    yield {"ph": "M", "name": "process_name", **own, "args": {"name": title}}
-    yield {"ph": "M", "name": "thread_name", **own, "args": {"name": f"stream {_STREAM}"}}
+    track = {"pid": process, "tid": _STREAM}
+    yield {"ph": "M", "name": "process_name", **track, "args": {"name": title}}
+    yield {"ph": "M", "name": "thread_name", **track, "args": {"name": f"stream {_STREAM}"}}
     begin_us = 0.0
     for place, (name, row) in enumerate(zip(sequence.names, sequence.kernel.tolist())):
         core_mhz, mem_mhz = sequence.pairs[pairs[row]]
         time_s, energy_j = float(sequence.time_s[row, pairs[row]]), float(sequence.energy_j[row, pairs[row]])
         power_w, end_us = energy_j / time_s, begin_us + 1e6 * time_s
         about = kernels.get(name, {})
-        told = {
+        args = {
             "energy_j": energy_j,
             "power_w": power_w,
             "core_mhz": AUTO if core_mhz is None else core_mhz,
@@ -88,10 +88,10 @@ def _process(
             **{"device": process, "stream": _STREAM, "correlation": place + 1},
         }
         yield {
-            **{"ph": "X", "cat": "kernel", "name": about.get("name", name), **own},
+            **{"ph": "X", "cat": "kernel", "name": about.get("name", name), **track},
             # in whole ns, as readers take them: no slice begins before the one before it has ended
-            **{"ts": round(begin_us, 3), "dur": round(round(end_us, 3) - round(begin_us, 3), 3), "args": told},
+            **{"ts": round(begin_us, 3), "dur": round(round(end_us, 3) - round(begin_us, 3), 3), "args": args},
         }
-        yield {"ph": "C", "name": "power_w", **own, "ts": round(begin_us, 3), "args": {"power_w": power_w}}
+        yield {"ph": "C", "name": "power_w", **track, "ts": round(begin_us, 3), "args": {"power_w": power_w}}
         begin_us = end_us
-    yield {"ph": "C", "name": "power_w", **own, "ts": round(begin_us, 3), "args": {"power_w": 0.0}}
+    yield {"ph": "C", "name": "power_w", **track, "ts": round(begin_us, 3), "args": {"power_w": 0.0}}

@@ -40,11 +40,11 @@ class EnergyCallback(TrainerCallback):
         last, self._last = self._last, (state.global_step, int(state.num_input_tokens_seen))
         tokens = self._last[1] - last[1] or self._tokens_per_step * (self._last[0] - last[0])
         # the Trainer has summed them over all ranks
-        told = self._energy.since(state.global_step, tokens if state.is_world_process_zero else 0, is_last)
+        metrics = self._energy.since(state.global_step, tokens if state.is_world_process_zero else 0, is_last)
         if is_last and math.isfinite(self._energy.total_j):
-            told["train_energy_j"] = self._energy.total_j
-        logs |= told
-        state.log_history[-1] |= told
+            metrics["train_energy_j"] = self._energy.total_j
+        logs |= metrics
+        state.log_history[-1] |= metrics
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._energy.end()

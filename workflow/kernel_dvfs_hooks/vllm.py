@@ -63,18 +63,18 @@ class Split(NamedTuple):
 
 def counted(text: str, where: str) -> Tokens:
     """The tokens in a text of vLLM's metrics, summed over its engines and models. Raises InputError."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                found[sample.name] = found.get(sample.name, 0.0) + sample.value
+                counts[sample.name] = counts.get(sample.name, 0.0) + sample.value
     except ValueError as error:
         raise InputError(f"{where}: not Prometheus' text format ({error})") from None
     for name in (_PROMPT, _GENERATED):
-        if not math.isfinite(found.get(name, math.nan)):
+        if not math.isfinite(counts.get(name, math.nan)):
             raise InputError(f"{where}: no {name}; expected the /metrics of a vLLM server")
-    cached = next((found[name] for name in _CACHED if name in found), 0.0)
-    return Tokens(found[_PROMPT] - cached, found[_GENERATED])
+    cached = next((counts[name] for name in _CACHED if name in counts), 0.0)
+    return Tokens(counts[_PROMPT] - cached, counts[_GENERATED])
 
 
 def fetched(url: str) -> str:
@@ -107,9 +107,9 @@ def stretches(
             read = [reader.so_far() for reader in readers]
             for reader in readers:
                 reader.next()
-            worst = min(read, key=lambda each: WORST.index(each["verdict"]))
-            believed = worst["verdict"] != "counter" and all(each["power_w"] is not None for each in read)
-            power_w = sum(each["power_w"] for each in read) if believed else None
+            worst = min(read, key=lambda reading: WORST.index(reading["verdict"]))
+            believed = worst["verdict"] != "counter" and all(reading["power_w"] is not None for reading in read)
+            power_w = sum(reading["power_w"] for reading in read) if believed else None
             done = Tokens(now.prompt - last.prompt, now.generated - last.generated)
             if min(done) >= 0:  # else it was started anew
                 yield (
@@ -128,11 +128,11 @@ def split(seen: Iterable[ServerStretch]) -> Split | None:
 
     It is an estimate, and one of this load: a generated token takes less in a larger batch, which the model leaves out.
     """
-    usable = [each for each in seen if each.energy_j is not None and each.verdict == "ok"]
+    usable = [stretch for stretch in seen if stretch.energy_j is not None and stretch.verdict == "ok"]
     if len(usable) < _LEAST:
         return None
-    rows = np.array([(each.time_s, *each.tokens) for each in usable])
-    energy_j = np.array([each.energy_j for each in usable])
+    rows = np.array([(stretch.time_s, *stretch.tokens) for stretch in usable])
+    energy_j = np.array([stretch.energy_j for stretch in usable])
     scale = np.abs(rows).max(axis=0)
     if not scale.all() or np.linalg.cond(rows / scale) > 1e3:
         return None
@@ -141,25 +141,25 @@ def split(seen: Iterable[ServerStretch]) -> Split | None:
     variance = float(rest @ rest) / (len(usable) - 3)
     errors = np.sqrt(variance * np.diag(np.linalg.inv((rows / scale).T @ (rows / scale)))) / scale
     idle, prompt, generated = zip((solved / scale).tolist(), errors.tolist())
-    told = all(value > 0 and error <= _TOLD_SHARE * value for value, error in (prompt, generated))
-    return Split(len(usable), prompt, generated, idle) if told and idle[0] >= 0 else None
+    is_sure = all(value > 0 and error <= _TOLD_SHARE * value for value, error in (prompt, generated))
+    return Split(len(usable), prompt, generated, idle) if is_sure and idle[0] >= 0 else None
 
 
-def line(stretch: ServerStretch, found: Split | None) -> str:
+def line(stretch: ServerStretch, estimate: Split | None) -> str:
     """A stretch in words."""
     prompt, generated = stretch.tokens
-    told = f"{stretch.time_s:.1f} s: {prompt:.0f} prompt and {generated:.0f} generated tokens"
+    text = f"{stretch.time_s:.1f} s: {prompt:.0f} prompt and {generated:.0f} generated tokens"
     verdict = stretch.verdict if stretch.verdict == "ok" else f"{stretch.verdict}: {stretch.reason}"
     if stretch.energy_j is None:
-        return f"{told}: {verdict}"
+        return f"{text}: {verdict}"
     a_token = f", {stretch.energy_j / (prompt + generated):.4g} J a token" if prompt + generated else ""
-    told = f"{told}, {stretch.power_w:.1f} W{a_token}: {verdict}"
-    if not found:
-        return told
-    (prompt_j, prompt_se), (generated_j, generated_se) = found.prompt_j, found.generated_j
+    text = f"{text}, {stretch.power_w:.1f} W{a_token}: {verdict}"
+    if not estimate:
+        return text
+    (prompt_j, prompt_se), (generated_j, generated_se) = estimate.prompt_j, estimate.generated_j
     return (
-        f"{told}; over {found.stretches} stretches {prompt_j:.3g} +- {prompt_se:.1g} J a prompt token, "
-        f"{generated_j:.3g} +- {generated_se:.1g} J a generated one, {found.idle_w[0]:.0f} W without any"
+        f"{text}; over {estimate.stretches} stretches {prompt_j:.3g} +- {prompt_se:.1g} J a prompt token, "
+        f"{generated_j:.3g} +- {generated_se:.1g} J a generated one, {estimate.idle_w[0]:.0f} W without any"
     )
 
 
@@ -177,7 +177,7 @@ class Exported:
                 ("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz)."),
             )
         }
-        self._own = {
+        self._server = {
             name: Gauge(f"kernel_dvfs_{name}", what, registry=self.registry)
             for name, what in (
                 ("power_watts", "Mean power of all boards of the server in the last stretch."),
@@ -188,7 +188,7 @@ class Exported:
             )
         }
 
-    def show(self, stretch: ServerStretch, found: Split | None, readers: Sequence[Reader]) -> None:
+    def show(self, stretch: ServerStretch, estimate: Split | None, readers: Sequence[Reader]) -> None:
         """Set the numbers; what is not known is not a number. Raises InputError where a board cannot be read."""
         for place, reader in enumerate(readers):
             seen = reader.look()
@@ -198,8 +198,8 @@ class Exported:
             watts = math.nan if seen.power_mw is None else seen.power_mw / 1000
             self._board["DCGM_FI_DEV_POWER_USAGE"].labels(str(place), reader.uuid).set(watts)
         tokens, energy_j = sum(stretch.tokens), stretch.energy_j
-        self._own["power_watts"].set(math.nan if stretch.power_w is None else stretch.power_w)
-        self._own["joules_per_token"].set(energy_j / tokens if energy_j is not None and tokens else math.nan)
-        self._own["joules_per_prompt_token"].set(found.prompt_j[0] if found else math.nan)
-        self._own["joules_per_generated_token"].set(found.generated_j[0] if found else math.nan)
-        self._own["energy_believed"].set(stretch.verdict == "ok")
+        self._server["power_watts"].set(math.nan if stretch.power_w is None else stretch.power_w)
+        self._server["joules_per_token"].set(energy_j / tokens if energy_j is not None and tokens else math.nan)
+        self._server["joules_per_prompt_token"].set(estimate.prompt_j[0] if estimate else math.nan)
+        self._server["joules_per_generated_token"].set(estimate.generated_j[0] if estimate else math.nan)
+        self._server["energy_believed"].set(stretch.verdict == "ok")

@@ -183,7 +183,7 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
     if any(after.values()):  # else nothing that the board cannot tell keeps its clocks from being freed
         check_after(facts(nvml, board)["clocks"], after, "--after")
     way = choice.resolve(options.through, uuid)
-    lease = broker.lease_of(uuid, own=way != Broker.name)
+    lease = broker.lease_of(uuid, elsewhere=way != Broker.name)
     if isinstance(lease, Connection):
         broker.check_after(after)
 

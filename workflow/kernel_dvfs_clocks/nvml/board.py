@@ -74,8 +74,8 @@ class Board:
 
     def power_limits_mw(self) -> tuple[int, int] | None:
         """(lowest, highest) that can be set; None where none can."""
-        found = self._maybe("GetPowerManagementLimitConstraints")
-        return None if found is None else (found[0], found[1])
+        limits = self._maybe("GetPowerManagementLimitConstraints")
+        return None if limits is None else (limits[0], limits[1])
 
     def limit_power(self, limit_mw: int) -> None:
         self._get("SetPowerManagementLimit", limit_mw)
@@ -168,8 +168,8 @@ class Board:
         if values is None:
             return None, None, None
         cap_ns, thermal, sync_boost_ns = (
-            int(getattr(each.value, _VALUE_OF_TYPE.get(each.valueType, "ullVal"))) if each.nvmlReturn == 0 else None
-            for each in values
+            int(getattr(field.value, _VALUE_OF_TYPE.get(field.valueType, "ullVal"))) if field.nvmlReturn == 0 else None
+            for field in values
         )
         return cap_ns, thermal, sync_boost_ns
 
@@ -186,9 +186,9 @@ class Board:
 
     def _processes(self, kind: str) -> int | None:
         for name in (f"Get{kind}RunningProcesses_v3", f"Get{kind}RunningProcesses"):
-            found = self._maybe(name)
-            if found is not None:
-                return len(found)
+            processes = self._maybe(name)
+            if processes is not None:
+                return len(processes)
         return None
 
 
@@ -197,19 +197,19 @@ class Board:
 
 def by_index(nvml: Library) -> dict[int, str | NvmlError]:
     """{NVML's index: UUID of the GPU, or why it does not answer}: one that is lost must not hide the others."""
-    found: dict[int, str | NvmlError] = {}
+    gpus: dict[int, str | NvmlError] = {}
     for index in range(nvml.call("nvmlDeviceGetCount")):
         try:
             handle = nvml.call("nvmlDeviceGetHandleByIndex", index, gpu=f"GPU {index}")
-            found[index] = nvml.call("nvmlDeviceGetUUID", handle, gpu=f"GPU {index}")
+            gpus[index] = nvml.call("nvmlDeviceGetUUID", handle, gpu=f"GPU {index}")
         except NvmlError as error:
-            found[index] = error
-    return found
+            gpus[index] = error
+    return gpus
 
 
-def answering(here: dict[int, str | NvmlError]) -> list[str]:
+def answering(gpus: dict[int, str | NvmlError]) -> list[str]:
     """UUIDs of the GPUs that answer, in the driver's order, of `by_index`."""
-    return [uuid for uuid in here.values() if isinstance(uuid, str)]
+    return [uuid for uuid in gpus.values() if isinstance(uuid, str)]
 
 
 def uuids(nvml: Library) -> list[str]:
@@ -221,15 +221,15 @@ def resolve(nvml: Library, which: str) -> Board:
     """The GPU that `which` names: a UUID, an index, or nothing where it can be only one. Raises InputError."""
     if which.startswith("MIG-"):
         raise InputError(f"gpu nvml:{which}: energy is counted per board, not per MIG slice; name the whole GPU")
-    here = by_index(nvml)
-    known = answering(here)
-    listed = "; ".join(f"{index}: {uuid}" for index, uuid in here.items()) or "none"
+    gpus = by_index(nvml)
+    known = answering(gpus)
+    listed = "; ".join(f"{index}: {uuid}" for index, uuid in gpus.items()) or "none"
     if not which:
         only = _visible(known) if len(known) != 1 else known
         if len(only) != 1:
-            raise InputError(f"gpu nvml: there are {len(here)} GPUs; name one, nvml:INDEX or nvml:UUID, of {listed}")
+            raise InputError(f"gpu nvml: there are {len(gpus)} GPUs; name one, nvml:INDEX or nvml:UUID, of {listed}")
         return Board(nvml, only[0])
-    named = here.get(int(which)) if is_number(which) else None
+    named = gpus.get(int(which)) if is_number(which) else None
     if isinstance(named, NvmlError):
         raise named
     if named:
@@ -242,4 +242,4 @@ def resolve(nvml: Library, which: str) -> Board:
 def _visible(known: list[str]) -> list[str]:
     """The GPUs that CUDA_VISIBLE_DEVICES names by UUID: a batch system's choice."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return [uuid for uuid in known if any(each.startswith("GPU-") and uuid.startswith(each) for each in named)]
+    return [uuid for uuid in known if any(name.startswith("GPU-") and uuid.startswith(name) for name in named)]

@@ -70,7 +70,7 @@ class Facts(TypedDict):
         _Clocks,
         Is(
             "core clocks for each memory clock",
-            lambda value: {str(each) for each in value["mem_mhz"]} <= value["core_mhz"]["listed"].keys(),
+            lambda value: {str(mhz) for mhz in value["mem_mhz"]} <= value["core_mhz"]["listed"].keys(),
         ),
     ]
 
@@ -146,48 +146,48 @@ def known_facts(which: str, results: str) -> dict[str, Any]:
         return _known_away(which, results)
     try:
         with Library() as nvml:
-            found = facts(nvml, resolve(nvml, which))
+            gpu = facts(nvml, resolve(nvml, which))
     except InputError:
         for kept in _kept(results):
             if which and kept.get("uuid") == which:
                 return kept
         raise
-    found["slug"] = slug(found)
-    return found
+    gpu["slug"] = slug(gpu)
+    return gpu
 
 
 def facts_of(which: str) -> dict[str, Any]:
     """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError."""
     with Library() as nvml:
-        found = facts(nvml, resolve(nvml, which))
-    return found | {"slug": slug(found)}
+        gpu = facts(nvml, resolve(nvml, which))
+    return gpu | {"slug": slug(gpu)}
 
 
-def kept_as(found: dict[str, Any], results: str) -> tuple[str, str]:
+def kept_as(gpu: dict[str, Any], results: str) -> tuple[str, str]:
     """(path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its place."""
-    path = Path(results, found["slug"], _FILE)
+    path = Path(results, gpu["slug"], _FILE)
     before = _read(path) if path.is_file() else None
-    if before and before["uuid"] != found["uuid"]:
+    if before and before["uuid"] != gpu["uuid"]:
         raise InputError(
-            f"two GPUs with one slug: {path.parent} holds results of {before['uuid']}, this one is {found['uuid']}; "
+            f"two GPUs with one slug: {path.parent} holds results of {before['uuid']}, this one is {gpu['uuid']}; "
             "move that folder elsewhere"
         )
-    return str(path), json.dumps(found, indent=1, allow_nan=False) + "\n"
+    return str(path), json.dumps(gpu, indent=1, allow_nan=False) + "\n"
 
 
-def keep(found: dict[str, Any], results: str) -> None:
+def keep(gpu: dict[str, Any], results: str) -> None:
     """Leave the facts in the GPU's results folder. Raises InputError where another GPU has it."""
-    path, text = kept_as(found, results)
+    path, text = kept_as(gpu, results)
     if not os.path.isfile(path) or Path(path).read_text("utf-8") != text:
         write_text(path, text)
 
 
 def identify(which: str, results: str) -> dict[str, Any]:
     """Look at the GPU that `which` names on this machine, and keep facts and machine. Raises InputError."""
-    found = known_facts(which, results)
-    keep(found, results)
-    write_json(Path(results, found["slug"], _NODE), {"node": os.environ.get("SLURMD_NODENAME", socket.gethostname())})
-    return found
+    gpu = known_facts(which, results)
+    keep(gpu, results)
+    write_json(Path(results, gpu["slug"], _NODE), {"node": os.environ.get("SLURMD_NODENAME", socket.gethostname())})
+    return gpu
 
 
 def node_of(slug: str, results: str) -> str:
@@ -208,8 +208,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _known_away(which: str, results: str) -> dict[str, Any]:
     kept = _kept(results)
-    listed = "; ".join(f"nvml:{each['uuid']} ({each['slug']})" for each in kept) or "none"
-    matching = [each for each in kept if which in ("", each["uuid"])]
+    listed = "; ".join(f"nvml:{gpu['uuid']} ({gpu['slug']})" for gpu in kept) or "none"
+    matching = [gpu for gpu in kept if which in ("", gpu["uuid"])]
     if not which and len(matching) > 1:
         raise InputError(f"gpu nvml: more than one GPU of the cluster is known; name one of {listed}")
     if not matching:

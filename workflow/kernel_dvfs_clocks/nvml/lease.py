@@ -278,7 +278,7 @@ def left_behind(at: str = "") -> list[str]:
         names = sorted(os.listdir(at or folder()))
     except OSError:
         return []
-    return [found[1] for name in names if (found := pattern.fullmatch(name))]
+    return [match[1] for name in names if (match := pattern.fullmatch(name))]
 
 
 def boot_id() -> str:
@@ -421,10 +421,10 @@ def _owner(file: int) -> str:
     except InputError:
         return (pid and _process(pid)) or "a run that is just starting, or whose lease cannot be read"
     doing = f" ({RESTORING})" if content["requested"] == RESTORING else ""
-    said = f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}{doing}"
+    claim = f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}{doing}"
     # who locked it holds it for the process that started him
     is_meant = content["pid"] in (pid, _parent(pid)) or not _runs(pid)
-    return said if is_meant else f"{_process(pid)}; its lease says {said}"
+    return claim if is_meant else f"{_process(pid)}; its lease says {claim}"
 
 
 def _locked_by(file: int) -> int:

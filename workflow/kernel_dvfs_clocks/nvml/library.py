@@ -105,10 +105,10 @@ def translate(call: str, code: int, gpu: str = "") -> NvmlError:
     return failure(f"{call}{on}: {means}{who} (NVML code {code}); {remedy}", code, call)
 
 
-def refused(call: str, gpu: str, said: str, remedy: str, code: int = UNKNOWN) -> NvmlError:
-    """The error of another way of setting clocks than NVML, in one line. said: its own words; code: the one of NVML
-    that means the same."""
-    return failure(f"{call} on {gpu}: {said[:_LONGEST]}; {remedy}", code, call)
+def refused(call: str, gpu: str, reason: str, remedy: str, code: int = UNKNOWN) -> NvmlError:
+    """The error of another way of setting clocks than NVML, in one line. reason: in its own words; code: the one of
+    NVML that means the same."""
+    return failure(f"{call} on {gpu}: {reason[:_LONGEST]}; {remedy}", code, call)
 
 
 def failure(message: str, code: int, call: str) -> NvmlError:

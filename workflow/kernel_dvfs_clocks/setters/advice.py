@@ -78,8 +78,8 @@ def _slurm() -> str:
 
 def in_container() -> bool:
     """Whether this process runs in a container, as far as container runtimes tell."""
-    told = os.environ.get("container")  # noqa: SIM112 - the runtimes write it like that
-    return bool(told) or any(map(os.path.exists, _CONTAINERS))
+    container = os.environ.get("container")  # noqa: SIM112 - the runtimes write it like that
+    return bool(container) or any(map(os.path.exists, _CONTAINERS))
 
 
 def _requests(uuids: Sequence[str]) -> Iterator[AdminRequest]:

@@ -69,22 +69,22 @@ class Connection:
     """The client's end of what sets the clocks of a GPU and gives them back when this ends: the broker's process for
     it, or one of its own (holder). A request and its answer are a line of JSON each.
 
-    mode: of guard.Guard. own: at the broker, that another process than its own sets the clocks, which may still restore
-    them when whoever connected has died: it looks at the connection alone. made: one that is there already, with a
-    holder. say: called with each line for the user.
+    mode: of guard.Guard. elsewhere: at the broker, that another process than its own sets the clocks, which may still
+    restore them when whoever connected has died: it looks at the connection alone. existing: one that is there already,
+    with a holder. say: called with each line for the user.
     """
 
     def __init__(
         self,
         uuid: str,
         mode: str = "lock",
-        own: bool = True,
-        made: socket.socket | None = None,
+        elsewhere: bool = True,
+        existing: socket.socket | None = None,
         say: Callable[[str], object] = print,
     ) -> None:
-        self.uuid, self._mode, self._own, self._say = uuid, mode, own, say
+        self.uuid, self._mode, self._elsewhere, self._say = uuid, mode, elsewhere, say
         self.stale: Stale | None = None  # what the broker found and has restored
-        self._socket, self._other = made, "holder" if made else "broker"
+        self._socket, self._other = existing, "holder" if existing else "broker"
         self.is_broken = False  # a request was left without its answer, which is not to be taken for the next one's
 
     def take(self, patience_s: float = 0.0) -> None:
@@ -101,7 +101,8 @@ class Connection:
 
     def _taken(self, is_last: bool) -> bool:
         """Whether it is ours, after one try."""
-        answer = _proved({"do": "take", "uuid": self.uuid, "mode": self._mode, "own": self._own}, self._said)
+        request = {"do": "take", "uuid": self.uuid, "mode": self._mode, "own": self._elsewhere}
+        answer = _proved(request, self._exchange)
         if answer.get("held") and not is_last:
             return False
         if answer.get("held"):
@@ -116,7 +117,7 @@ class Connection:
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; to none, what a holder says as it begins. Raises what it refuses with: InputError,
         NotRestored; and NvmlError where none comes, upon which nothing more is asked."""
-        answer = self._said(request)
+        answer = self._exchange(request)
         _check(answer, self.uuid, request, self._other)
         return answer
 
@@ -134,7 +135,7 @@ class Connection:
         finally:
             self.close()
 
-    def _said(self, request: dict[str, Any], files: list[int] | None = None) -> dict[str, Any]:
+    def _exchange(self, request: dict[str, Any], files: list[int] | None = None) -> dict[str, Any]:
         if self._socket is None or self.is_broken:
             why = "an earlier request was left without its answer, upon which the connection was ended"
             raise refused(
@@ -199,22 +200,22 @@ class Broker(Setter):
         self._held.ask({"do": "reset", "domain": domain})
 
 
-def lease_of(uuid: str, own: bool = True) -> Lease | Connection:
-    """The lease of a GPU where leases are taken here: at the broker where there is one, else a file. own: see
-    Connection; not own: through the broker."""
-    return Connection(uuid, own=own) if rules_here() or not own else Lease(uuid)
+def lease_of(uuid: str, elsewhere: bool = True) -> Lease | Connection:
+    """The lease of a GPU where leases are taken here: at the broker where there is one, else a file. elsewhere:
+    see Connection; False: through the broker."""
+    return Connection(uuid, elsewhere=elsewhere) if rules_here() or not elsewhere else Lease(uuid)
 
 
 def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
     """What was left locked at a GPU; see nvml.lease.left_at. Raises NvmlError where the broker does not answer."""
     if not rules_here():
         return lease.left_at(uuid, patience_s)
-    return next((Stale(each["left"], False, "") for each in listed() if each["uuid"] == uuid and each["left"]), None)
+    return next((Stale(gpu["left"], False, "") for gpu in listed() if gpu["uuid"] == uuid and gpu["left"]), None)
 
 
 def left_behind() -> list[str]:
     """UUIDs of the GPUs at which something may have been left locked."""
-    return [each["uuid"] for each in listed() if each["left"]] if rules_here() else lease.left_behind()
+    return [gpu["uuid"] for gpu in listed() if gpu["left"]] if rules_here() else lease.left_behind()
 
 
 def check_after(after: Mapping[str, list[int] | None]) -> None:
@@ -252,24 +253,24 @@ def evict(uuid: str, lease: str | None = None) -> str:
     """Have the broker take a GPU back, for root, from whom has it as `lease`; None: from whom has it now. Back when its
     clocks are free. Returns whose it was, in words. Raises NvmlError where that lease is over: the next one is not
     ended in its place."""
-    lease = lease or next((each["lease"] for each in listed() if each["uuid"] == uuid), None)
+    lease = lease or next((gpu["lease"] for gpu in listed() if gpu["uuid"] == uuid), None)
     request = {"do": "evict", "uuid": uuid, "lease": lease}
     with _connected(uuid) as connection:
         answer = _proved(request, partial(_answer, connection, uuid))
     _check(answer, uuid, request)
     who = str(answer["evicted"])
     end_s = time.monotonic() + patience_s()
-    while any(each["lease"] == lease for each in listed()):
+    while any(gpu["lease"] == lease for gpu in listed()):
         if time.monotonic() > end_s:
             raise refused("broker: evict", uuid, f"{who} still has it after {patience_s():g} s", _LOG, TIMEOUT)
         time.sleep(_LOOK_EVERY_S)
     return who
 
 
-def _proved(request: dict[str, Any], said: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def _proved(request: dict[str, Any], ask: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """The broker's answer to a request for a GPU, once it was shown that its device can be opened here: who can may use
-    it, and a job of a batch system, or a container, has its own alone. said: asks, with files to hand over."""
-    answer = said(request)
+    it, and a job of a batch system, or a container, has its own alone. ask: with files to hand over."""
+    answer = ask(request)
     if "node" not in answer:
         return answer
     call, uuid, node = _call(request), request["uuid"], str(answer["node"])
@@ -281,7 +282,7 @@ def _proved(request: dict[str, Any], said: Callable[..., dict[str, Any]]) -> dic
         why = f"{device_node(node)}: {error.strerror}, and who cannot open a GPU's device cannot set its clocks"
         raise refused(call, uuid, why, "ask for that GPU", NO_PERMISSION) from None
     try:
-        return said({"do": "prove"}, [opened])
+        return ask({"do": "prove"}, [opened])
     finally:
         os.close(opened)
 
@@ -364,7 +365,7 @@ def _check(answer: dict[str, Any], uuid: str, request: dict[str, Any], other: st
     """Raise NvmlError for an answer that refuses, InputError for what a holder refuses for another reason, NotRestored
     for clocks that could not be given back."""
     if "failed" in answer:
-        raise NotRestored(f"clocks of {uuid} not restored", [_failure(*each) for each in answer["failed"]])
+        raise NotRestored(f"clocks of {uuid} not restored", [_failure(*parts) for parts in answer["failed"]])
     if "error" in answer and other == "holder":
         raise _failure(answer["error"], answer["code"], answer["call"])
     if "error" in answer:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernel_dvfs_clocks.nvml.board import Board
 
 AUTO = "auto"
-WAYS: dict[str, type[Setter]] = {each.name: each for each in (Nvml, Broker, Zeusd, Sudo, Dcgm)}
+WAYS: dict[str, type[Setter]] = {way.name: way for way in (Nvml, Broker, Zeusd, Sudo, Dcgm)}
 
 
 def can(through: str) -> Capabilities:

@@ -96,7 +96,7 @@ class NotRestored(ExceptionGroup[Exception]):
     @property
     def calls(self) -> str:
         """The calls of NVML that failed, in words."""
-        return ", ".join(getattr(each, "call", str(each)) for each in self.exceptions)
+        return ", ".join(getattr(error, "call", str(error)) for error in self.exceptions)
 
 
 def not_restored(failed: NotRestored) -> str:
@@ -169,8 +169,8 @@ def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
         late = refused(call, uuid, f"has not ended in {limit_s:g} s", "look what it waits for", TIMEOUT)
         late.wait = partial(process.communicate, timeout=limit_s)  # what it has started has its output too
         raise late from None
-    said = " ".join(f"{errors} {output}".split())
-    return process.returncode, said or f"exit code {process.returncode}"
+    text = " ".join(f"{errors} {output}".split())
+    return process.returncode, text or f"exit code {process.returncode}"
 
 
 def _range(given: list[int] | None) -> Range | None:

@@ -53,22 +53,22 @@ class Sudo(Setter):
         self._run(_RESET[domain])
 
     def _run(self, *option: str) -> None:
-        code, said = run_tool([*_SUDO, tool(), "-i", self.uuid, *option], self.uuid)
+        code, output = run_tool([*_SUDO, tool(), "-i", self.uuid, *option], self.uuid)
         call = f"sudo nvidia-smi {option[0]}"
-        if re.search("not supported", said, re.IGNORECASE):
-            raise refused(call, self.uuid, said, "kernel-dvfs devices shows what the GPU can do", NOT_SUPPORTED)
+        if re.search("not supported", output, re.IGNORECASE):
+            raise refused(call, self.uuid, output, "kernel-dvfs devices shows what the GPU can do", NOT_SUPPORTED)
         if code == 0:
             return
         if code == 1 or code == NO_PERMISSION:
-            raise refused(call, self.uuid, said, _ALLOW, NO_PERMISSION)
-        raise refused(call, self.uuid, said, "see dmesg for Xid messages", code if code in _CODES else UNKNOWN)
+            raise refused(call, self.uuid, output, _ALLOW, NO_PERMISSION)
+        raise refused(call, self.uuid, output, "see dmesg for Xid messages", code if code in _CODES else UNKNOWN)
 
 
 def tool() -> str:
     """nvidia-smi's path, as sudoers must name it: one that only root can change, since sudo runs it as root. Without
     links, so that what was looked at is what is run."""
-    found = (shutil.which("nvidia-smi", path=folder) for folder in os.get_exec_path() if os.path.isabs(folder))
-    return next((os.path.realpath(path) for path in found if path and is_roots_own(path)), "/usr/bin/nvidia-smi")
+    paths = (shutil.which("nvidia-smi", path=folder) for folder in os.get_exec_path() if os.path.isabs(folder))
+    return next((os.path.realpath(path) for path in paths if path and is_roots_own(path)), "/usr/bin/nvidia-smi")
 
 
 def allowed(uuids: Sequence[str]) -> str:
@@ -85,10 +85,10 @@ def allowed(uuids: Sequence[str]) -> str:
     for uuid in uuids:
         for words in wanted:
             try:
-                code, said = run_tool([*_SUDO, "-ll", tool(), "-i", uuid, *words], uuid)
+                code, output = run_tool([*_SUDO, "-ll", tool(), "-i", uuid, *words], uuid)
             except NvmlError as error:
                 return str(error)
-            if code or not (said.startswith(tool()) or "!authenticate" in said):
+            if code or not (output.startswith(tool()) or "!authenticate" in output):
                 return f"sudo does not let you run {tool()} -i {uuid} {words[0]} without a password"
     return ""
 
@@ -129,8 +129,8 @@ class Dcgm(Setter):
         if core is None and mem is None:
             return []
         if core is None or mem is None or core[0] != core[1] or mem[0] != mem[1]:
-            said = "sets both clocks at once, each to one value"
-            raise refused("dcgmi config", self.uuid, said, "configure lock: exact, and pairs of MHz", NOT_SUPPORTED)
+            reason = "sets both clocks at once, each to one value"
+            raise refused("dcgmi config", self.uuid, reason, "configure lock: exact, and pairs of MHz", NOT_SUPPORTED)
         return [partial(self._set, mem[1], core[1])]
 
     def _lock(self, domain: Domain, lowest_mhz: int, highest_mhz: int) -> None:
@@ -140,43 +140,45 @@ class Dcgm(Setter):
         self._set(0, 0)
 
     def _set(self, mem_mhz: int, core_mhz: int) -> None:
-        code, said = run_tool(["dcgmi", "config", "--set", "-g", self._group, "-a", f"{mem_mhz},{core_mhz}"], self.uuid)
-        if code == 0 and _DCGM_SET in said:
+        code, output = run_tool(
+            ["dcgmi", "config", "--set", "-g", self._group, "-a", f"{mem_mhz},{core_mhz}"], self.uuid
+        )
+        if code == 0 and _DCGM_SET in output:
             return
-        raise _refusal("dcgmi config --set", self.uuid, said)
+        raise _refusal("dcgmi config --set", self.uuid, output)
 
 
-def _refusal(call: str, uuid: str, said: str) -> NvmlError:
-    if re.search("non-root|root privilege|permission", said, re.IGNORECASE):
-        return refused(call, uuid, said, "have nv-hostengine run as root", NO_PERMISSION)
-    if re.search("not supported|unsupported", said, re.IGNORECASE):
-        return refused(call, uuid, said, "kernel-dvfs devices shows what the GPU can do", NOT_SUPPORTED)
-    return refused(call, uuid, said, _DCGM_REMEDY, UNKNOWN)
+def _refusal(call: str, uuid: str, output: str) -> NvmlError:
+    if re.search("non-root|root privilege|permission", output, re.IGNORECASE):
+        return refused(call, uuid, output, "have nv-hostengine run as root", NO_PERMISSION)
+    if re.search("not supported|unsupported", output, re.IGNORECASE):
+        return refused(call, uuid, output, "kernel-dvfs devices shows what the GPU can do", NOT_SUPPORTED)
+    return refused(call, uuid, output, _DCGM_REMEDY, UNKNOWN)
 
 
 def _group_of(uuid: str) -> str:
     """The number of the engine's group that holds this GPU alone; made where there is none yet, and kept: a killed run
     could not remove it."""
     name = f"kernel-dvfs-{uuid}"
-    _, said = run_tool(["dcgmi", "group", "-l"], uuid)
-    for number, known in re.findall(r"Group ID *\| (\d+) .*?Group Name *\| (\S+)", said):
+    _, output = run_tool(["dcgmi", "group", "-l"], uuid)
+    for number, known in re.findall(r"Group ID *\| (\d+) .*?Group Name *\| (\S+)", output):
         if known == name:
             return number
-    code, said = run_tool(["dcgmi", "group", "-c", name, "-a", engine_id(uuid)], uuid)
-    made = re.search(r"group ID of (\d+)", said)
-    if code or not made:
-        raise _refusal("dcgmi group -c", uuid, said)
-    return made[1]
+    code, output = run_tool(["dcgmi", "group", "-c", name, "-a", engine_id(uuid)], uuid)
+    match = re.search(r"group ID of (\d+)", output)
+    if code or not match:
+        raise _refusal("dcgmi group -c", uuid, output)
+    return match[1]
 
 
 def engine_id(uuid: str) -> str:
     """The engine's number of a GPU. Raises NvmlError where no engine answers or it does not have the GPU."""
     if not shutil.which("dcgmi"):
         raise refused("dcgmi", uuid, "is not on PATH", _DCGM_REMEDY)
-    code, said = run_tool(["dcgmi", "discovery", "-l"], uuid)
-    for number, known in re.findall(r"\| (\d+) \| Name: .*?Device UUID: (\S+)", said):
+    code, output = run_tool(["dcgmi", "discovery", "-l"], uuid)
+    for number, known in re.findall(r"\| (\d+) \| Name: .*?Device UUID: (\S+)", output):
         if known == uuid:
             return number
     if code:
-        raise _refusal("dcgmi discovery -l", uuid, said)
+        raise _refusal("dcgmi discovery -l", uuid, output)
     raise refused("dcgmi discovery -l", uuid, "does not list it", "the host engine serves other GPUs")

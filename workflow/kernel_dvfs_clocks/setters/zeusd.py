@@ -61,9 +61,9 @@ class Zeusd(Setter):
         # block: answer when the driver has; without it a refusal would go unseen
         if self._offer is not None:
             query = urlencode({"gpu_ids": self._index, **numbers, "block": "true"})
-            status, said = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
+            status, text = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
         else:
-            status, said = _ask(self.uuid, "POST", f"/gpu/{self._index}/{what}", {**numbers, "block": True})
+            status, text = _ask(self.uuid, "POST", f"/gpu/{self._index}/{what}", {**numbers, "block": True})
         if status == 200:
             return
         code, remedy = UNKNOWN, _REMEDY
@@ -73,9 +73,9 @@ class Zeusd(Setter):
             code, remedy = NO_PERMISSION, "zeusd must run as root, and the token must have the scope gpu-control"
         elif status == 404:
             code, remedy = NO_PERMISSION, "have zeusd started with the API group gpu-control"
-        elif re.search("not supported", said, re.IGNORECASE):
+        elif re.search("not supported", text, re.IGNORECASE):
             code, remedy = NOT_SUPPORTED, "kernel-dvfs devices shows what the GPU can do"
-        raise refused(f"zeusd {what}", self.uuid, f"{said or 'refused'} (HTTP {status})", remedy, code)
+        raise refused(f"zeusd {what}", self.uuid, f"{text or 'refused'} (HTTP {status})", remedy, code)
 
 
 _WORDS: dict[Domain, str] = {"core": "gpu", "mem": "mem"}
@@ -84,16 +84,16 @@ _WORDS: dict[Domain, str] = {"core": "gpu", "mem": "mem"}
 def offer(uuid: str = "this machine") -> dict[str, Any] | None:
     """What zeusd says that it offers; None from one before 0.4, which cannot be asked. Raises NvmlError where none
     answers."""
-    status, said = _ask(uuid, "GET", "/discover")
+    status, text = _ask(uuid, "GET", "/discover")
     if status == 404:
         return None
     try:
-        found = json.loads(said)
-        if status == 200 and isinstance(found, dict):
-            return found
+        offered = json.loads(text)
+        if status == 200 and isinstance(offered, dict):
+            return offered
     except ValueError:
         pass
-    raise refused("zeusd /discover", uuid, f"not understood: HTTP {status}, {said[:80]}", _REMEDY)
+    raise refused("zeusd /discover", uuid, f"not understood: HTTP {status}, {text[:80]}", _REMEDY)
 
 
 def why_not_by_index() -> str:
@@ -125,13 +125,9 @@ def _index(offer: dict[str, Any], board: Board) -> int:
     listed = offer.get("gpus")
     if isinstance(listed, list):
         bus_id = _bus_id(board.pci_bus_id())
-        for each in listed:
-            if (
-                isinstance(each, dict)
-                and _bus_id(str(each.get("pci_address"))) == bus_id
-                and type(each.get("id")) is int
-            ):
-                return each["id"]
+        for gpu in listed:
+            if isinstance(gpu, dict) and _bus_id(str(gpu.get("pci_address"))) == bus_id and type(gpu.get("id")) is int:
+                return gpu["id"]
         raise refused("zeusd /discover", board.uuid, f"lists no GPU at {bus_id}", "it serves another machine's GPUs")
     ids = offer.get("gpu_ids")
     # where both see every GPU of the machine, both have them in the order of their addresses
@@ -175,8 +171,8 @@ def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) 
     except TimeoutError:
         raise refused(f"zeusd {path}", uuid, f"no answer in {patience_s():g} s", _REMEDY, TIMEOUT) from None
     except (OSError, http.client.HTTPException) as error:
-        said = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         code = NO_PERMISSION if isinstance(error, PermissionError) else UNKNOWN
-        raise refused(f"zeusd at {at}", uuid, said, "is it running, and may you write to its socket?", code) from None
+        raise refused(f"zeusd at {at}", uuid, reason, "is it running, and may you write to its socket?", code) from None
     finally:
         connection.close()

@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.command_words:
-        made = client_pod(options.image, options.command_words, options.user)
+        manifest = client_pod(options.image, options.command_words, options.user)
     else:
         # names and groups are the node's, and the broker's container knows none of them
         if not all(word.isdecimal() and int(word) < 2**32 for word in options.allow.split(",")):
             raise InputError(f"--allow {options.allow}: expected numbers of users with commas, as in 1000,1001")
         parse_after(options.after)
-        made = daemon_set(
+        manifest = daemon_set(
             *(options.image, options.allow, options.after, options.hours),
             *(options.namespace, options.runtime_class),
         )
-    print(yaml.safe_dump(made, sort_keys=False), end="")
+    print(yaml.safe_dump(manifest, sort_keys=False), end="")

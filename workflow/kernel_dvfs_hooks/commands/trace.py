@@ -20,8 +20,8 @@ def run(options: argparse.Namespace) -> None:
     content = trace(options.profile, options.schedule, options.order)
     write_text(options.output, compact_json(content) + "\n")
     for process in sorted({event["pid"] for event in content["traceEvents"]}):
-        own = [event for event in content["traceEvents"] if event["pid"] == process]
-        (title,) = (event["args"]["name"] for event in own if event["name"] == "process_name")
-        slices = [event for event in own if event["ph"] == "X"]
+        events = [event for event in content["traceEvents"] if event["pid"] == process]
+        (title,) = (event["args"]["name"] for event in events if event["name"] == "process_name")
+        slices = [event for event in events if event["ph"] == "X"]
         energy_j = sum(event["args"]["energy_j"] for event in slices)
         print(f"{title}: {len(slices)} launches, {sum(event['dur'] for event in slices) / 1e6:.4g} s, {energy_j:.4g} J")

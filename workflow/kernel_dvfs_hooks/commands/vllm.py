@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> None:
         from prometheus_client import start_http_server
 
         start_http_server(options.listen, "127.0.0.1", exported.registry)
-    found = vllm.stretches(options.url, options.gpu.split(","), options.every, 60 * options.minutes)
-    for stretch, readers in found:
+    stretches = vllm.stretches(options.url, options.gpu.split(","), options.every, 60 * options.minutes)
+    for stretch, readers in stretches:
         seen.append(stretch)
         split = vllm.split(seen)
         if exported:
