@@ -176,8 +176,8 @@ class BrokerServer:
             client.tell(node=self._nodes[uuid][0])
 
     def _is_possible(self, client: _Waiting, request: dict[str, Any]) -> bool:
-        """Whether the GPU is free for who takes it, or in the hands from which it is to be taken; else the client is
-        told. Asked again once it has shown its device: others may have come meanwhile."""
+        """Return whether the GPU is free for who takes it, or in the hands from which it is to be taken; else the
+        client is told. Asked again once it has shown its device: others may have come meanwhile."""
         holder = self._holders.get(request["uuid"])
         if request["do"] == "take" and holder:
             client.tell(error=holder.who, code=NO_PERMISSION, held=True, lease=holder.lease)
@@ -261,7 +261,7 @@ class BrokerServer:
     # --- children -----------------------------------------------------------------------------------------------------
 
     def _due(self) -> list[Callable[[], None]]:
-        """What starts the processes that there must be and are not."""
+        """Return what starts the processes that there must be and are not."""
         closing = [] if self._closer else [self._start_closing]
         return [*closing, *(partial(self._restore, uuid) for uuid in self._left)]
 
@@ -279,8 +279,8 @@ class BrokerServer:
         drop(self._closing, *files)
 
     def _started(self, life: Callable[[], None], of_client: _Waiting | None, then: Callable[[int], object]) -> int:
-        """The id of a child process that does `life` and ends, upon which `then` is called with its exit code; of what
-        is open here it keeps its client alone."""
+        """Start a child process that does `life` and ends, upon which `then` is called with its exit code, and return
+        its id. Of what is open here it keeps its client alone."""
         pid = os.fork()
         if not pid:
             with _ended_by():
@@ -339,8 +339,8 @@ class _Waiting(Lines):
 
 
 def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]:
-    """{UUID: (name of its device node, number of its device)} of each GPU that has a node. Raises SystemExit where a
-    GPU here cannot be left as `after` says; the child has said why.
+    """Return {UUID: (name of its device node, number of its device)} of each GPU that has a node. Raises SystemExit
+    where a GPU here cannot be left as `after` says; the child has said why.
 
     In a process of its own: a driver that hangs ends the process.
     """
@@ -421,7 +421,7 @@ def _leave(*_: object) -> NoReturn:
 
 @contextlib.contextmanager
 def _ended_by() -> Iterator[None]:
-    """A child's life: the process ends with it; exit code 0 for a good end."""
+    """End the process with this context, which is a child's life; exit code 0 for a good end."""
     code = 1
     try:
         yield

@@ -22,7 +22,7 @@ _KEPT_FROM_IT = (
 
 
 def users(text: str, option: str = "--allow") -> frozenset[int]:
-    """The user ids of `alice,1001,%students`: names, numbers, and groups with all their members; root always.
+    """Return the user ids of `alice,1001,%students`: names, numbers, and groups with all their members; root always.
 
     Raises InputError for one that this machine does not know.
     """
@@ -41,7 +41,7 @@ def users(text: str, option: str = "--allow") -> frozenset[int]:
 
 
 def unit(allow: str, after: str, hours: float, power: str = "") -> str:
-    """The systemd unit of a broker with these options, started by this Python from where this library lies now.
+    """Return the systemd unit of a broker with these options, started by this Python from where this library lies now.
 
     Raises InputError where others than root could change that.
     """
@@ -87,7 +87,7 @@ def unit(allow: str, after: str, hours: float, power: str = "") -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it: in quotes, with its own escapes (systemd.syntax(7), systemd.unit(5))."""
+    """Return a word as systemd reads it: in quotes, with its own escapes (systemd.syntax(7), systemd.unit(5))."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
@@ -116,8 +116,8 @@ def _check_roots_own(path: str) -> None:
 
 
 def _run_by_root() -> Iterator[str]:
-    """Paths that decide what code this Python runs: its own, where it looks for modules, what it has imported, from
-    where and from which compiled file, and each file of ours."""
+    """Yield paths that decide what code this Python runs: its own, where it looks for modules, what it has imported,
+    from where and from which compiled file, and each file of ours."""
     modules = list(sys.modules.values())
     imported = [getattr(module, name, None) for module in modules for name in ("__file__", "__cached__")]
     for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path, *(file for file in imported if file)):

@@ -39,39 +39,39 @@ LOCKS = RANGE, EXACT = "range", "exact"
 
 
 def label(pair: tuple[float | str, float | str]) -> str:
-    """A pair as file names and messages have it: `1470-5001`, `auto-auto`."""
+    """Return a pair as file names and messages have it: `1470-5001`, `auto-auto`."""
     return f"{pair[0]}-{pair[1]}"
 
 
 def key_of(pair: Sequence[Clock]) -> tuple[float | None, ...]:
-    """A pair as a profile has it: MHz, None where left to the governor."""
+    """Return a pair as a profile has it: MHz, None where left to the governor."""
     return tuple(None if clock == AUTO else float(clock) for clock in pair)
 
 
 def clock_of(mhz: float | None) -> Clock:
-    """A clock as it is asked for, of one as a profile has it."""
+    """Return a clock as it is asked for, of one as a profile has it."""
     return AUTO if mhz is None else int(mhz)
 
 
 def clocks_argument(pairs: Iterable[Pair]) -> str:
-    """The pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
+    """Return the pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
     return ",".join(label(pair) for pair in pairs)
 
 
 def gpu_freq(pair: Pair) -> str:
-    """The option that asks Slurm to set a clock pair: `--gpu-freq=1500,memory=2201`; "" where both are auto."""
+    """Return the option that asks Slurm to set a clock pair: `--gpu-freq=1500,memory=2201`; "" where both are auto."""
     words = [str(pair[0])] if pair[0] != AUTO else []
     words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
     return f"--gpu-freq={','.join(words)}" if words else ""
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number in plain digits, no longer than any clock in MHz or number of a GPU."""
+    """Return whether a text is a whole number in plain digits, no longer than any clock in MHz or number of a GPU."""
     return text.isascii() and text.isdecimal() and len(text) <= 5
 
 
 def parse(text: str, separator: str = ",") -> Pair:
-    """A pair from `1470,5001` or `auto,9251`. Raises InputError."""
+    """Return a pair from `1470,5001` or `auto,9251`. Raises InputError."""
     parts = text.split(separator)
     if len(parts) != 2:
         raise InputError(f"clocks '{text}': expected CORE{separator}MEM, each a number of MHz or 'auto'")
@@ -79,7 +79,7 @@ def parse(text: str, separator: str = ",") -> Pair:
 
 
 def parse_clock(text: str) -> Clock:
-    """A clock in MHz or AUTO. Raises InputError."""
+    """Return a clock in MHz or AUTO. Raises InputError."""
     if text == AUTO:
         return AUTO
     mhz = int(text) if is_number(text) else 0
@@ -89,7 +89,7 @@ def parse_clock(text: str) -> Clock:
 
 
 def supported_core_mhz(clocks: dict[str, Any], mem_mhz: Clock = AUTO) -> list[int]:
-    """Every core clock that the GPU lists beside a memory clock (AUTO: the highest), MHz, ascending.
+    """Return every core clock that the GPU lists beside a memory clock (AUTO: the highest), MHz, ascending.
 
     clocks["core_mhz"]: {lowest, highest, step}, the same beside every memory clock; or, as a driver tells it,
     {"listed": {memory clock: [core clocks, ascending]}}.
@@ -133,7 +133,7 @@ def check_after(clocks: dict[str, Any], after: dict[str, list[int] | None], wher
 
 
 def parse_after(text: str) -> dict[str, list[int] | None]:
-    """Clocks to leave behind, from `core=345-1700,mem=2201-3201` or a part of it. Raises InputError."""
+    """Return clocks to leave behind, from `core=345-1700,mem=2201-3201` or a part of it. Raises InputError."""
     after: dict[str, list[int] | None] = {"core": None, "mem": None}
     for part in filter(None, text.split(",")):
         domain, _, clocks = part.partition("=")
@@ -156,7 +156,7 @@ def _beside(mem_mhz: Clock) -> str:
 
 
 def _cores(clocks: dict[str, Any], mem_mhz: Clock) -> str:
-    """The core clocks in words: a range where they are evenly spaced, else all."""
+    """Return the core clocks in words: a range where they are evenly spaced, else all."""
     known = supported_core_mhz(clocks, mem_mhz)
     steps = {above - below for below, above in pairwise(known)}
     if len(steps) == 1:
@@ -173,7 +173,7 @@ def _folds(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> bool:
 
 
 def applied_mem_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> int:
-    """The memory clock that the board really runs for a request: some boards fold one clock into another."""
+    """Return the memory clock that the board really runs for a request: some boards fold one clock into another."""
     mem = pair[1]
     if isinstance(mem, str):
         return clocks["auto_mem_mhz"]
@@ -181,7 +181,7 @@ def applied_mem_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> int:
 
 
 def asked_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> float:
-    """The core clock that a request asks the board for, MHz, which sets its voltage; auto asks for the top."""
+    """Return the core clock that a request asks the board for, MHz, which sets its voltage; auto asks for the top."""
     core = pair[0]
     if isinstance(core, str):
         return top_core_mhz(clocks) if "top" in clocks else clocks["auto_core_mhz"]
@@ -190,19 +190,19 @@ def asked_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> float:
 
 
 def top_core_mhz(clocks: dict[str, Any]) -> float:
-    """The highest core clock that a cool board runs, however high the request, MHz."""
+    """Return the highest core clock that a cool board runs, however high the request, MHz."""
     top = clocks.get("top")
     return clocks["auto_core_mhz"] + top["above_auto_mhz"] if top else clocks["core_mhz"]["highest"]
 
 
 def reached_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock], power_w: float) -> float:
-    """The core clock that a request reaches below the power cap, MHz. power_w: mean power of the board."""
+    """Return the core clock that a request reaches below the power cap, MHz. power_w: mean power of the board."""
     return reached_at(clocks, pair)(power_w)
 
 
 def reached_at(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> Callable[[float], float]:
-    """The same as a function of the power. The top of the curve falls with it, where the GPU's spec says so: a board of
-    more power is warmer."""
+    """Return the same as a function of the power. The top of the curve falls with it, where the GPU's spec says so: a
+    board of more power is warmer."""
     asked, top = asked_core_mhz(clocks, pair), clocks.get("top")
     if not top:
         return lambda power_w: asked
@@ -220,7 +220,7 @@ def _nearest(known: list[int], mhz: int) -> int:
 
 
 def sweep_pairs(clocks: dict[str, Any], grid: dict[str, Any]) -> tuple[list[Pair], list[tuple[Pair, str]]]:
-    """The pairs of a sweep and those left out.
+    """Return the pairs of a sweep and those left out.
 
     grid: `core_mhz` (list, "all" or {"step": MHz} counted from the lowest clock), `mem_mhz` (list or "all"),
     `auto` (add AUTO in each domain). Returns (pairs, omitted): a list of Pair, and a list of (Pair, reason).

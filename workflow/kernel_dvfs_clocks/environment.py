@@ -8,7 +8,7 @@ SLURM = "KERNEL_DVFS_SLURM"
 
 
 def slurm_gpu() -> str:
-    """sbatch's options for a node with a GPU; "" where no cluster is used."""
+    """Return sbatch's options for a node with a GPU; "" where no cluster is used."""
     return os.environ.get(SLURM, "")
 
 

@@ -8,7 +8,8 @@ from kernel_dvfs_clocks.package import remedy
 
 
 def one_line(text: str) -> str:
-    """Text as one line that a terminal shows and does not obey: what cannot be printed stands escaped, as `\\x1b`."""
+    """Return text as one line that a terminal shows and does not obey: what cannot be printed stands escaped, as
+    `\\x1b`."""
     line = " ".join(text.split())
     return line if line.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
@@ -25,7 +26,8 @@ class Missing(InputError):
 
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """` (did you mean 'choose'?)` for a word that is nearly one of those known, or how one begins; else nothing."""
+    """Return ` (did you mean 'choose'?)` for a word that is nearly one of those known, or how one begins; else
+    nothing."""
     from difflib import get_close_matches
 
     known = list(known)
@@ -35,7 +37,7 @@ def meant(given: str, known: Iterable[str]) -> str:
 
 
 def unread(content: object, expected: str) -> str:
-    """What is wrong with the content of a file whose schema is not the expected one, as messages have it."""
+    """Return what is wrong with the content of a file whose schema is not the expected one, as messages have it."""
     schema = content.get("schema") if isinstance(content, dict) else None
     if isinstance(schema, str) and schema.rpartition("/")[0] == expected.rpartition("/")[0]:
         return f"of another version of kernel-dvfs (schema {schema}, this one reads {expected})"
@@ -54,14 +56,14 @@ class CounterFault(InputError):
 
 
 def leaves(error: BaseException) -> list[BaseException]:
-    """The error itself, or all errors of a group and of the groups in it."""
+    """Return the error itself, or all errors of a group and of the groups in it."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for member in error.exceptions for leaf in leaves(member)]
     return [error]
 
 
 def lines(error: BaseException) -> list[str]:
-    """One line for the user for each error in `error`; of a package that is missing, how to install it."""
+    """Return one line for the user for each error in `error`; of a package that is missing, how to install it."""
     return [one_line(_text_of(leaf)) for leaf in leaves(error)]
 
 

@@ -88,12 +88,12 @@ def _make(path: str) -> None:
 
 
 def is_part(name: str) -> bool:
-    """Whether a name may be a part of a path."""
+    """Return whether a name may be a part of a path."""
     return _PART.fullmatch(name) is not None
 
 
 def inside(path: str) -> str:
-    """A path of names, separated by slashes, that leads nowhere but into its folder. Raises InputError."""
+    """Return a path of names, separated by slashes, that leads nowhere but into its folder. Raises InputError."""
     if wrong := next((part for part in path.split("/") if not is_part(part)), None):
         raise InputError(f"{wrong[:80]!r} cannot be a part of a path; expected {PART}")
     if not all(path.split("/")):
@@ -145,24 +145,25 @@ _COMPACT = json.JSONEncoder(allow_nan=False)
 
 
 def compact_json(content: Any) -> str:
-    """`content` as one line of JSON. Raises ValueError on NaN or infinity."""
+    """Return `content` as one line of JSON. Raises ValueError on NaN or infinity."""
     return _COMPACT.encode(content)
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of content, in hexadecimal digits, without what it carries as its own. Raises ValueError as above."""
+    """Return the SHA-256 of content, in hexadecimal digits, without what it carries as its own. Raises ValueError as
+    above."""
     return _sha256(compact_json({name: content[name] for name in content if name != CHECKSUM}))
 
 
 def sealed_json(content: Mapping[str, Any]) -> str:
-    """Content, not empty and without a checksum, as one line of JSON that carries it last. Raises ValueError as
+    """Return content, not empty and without a checksum, as one line of JSON that carries it last. Raises ValueError as
     above."""
     text = compact_json(content)
     return f'{text[:-1]}, "{CHECKSUM}": "{_sha256(text)}"}}'
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file, in hexadecimal digits. Raises OSError."""
+    """Return the SHA-256 of a file, in hexadecimal digits. Raises OSError."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -181,14 +182,14 @@ def write_sealed(
 
 
 def digests(made_of: Mapping[str, str | os.PathLike[str]]) -> dict[str, str]:
-    """{name: SHA-256} of the files that something is made of. Raises OSError."""
+    """Return {name: SHA-256} of the files that something is made of. Raises OSError."""
     return {name: digest(path) for name, path in made_of.items()}
 
 
 def change_of(content: Any, inputs: Mapping[str, str | os.PathLike[str]] | None = None) -> str:
-    """What to say of content that is not as it was written, by the checksum that it carries, or that was made of other
-    files than these; "" where it carries no checksum, or nothing is wrong. inputs: {name among what it was made of:
-    path}, of files that are there or not."""
+    """Return what to say of content that is not as it was written, by the checksum that it carries, or that was made of
+    other files than these; "" where it carries no checksum, or nothing is wrong. inputs: {name among what it was made
+    of: path}, of files that are there or not."""
     if not isinstance(content, dict) or CHECKSUM not in content:
         return ""
     if content[CHECKSUM] != checksum(content):
@@ -218,9 +219,9 @@ _MARK = re.compile(r",[0-9a-f]{64}( \S+:[0-9a-f]{64})*$")
 def sealed_csv(
     rows: Sequence[Sequence[str]], made_of: Mapping[str, str | os.PathLike[str]] | None = None, head: str = ""
 ) -> str:
-    """The text of a table, its header first and at least one row, with a last column `seal`, which every program can
-    pass over: in the first row the checksum of all that, and the digests of the files that it was made of. head: lines
-    of comment before it. Raises OSError."""
+    """Return the text of a table, its header first and at least one row, with a last column `seal`, which every program
+    can pass over: in the first row the checksum of all that, and the digests of the files that it was made of. head:
+    lines of comment before it. Raises OSError."""
     of = [f"{name}:{sha256}" for name, sha256 in digests(made_of or {}).items()]
     marks = [_SEAL, " ".join([_of_rows(head, rows, of), *of])] + [""] * len(rows)
     text = io.StringIO()
@@ -229,8 +230,8 @@ def sealed_csv(
 
 
 def unsealed(text: str, inputs: Mapping[str, str | os.PathLike[str]] | None = None) -> list[list[str]]:
-    """The rows that `sealed_csv` was given. inputs: see `change_of`. Raises ValueError where there is no checksum, or
-    what `change_of` says of it."""
+    """Return the rows that `sealed_csv` was given. inputs: see `change_of`. Raises ValueError where there is no
+    checksum, or what `change_of` says of it."""
     rows, made_of, _ = _opened(text)
     if what := _other_input(made_of, inputs or {}):
         raise ValueError(what)
@@ -238,14 +239,14 @@ def unsealed(text: str, inputs: Mapping[str, str | os.PathLike[str]] | None = No
 
 
 def is_sealed(text: str) -> bool:
-    """Whether a table's text is as `sealed_csv` makes it."""
+    """Return whether a table's text is as `sealed_csv` makes it."""
     lines = (line.rstrip() for line in io.StringIO(text) if not line.startswith("#"))
     return next(lines, "").endswith(f",{_SEAL}") and _MARK.search(next(lines, "")) is not None
 
 
 def seal_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
-    """(the checksum that a JSON file or a table carries, {name: SHA-256} of what it was made of); "" where it carries
-    none. Raises OSError, ValueError where it cannot be read, and Changed."""
+    """Return (the checksum that a JSON file or a table carries, {name: SHA-256} of what it was made of); "" where it
+    carries none. Raises OSError, ValueError where it cannot be read, and Changed."""
     if os.fspath(path).endswith(".json"):
         content = read_json(path)
         if what := change_of(content):
@@ -263,7 +264,7 @@ def seal_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
 
 
 def _opened(text: str) -> tuple[list[list[str]], dict[str, str], str]:
-    """(rows, {name: SHA-256} of what they were made of, their own)."""
+    """Return (rows, {name: SHA-256} of what they were made of, their own)."""
     head = "".join(itertools.takewhile(lambda line: line.startswith("#"), io.StringIO(text)))
     try:
         rows = list(csv.reader(io.StringIO(text[len(head) :], newline=""), strict=True))
@@ -287,7 +288,8 @@ def _sha256(text: str) -> str:
 
 
 def parse_shipped_yaml(text: str) -> Any:
-    """The YAML of a file of this package, by libyaml where PyYAML has it: ten times as fast. Raises yaml.YAMLError.
+    """Return what the YAML text of a file of this package holds, by libyaml where PyYAML has it: ten times as fast.
+    Raises yaml.YAMLError.
 
     A user's own is read by PyYAML itself, which shows the faulty line and bears any nesting.
     """
@@ -297,8 +299,8 @@ def parse_shipped_yaml(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text of a user's holds. Raises ValueError: not YAML, too long, a name that appears twice, nested too
-    deeply, or more than `check_size`."""
+    """Return what a YAML text of a user's holds. Raises ValueError: not YAML, too long, a name that appears twice,
+    nested too deeply, or more than `check_size`."""
     import yaml
 
     if len(text) > _MOST_YAML:
@@ -369,7 +371,7 @@ def check_size(content: Any) -> None:
 
 
 def read_limited(path: str | os.PathLike[str], file: BinaryIO, most_byte: int) -> bytes:
-    """The whole of an open file. Raises InputError where it is larger."""
+    """Return the whole of an open file. Raises InputError where it is larger."""
     content = file.read(most_byte + 1)
     if len(content) > most_byte:
         raise InputError(f"{path}: larger than {most_byte:,} bytes, which no such file is; is it the right one?")
@@ -377,13 +379,13 @@ def read_limited(path: str | os.PathLike[str], file: BinaryIO, most_byte: int) -
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The JSON in a file. Raises OSError, or ValueError where it is not one whole JSON value."""
+    """Return the JSON in a file. Raises OSError, or ValueError where it is not one whole JSON value."""
     with open(path, "rb") as file:
         return parse_json(read_limited(path, file, _MOST_JSON_BYTE).decode("utf-8"))
 
 
 def parse_json(text: str) -> Any:
-    """The one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that appears twice."""
+    """Return the one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that appears twice."""
     try:
         content = json.loads(
             text,

@@ -141,7 +141,8 @@ class Guard:
             return self._ended()
 
     def _connected(self, is_late: bool = False) -> Connection:
-        """The connection to what sets the clocks. is_late: what the one before was asked for may still be done."""
+        """Return the connection to what sets the clocks. is_late: what the one before was asked for may still be
+        done."""
         is_brokers = self._mode == "lock" and (
             self.through == Broker.name or (self.through == _AUTO and not broker.obstacle())
         )
@@ -268,7 +269,7 @@ class Guard:
         raise NotRestored(f"clocks of {self._uuid} not restored", [*first, *failed]) from error
 
     def _ended(self) -> list[Exception]:
-        """Have the clocks restored, and wait for that; what could not be."""
+        """Have the clocks restored, wait for that, and return what could not be."""
         with self._asking:
             if self._failed is None:
                 self._failed = self._restored()
@@ -297,8 +298,8 @@ class Guard:
 def ranges(
     clocks: dict[str, Any], pair: tuple[Clock, Clock], exact: bool = False
 ) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """((lowest, highest), (lowest, highest)) of core and memory that a pair asks for, MHz; None where it is left to the
-    governor.
+    """Return ((lowest, highest), (lowest, highest)) of core and memory that a pair asks for, MHz; None where it is left
+    to the governor.
 
     clocks: of the GPU's facts. exact: the target alone, else from the lowest clock up to it.
     """

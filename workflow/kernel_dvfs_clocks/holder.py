@@ -73,8 +73,8 @@ class Lines:
         self._unread = b""
 
     def request(self) -> dict[str, Any] | None:
-        """The next request, of what has come by now; None where it is not whole, {} where it is none or who asks is
-        gone. Descriptors that come with it are dropped."""
+        """Return the next request, of what has come by now; None where it is not whole, {} where it is none or who asks
+        is gone. Descriptors that come with it are dropped."""
         if b"\n" not in self._unread:
             try:
                 with not_for_long():  # where no more files can be opened, the kernel closes some of them here
@@ -204,7 +204,7 @@ class Holder:
             self._lease.take(PATIENCE_S)
 
     def _open(self) -> Stale | None:
-        """Open NVML and restore what another run has left; what that was."""
+        """Open NVML, restore what another run has left, and return what that was."""
         board = self._board
         swept = self._sweep()
         if self._sweeps and (before_mw := self._power.give_back(board)) is not None:
@@ -219,7 +219,7 @@ class Holder:
         return swept
 
     def _sweep(self) -> Stale | None:
-        """Restore what another run has left locked; what was restored."""
+        """Restore what another run has left locked, and return what was restored."""
         stale = self._lease.stale
         if stale is None:
             return None
@@ -241,15 +241,15 @@ class Holder:
 
     @property
     def _board(self) -> Board:
-        """The GPU. NVML is open from here on: without a client, a driver without persistence unloads, and forgets locks
-        and counter."""
+        """Return the GPU. NVML is open from here on: without a client, a driver without persistence unloads, and
+        forgets locks and counter."""
         if self._opened_board is None:
             self._opened_board = Board(self._nvml.__enter__(), self._uuid)
         return self._opened_board
 
     @property
     def _setter(self) -> Setter:
-        """What sets the clocks. Raises library.NvmlError where it cannot be reached."""
+        """Return what sets the clocks. Raises library.NvmlError where it cannot be reached."""
         if self._opened_setter is None:
             self._through = choice.resolve(self._through, self._uuid)
             if self._through == Broker.name:
@@ -260,7 +260,7 @@ class Holder:
     # --- what is asked for --------------------------------------------------------------------------------------------
 
     def _serve(self) -> bool:
-        """Do what is asked for; whether who asks waits to be told how the clocks were given back."""
+        """Do what is asked for. Returns whether who asks waits to be told how the clocks were given back."""
         client = self._client
         watched = [self._lines.connection.fileno(), self._is_over.fileno()]
         try:
@@ -310,7 +310,7 @@ class Holder:
         return True
 
     def _steps(self, request: dict[str, Any]) -> list[tuple[Callable[[], object], str]]:
-        """What is to be done, in this order, and what the log then says. Raises InputError."""
+        """Return what is to be done, in this order, and what the log then says. Raises InputError."""
         do, domain, limit_mw = (request.get(key) for key in ("do", "domain", "mw"))
         if do == "check":
             return [(self._lease.check, "")] if isinstance(self._lease, Connection) else []
@@ -397,8 +397,9 @@ class Holder:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _give_back(self, note: str = "") -> list[Exception]:
-        """Have everything restored, and let go of the lease; what could not be restored stays in it. note: what it says
-        meanwhile: it is read by others only if this process dies as well, or hangs in the driver and is ended."""
+        """Have everything restored, and let go of the lease; what could not be restored stays in it, and is returned.
+        note: what it says meanwhile: it is read by others only if this process dies as well, or hangs in the driver and
+        is ended."""
         failed: list[Exception] = []
         if self._touched or (self._sweeps and self._lease.stale):
             if isinstance(self._lease, Lease) and note:
@@ -413,7 +414,7 @@ class Holder:
         return failed
 
     def _restored(self) -> list[Exception]:
-        """Give back clocks and power limit; what could not be."""
+        """Give back clocks and power limit, and return what could not be."""
         failed = self._tried()
         if failed:  # once more by an NVML opened anew: it may be the other one that has failed
             self._nvml.__exit__()

@@ -34,7 +34,7 @@ def lacking(extra: str) -> str:
 
 
 def remedy(error: ModuleNotFoundError) -> str:
-    """How to install what is missing, in a line; "" where no extra brings it."""
+    """Return how to install what is missing, in a line; "" where no extra brings it."""
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
     return f"this needs {package}: pip install 'kernel-dvfs[{extra}]'" if extra else ""

@@ -62,7 +62,8 @@ class PowerLimit:
             raise
 
     def give_back(self, board: Board) -> int | None:
-        """Set what it was, where it was changed: mW then; None where nothing is to be given back. Raises NvmlError."""
+        """Set what it was, where it was changed. Returns that, mW; None where nothing is to be given back. Raises
+        NvmlError."""
         before_mw = self._before_mw()
         if before_mw is None:
             return None
@@ -109,7 +110,7 @@ class PowerLimit:
                         os.unlink(os.path.join(folder, entry))
 
     def _before_mw(self) -> int | None:
-        """What it was before it was changed; None where it was not, since the last boot."""
+        """Return what it was before it was changed; None where it was not, since the last boot."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:

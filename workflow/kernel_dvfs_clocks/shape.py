@@ -61,8 +61,8 @@ def read(
     is_sealed: bool = False,
     inputs: Mapping[str, str | PathLike[str]] | None = None,
 ) -> Kind:
-    """The content of a JSON file with this `schema` ("": it names none). Raises InputError, one line: the file, its
-    field, what is expected there, and the remedy.
+    """Return the content of a JSON file with this `schema` ("": it names none). Raises InputError, one line: the file,
+    its field, what is expected there, and the remedy.
 
     what: kind of file, before its path in messages. missing: the remedy where there is no file, if another one. held:
     what the file holds, where it has been read already. is_sealed: it may carry its own checksum (files.write_sealed),
@@ -84,7 +84,7 @@ def read(
 
 
 def checked(content: Any, kind: type[Kind], where: str, remedy: str, schema: str = "") -> Kind:
-    """Parsed JSON as what it must be. where: what the message begins with. Raises InputError as `read`."""
+    """Return parsed JSON as what it must be. where: what the message begins with. Raises InputError as `read`."""
     if schema and (type(content) is not dict or content.get("schema") != schema):
         raise InputError(f"{where}: {unread(content, schema)}; {remedy}")
     if wrong := fault(content, kind):
@@ -93,26 +93,27 @@ def checked(content: Any, kind: type[Kind], where: str, remedy: str, schema: str
 
 
 def fault(value: Any, kind: Any, where: str = "") -> str:
-    """What is wrong with a value of JSON, parsed or to be written; "" where it is of this kind. where: its field."""
+    """Return what is wrong with a value of JSON, parsed or to be written; "" where it is of this kind. where: its
+    field."""
     if (problem := _test(kind)(value)) is None:
         return ""
     return f"{_join(where, problem[0]) or 'it'} {problem[1]}"
 
 
 def made(value: Any, kind: type[Kind]) -> Kind:
-    """A value without fault as its kind: dataclasses and named tuples of groups, tuples of lists,
-    within lists and dicts too."""
+    """Return a value without fault as its kind: dataclasses and named tuples of groups, tuples of lists, within lists
+    and dicts too."""
     make: Callable[[Any], Kind] = _maker(typing.cast("Any", kind))
     return make(value)
 
 
 def fields(kind: Any) -> dict[str, Any]:
-    """{name: kind} of a TypedDict, dataclass or NamedTuple."""
+    """Return {name: kind} of a TypedDict, dataclass or NamedTuple."""
     return typing.get_type_hints(kind, include_extras=True)
 
 
 def words(kind: Any) -> str:
-    """A kind as messages have it: `a positive number or null`."""
+    """Return a kind as messages have it: `a positive number or null`."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return inner[-1].words
@@ -282,7 +283,7 @@ def _group(kind: Any) -> _Test:
 
 
 def _defaults(kind: Any) -> Sequence[str]:
-    """Names of the fields that may be missing: those with a default."""
+    """Return the names of the fields that may be missing: those with a default."""
     if typing.is_typeddict(kind):
         return ()
     if issubclass(kind, tuple):

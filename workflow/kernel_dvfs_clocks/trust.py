@@ -76,8 +76,9 @@ class _RootsOwn:
 
 
 def is_roots_own(path: str) -> bool:
-    """Whether nobody but root can change or replace a file or folder: it, and every folder and link on the way to it,
-    are root's and writable by no others. A folder above it may be like /tmp, where nobody can replace what is root's.
+    """Return whether nobody but root can change or replace a file or folder: it, and every folder and link on the way
+    to it, are root's and writable by no others. A folder above it may be like /tmp, where nobody can replace what is
+    root's.
     """
     at, links = "/", 0
     ahead = ["/", *_names(os.path.join(os.getcwd(), path))]

@@ -29,7 +29,7 @@ class ByPass:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the command needs in its environment to mark its passes."""
+        """Return what the command needs in its environment to mark its passes."""
         return self._marks.environment
 
     def __enter__(self) -> ByPass:
@@ -68,6 +68,6 @@ class ByPass:
             self.surprise += f"; and the clocks could not be given back yet: {'; '.join(lines(error))}"
 
     def summary(self) -> str:
-        """One line on what was marked."""
+        """Return one line on what was marked."""
         counts = ", ".join(f"{name} {count} times at {label(self._pairs[name])}" for name, count in self.marks.items())
         return f"passes marked: {counts}"

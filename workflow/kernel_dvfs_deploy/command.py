@@ -42,7 +42,8 @@ class Ran:
 def run_command(
     control: Control, words: Sequence[str], pair: Pair = BASELINE, environment: Mapping[str, str] | None = None
 ) -> Ran:
-    """Run a command to its end, at a pair, and give the clocks back as soon as it has ended, however it did.
+    """Run a command to its end, at a pair, and give the clocks back as soon as it has ended, however it did. Returns
+    what came of it.
 
     pair: BASELINE asks for nothing. environment: more variables for it. Signals that would end this process
     (ENDING_SIGNALS) are passed on and end nothing here: the command decides. Nor does what is wrong with the GPU or its
@@ -101,7 +102,7 @@ def run_command(
 
 
 def _edge(board: Board) -> tuple[int, float]:
-    """(mJ, s) at the next move of the counter."""
+    """Return (mJ, s) at the next move of the counter."""
     begin, limit_s = board.energy_mj(), time.monotonic() + _EDGE_LIMIT_S
     while (now := board.energy_mj()) == begin:
         if time.monotonic() > limit_s:

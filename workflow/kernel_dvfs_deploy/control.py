@@ -89,23 +89,23 @@ class Control:
         self.pair = BASELINE
 
     def watch(self, now_s: Callable[[], float] = time.monotonic, counts: bool = True) -> Watch:
-        """What watches the board from now on (measurement.real.watch); more processes than now disturb it."""
+        """Return what watches the board from now on (measurement.real.watch); more processes than now disturb it."""
         from kernel_dvfs.measurement.real.watch import Watch
 
         return Watch(lambda: self.look(counts), self.state, now_s, all_own=True)
 
     def look(self, counts: bool = True) -> BoardSample:
-        """A look at the board. counts: at its energy counter too, which takes some ms."""
+        """Look at the board, and return what was seen. counts: at its energy counter too, which takes some ms."""
         from kernel_dvfs.measurement.real.watch import look_at
 
         return look_at(self.board, counts)
 
     def state(self) -> BoardState:
-        """Its state."""
+        """Return the state of the board."""
         from kernel_dvfs.measurement.real.watch import state_of
 
         return state_of(self.board)
 
     def seen(self) -> tuple[int, int]:
-        """(core, memory) clocks now, MHz."""
+        """Return the (core, memory) clocks now, MHz."""
         return self.board.sm_mhz(), self.board.mem_mhz()

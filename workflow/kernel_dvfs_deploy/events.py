@@ -18,19 +18,19 @@ class EventSource(Protocol):
     """
 
     def now_s(self) -> float:
-        """Time of the source's own clock."""
+        """Return the time of the source's own clock."""
 
     def sleep_until(self, when_s: float) -> None:
         """Return at a time of this clock, at once if it has passed."""
 
     def passed_s(self, boundary: int) -> float | None:
-        """When the GPU came to a boundary; None where it has not yet, or nobody recorded it."""
+        """Return when the GPU came to a boundary; None where it has not yet, or nobody recorded it."""
 
     def wait(self, boundary: int, until_s: float) -> float | None:
-        """The same, but wait for it until a time of this clock."""
+        """Wait for the GPU to come to a boundary, until a time of this clock, and return as `passed_s`."""
 
     def is_idle(self) -> bool:
-        """Whether the GPU is known to have come to the end of all that was launched."""
+        """Return whether the GPU is known to have come to the end of all that was launched."""
 
 
 class StreamEvents:

@@ -54,7 +54,7 @@ class EnergyObserver(BenchmarkObserver):
         self._watch.asked = Pair(params.get("nvml_gr_clock", AUTO), params.get("nvml_mem_clock", AUTO))
 
     def get_results(self) -> dict[str, Any]:
-        """Nothing of single launches: they are too short for the counter."""
+        """Return nothing of single launches: they are too short for the counter."""
         return {}
 
 
@@ -112,7 +112,7 @@ class _Watch:
         self._watch.end()
 
     def results(self, time_ms: float) -> dict[str, Any]:
-        """The results of launches of `time_ms` each; energy_j is left out where the counter does not tell it."""
+        """Return the results of launches of `time_ms` each; energy_j is left out where the counter does not tell it."""
         edges, watch = self._edges, self._watch
         counter = self._fault
         if len(edges) <= LEAST_PERIODS and not counter:

@@ -87,7 +87,7 @@ Sender = int | bytes | str | None
 
 
 def is_gone(sender: Sender) -> bool:
-    """Whether the process has ended; who cannot be seen from here counts as alive."""
+    """Return whether the process has ended; who cannot be seen from here counts as alive."""
     try:
         if isinstance(sender, int):
             os.kill(sender, 0)
@@ -127,7 +127,7 @@ class MarkListener:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the command needs in its environment to find the socket."""
+        """Return what the command needs in its environment to find the socket."""
         return {VARIABLE: self.path}
 
     def receive(self) -> tuple[str, Sender, Callable[[], None]] | None:

@@ -37,7 +37,7 @@ _ASKED_AHEAD = "asked for ahead, by kernel_dvfs_deploy.player"
 def deployable(
     path: str, gpu: Mapping[str, Any], limits_percent: Sequence[float], results: Results | None = None
 ) -> Deployable | None:
-    """What can be set within each limit where a change takes time: as a study has chosen it, else a pair a pass.
+    """Return what can be set within each limit where a change takes time: as a study has chosen it, else a pair a pass.
 
     gpu: as a setup has it, with the spec where it is simulated. results: of the study, None where there is none. None
     where the order of launches is not known, or the settings are not clocks alone.
@@ -74,7 +74,7 @@ def deployable(
 
 
 def _today(results: Results) -> list[dict[str, Any]]:
-    """What can be set today, of what a study has chosen."""
+    """Return what can be set today, of what a study has chosen."""
     try:
         return set_today(results.deployable)
     except InputError:
@@ -82,7 +82,8 @@ def _today(results: Results) -> list[dict[str, Any]]:
 
 
 def _stop(row: Mapping[str, Any], gpu: Mapping[str, Any], results: Results | None = None) -> Stop:
-    """A row of what can be set today. results: where its schedule lies, of one that is played launch by launch."""
+    """Return a row of what can be set today. results: where its schedule lies, of one that is played launch by
+    launch."""
     again = again_of(row)
     time, energy = (
         ShownChange(row[f"{name}_change_percent"], *((change.mean, change.low, change.high) if change else ()))
@@ -106,7 +107,8 @@ def _in_words(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _timing(results: Results | None, gpu: Mapping[str, Any]) -> tuple[Timing, str]:
-    """(what a change takes, the same in words): as the study's schedules have it, else of the spec, else assumed."""
+    """Return (what a change takes, the same in words): as the study's schedules have it, else of the spec, else
+    assumed."""
     if results and (paths := _iterations(results)):
         return read_timing(paths[len(paths) // 2]), ""
     (core, mem), source = latencies(None, gpu.get("spec", {}).get("switching"))
@@ -149,14 +151,14 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
 
 
 def _place(results: Results) -> str:
-    """Where its schedules lie, as the contract has it: a page that is mailed should not tell where its maker keeps
-    files."""
+    """Return where its schedules lie, as the contract has it: a page that is mailed should not tell where its maker
+    keeps files."""
     return "/".join(("results", *Path(results.folder).resolve().parts[-2:], "schedules"))
 
 
 def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[PageStep]:
-    """How a captured step is played, with clocks launch by launch where they were chosen (for the middle latency, as on
-    the first screen), else a pair a section."""
+    """Return how a captured step is played, with clocks launch by launch where they were chosen (for the middle
+    latency, as on the first screen), else a pair a section."""
     names = [path.stem for path in _iterations(results)]
     schedule = f"{place}/{names[len(names) // 2] if names else PASS_STRICT}.json"
     text = (
@@ -172,7 +174,7 @@ def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[
 
 
 def _again(results: Results, row: Mapping[str, Any]) -> str:
-    """What a choice gave when it was measured again."""
+    """Return what a choice gave when it was measured again."""
     changes = again_of(row)
     assert changes, "of one that was"
     time, energy = changes
@@ -180,8 +182,8 @@ def _again(results: Results, row: Mapping[str, Any]) -> str:
 
 
 def _iterations(results: Results) -> list[Path]:
-    """The schedules launch by launch that this study has chosen, by latency. Others in the folder are left over from
-    another configuration."""
+    """Return the schedules launch by launch that this study has chosen, by latency. Others in the folder are left over
+    from another configuration."""
     try:
         latencies_ms = sorted({row["latency_ms"] for row in results.deployable if row["way"] == LAUNCH})
     except InputError:
@@ -191,8 +193,8 @@ def _iterations(results: Results) -> list[Path]:
 
 
 def _iteration(path: Path) -> tuple[str, str, str] | None:
-    """(what changes take, where that and the stalls are from, what it claims, in words) of an iteration schedule that
-    changes clocks; None of another file."""
+    """Return (what changes take, where that and the stalls are from, what it claims, in words) of an iteration schedule
+    that changes clocks; None of another file."""
     try:
         content = read_json(path)
         switching = content["switching"]
@@ -209,7 +211,8 @@ def _iteration(path: Path) -> tuple[str, str, str] | None:
 
 
 def _notes(results: Results, workload: Mapping[str, Any], row: Mapping[str, Any] | None) -> list[str]:
-    """row: what clocks launch by launch keep of the saving today."""
+    """Return what to know before these clocks are used, a line each. row: what clocks launch by launch keep of the
+    saving today."""
     notes = []
     if results.gpu.get("forecast"):
         source = workload.get("source") or "FILE.py:FUNCTION"

@@ -75,7 +75,7 @@ class PassClocks:
             self._took, self._last = {}, None
 
     def passes(self) -> dict[str, tuple[float, float]]:
-        """{pass: (share of the time, s each time)} since `forget`, in the order of a step."""
+        """Return {pass: (share of the time, s each time)} since `forget`, in the order of a step."""
         with self._lock:
             total_s = sum(in_all_s for in_all_s, _ in self._took.values())
             return {

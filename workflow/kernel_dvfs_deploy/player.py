@@ -188,7 +188,8 @@ class Player:
         self._stopping.set()
 
     def play(self, iterations: int | None) -> Log:
-        """Make all changes of so many iterations, then give the clocks back. The first begins at the first pair.
+        """Make all changes of so many iterations, then give the clocks back. Returns what came of it. The first begins
+        at the first pair.
 
         iterations: None goes on until `stop`; the log then keeps the last requests.
         """
@@ -266,8 +267,8 @@ class Player:
         return True
 
     def _passed(self, boundary: int, step: PlannedChange) -> float | None:
-        """When the GPU passed a boundary; None where that takes far too long. A surprise where it came at another time
-        than foreseen."""
+        """Return when the GPU passed a boundary; None where that takes far too long. A surprise where it came at
+        another time than foreseen."""
         passed_s = self._source.passed_s(boundary)
         if passed_s is None:
             passed_s = self._source.wait(boundary, self._source.now_s() + 3 * self._until_s[-1] + 1.0)
@@ -294,7 +295,8 @@ class Player:
         return at(end) - at(begin)
 
     def _reach(self, pair: Pair, latest_s: float) -> tuple[tuple[int, int], float | None, bool]:
-        """((core, memory) MHz seen, when they were as asked for or None, whether the GPU had nothing to do then).
+        """Return ((core, memory) MHz seen, when they were as asked for or None, whether the GPU had nothing to do
+        then).
 
         A GPU that has come to the end of its work lowers its clocks by itself. Nobody waits for them then: that would
         make the next change late.
@@ -313,8 +315,8 @@ class Player:
         return all(is_reached(wanted, seen_mhz) for seen_mhz, wanted in zip(seen, self._expects.get(pair, pair)))
 
     def _is_ours(self, step: PlannedChange, iteration: int) -> bool:
-        """Whether the clocks are still those asked for last, as far as they were reached in this iteration and the GPU
-        still works; a surprise otherwise."""
+        """Return whether the clocks are still those asked for last, as far as they were reached in this iteration and
+        the GPU still works; a surprise otherwise."""
         if self._surprise:
             return False
         last = self._asked[-1][1] if self._asked else None
@@ -332,8 +334,8 @@ class Player:
         return True
 
     def _is_free(self, step: PlannedChange) -> bool:
-        """Whether nothing holds the core clock below what was asked for; a surprise otherwise. At auto the governor may
-        choose any clock."""
+        """Return whether nothing holds the core clock below what was asked for; a surprise otherwise. At auto the
+        governor may choose any clock."""
         pair = self._expects.get(self._control.pair, self._control.pair)
         asked_mhz = pair[0]
         if isinstance(asked_mhz, str) or self._control.reads_only:
@@ -347,7 +349,7 @@ class Player:
         return True
 
     def _end(self, iterations: int) -> bool:
-        """Wait for the end of the last iteration, so that it runs at its clocks."""
+        """Wait for the end of the last iteration, so that it runs at its clocks. Returns whether nothing surprised."""
         if not self.steps:
             return True
         last = self._asked[-1][0] if self._asked else 0

@@ -115,7 +115,7 @@ def play(
     lock: str = RANGE,
     say: Callable[[str], object] | None = None,
 ) -> Playing:
-    """A context that runs `step` at the clocks of `schedule`: calling what it yields runs one step.
+    """Return a context that runs `step` at the clocks of `schedule`: calling what it yields runs one step.
 
     schedule: of one pair for the whole run, of a pair for each section, or an iteration schedule (kernel-dvfs
     sequence), made for this step on this GPU. dry_run: cut the step and set nothing, for hardware whose clocks are
@@ -264,7 +264,7 @@ class Playing:
     # --- the certificate ----------------------------------------------------------------------------------------------
 
     def _certified(self) -> ScheduleCertificate:
-        """Auto and schedule in turn; what outlives a step is put back at the end."""
+        """Run auto and schedule in turn, and return what came of it; what outlives a step is put back at the end."""
         same_bits: bool | None = None
         blocks: list[tuple[str, StepBlock]] = []
         try:
@@ -290,7 +290,8 @@ class Playing:
 
     @contextmanager
     def _launching(self, how: str) -> Iterator[Callable[[], None]]:
-        """What launches a step at auto, as it was captured, or in pieces at the schedule, whose player ends with it."""
+        """Yield what launches a step at auto, as it was captured, or in pieces at the schedule, whose player ends with
+        it."""
         if how == "auto":
             yield self._whole.run
             return
@@ -301,8 +302,8 @@ class Playing:
             self._end()
 
     def _same_bits(self) -> bool | None:
-        """Whether cutting changes what a step leaves: in all memory, or, where the step by itself leaves other bits in
-        its working memory each time, in what outlives it; None where it does so there as well."""
+        """Return whether a step in pieces leaves the same bits: in all memory, or, where the step by itself leaves
+        other bits in its working memory each time, in what outlives it; None where it does so there as well."""
 
         def left_by(how: str) -> tuple[str, str]:
             self._step.restore()
@@ -319,7 +320,7 @@ class Playing:
         return None
 
     def _block(self, how: str) -> StepBlock:
-        """Run steps for block_s and count their energy. Raises CounterFault where the counter stands or falls."""
+        """Run steps for block_s, and return what they took. Raises CounterFault where the counter stands or falls."""
         settle_s = _SETTLE_S + self._iteration.timing.latest_s
         # without a look at the counter: the player asks for clocks through the same process
         watch = self._control.watch(counts=False)
@@ -435,12 +436,12 @@ class _Queue:
 
 
 def measured_launches(step: Step) -> list[Any]:
-    """The target of each launch that has clocks of its own, in order: the launches that a schedule knows."""
+    """Return the target of each launch that has clocks of its own, in order: the launches that a schedule knows."""
     return [target for target in (step.targets[place] for place in step.order) if target.repeatable != "no"]
 
 
 def record_of(path: str, captured: Step) -> Step:
-    """The record that a schedule's study is of, where it is at hand and of the step that was captured here.
+    """Return the record that a schedule's study is of, where it is at hand and of the step that was captured here.
 
     Only the study has tried which kernels can be repeated alone, so only its record counts launches as its schedules
     do.
@@ -457,7 +458,8 @@ def record_of(path: str, captured: Step) -> Step:
 
 
 def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]]:
-    """A step in pieces that begin at these launches (as a schedule counts them, 0 among them): [(launch, piece)].
+    """Return a step in pieces that begin at these launches (as a schedule counts them, 0 among them): [(launch,
+    piece)].
 
     A launch without clocks of its own belongs to the piece before it, the first ones to the first piece.
     """
@@ -473,8 +475,8 @@ def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]
 
 
 def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s: float) -> IterationSchedule:
-    """What a schedule asks of a step's launches. about: the GPU's facts with its slug; None: any GPU's schedule will
-    do.
+    """Return what a schedule asks of a step's launches. about: the GPU's facts with its slug; None: any GPU's schedule
+    will do.
 
     Raises InputError where the schedule is not for this step, or not one that a host thread can play.
     """
@@ -508,14 +510,15 @@ def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s:
 
 
 def _workload_of(path: str) -> ScheduleWorkload:
-    """What a schedule, or one of an iteration, is for."""
+    """Return what a schedule, or one of an iteration, is for."""
     if schema_of(path) == ITERATION_SCHEDULE:
         return read_iteration(path).workload
     return read_schedule(path)["workload"]
 
 
 def _iteration(path: str, content: Schedule, step: Step, wanted: Sequence[Pair], latency_s: float) -> IterationSchedule:
-    """A schedule of sections, or of one pair, launch by launch: each change is asked for as its section begins."""
+    """Return a schedule of sections, or of one pair, launch by launch: each change is asked for as its section
+    begins."""
     launched = measured_launches(step)
     pairs = list(dict.fromkeys(wanted))
     place = [pairs.index(pair) for pair in wanted]

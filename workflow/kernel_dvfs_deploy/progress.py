@@ -42,7 +42,7 @@ _AT_ONCE = {} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1"}
 
 
 def pattern_of(progress: str) -> re.Pattern[bytes]:
-    """A regular expression whose first group is the number of a step. Raises InputError."""
+    """Return a regular expression whose first group is the number of a step. Raises InputError."""
     try:
         pattern = re.compile(os.fsencode(progress))
     except re.error as error:
@@ -174,7 +174,7 @@ class OutputRelay:
 
 
 def _pair(sink: int) -> tuple[int, int]:
-    """(read end, write end) of a channel to where `sink` leads."""
+    """Return (read end, write end) of a channel to where `sink` leads."""
     if not os.isatty(sink):
         return os.pipe()
     read_end, write_end = pty.openpty()

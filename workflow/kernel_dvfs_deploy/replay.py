@@ -28,19 +28,19 @@ class Replay(Protocol):
 
     @property
     def record(self) -> Step:
-        """What was captured."""
+        """Return what was captured."""
         ...
 
     def piece(self, nodes: Sequence[int]) -> Piece:
-        """An executable graph of the nodes at these places, in this order. Raises InputError."""
+        """Return an executable graph of the nodes at these places, in this order. Raises InputError."""
         ...
 
     def whole(self) -> Piece:
-        """The graph as it was captured."""
+        """Return the graph as it was captured."""
         ...
 
     def event(self) -> Any:
-        """An event on the stream that pieces run on: record(), and done() once the GPU has come to it."""
+        """Return an event on the stream that pieces run on: record(), and done() once the GPU has come to it."""
         ...
 
     def synchronize(self) -> None:
@@ -61,7 +61,7 @@ class Replay(Protocol):
         ...
 
     def fingerprint(self) -> tuple[str, str]:
-        """(of what was saved, of all memory, the loss included) as it is now: equal where every bit is."""
+        """Return (of what was saved, of all memory, the loss included) as it is now: equal where every bit is."""
         ...
 
 

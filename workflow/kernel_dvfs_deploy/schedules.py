@@ -18,7 +18,7 @@ _BLACKWELL = 10  # major number of its compute capability, and of later ones
 
 
 def run_pair(path: str, about: Mapping[str, Any]) -> Pair:
-    """The one pair of a schedule for a whole run. about: the GPU's facts, with its slug. Raises InputError."""
+    """Return the one pair of a schedule for a whole run. about: the GPU's facts, with its slug. Raises InputError."""
     pairs = set(_pairs(path, about)[1].values())
     if len(pairs) != 1:
         raise InputError(
@@ -29,7 +29,7 @@ def run_pair(path: str, about: Mapping[str, Any]) -> Pair:
 
 
 def pass_pairs(path: str, about: Mapping[str, Any]) -> Mapping[str, Pair]:
-    """{pass: pair} of a schedule with granularity `pass`. about: as above. Raises InputError."""
+    """Return {pass: pair} of a schedule with granularity `pass`. about: as above. Raises InputError."""
     granularity, pairs = _pairs(path, about)
     if granularity != "pass":
         raise InputError(
@@ -62,7 +62,7 @@ def _pairs(path: str, about: Mapping[str, Any]) -> tuple[str, Mapping[str, Pair]
 
 
 def slows(about: Mapping[str, Any], pairs: Iterable[Pair]) -> str:
-    """What is known of a locked memory clock that slows such a board, in words; "" where nothing is.
+    """Return what is known of a locked memory clock that slows such a board, in words; "" where nothing is.
 
     about: the GPU's facts. Source: NVIDIA/open-gpu-kernel-modules, reports 1265 and 1266 (an RTX 5090, one reporter).
     """

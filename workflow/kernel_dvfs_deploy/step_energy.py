@@ -54,7 +54,7 @@ class StepEnergy:
 
     @property
     def stepped(self) -> Stepped | None:
-        """What came of it; None of too few steps."""
+        """Return what came of it; None of too few steps."""
         if not self._first or not self._last:
             return None
         (first, begin_s, begin_mj), (last, end_s, end_mj) = self._first, self._last

@@ -39,8 +39,8 @@ OUTPUTS = Outputs()
     options=lambda plan: {"repeats": plan.repeats} if plan.headline else {},
 )
 def deployable(results: Results, repeats: int = 0) -> pd.DataFrame:
-    """Rows of `schedules/deployable.json`, changes free first: times in ms, changes in percent, negative = less, gaps
-    in points. repeats: of measuring the strict schedule again."""
+    """Return the rows of `schedules/deployable.json`, changes free first: times in ms, changes in percent, negative =
+    less, gaps in points. repeats: of measuring the strict schedule again."""
     from kernel_dvfs.report import remeasured
 
     return deployed(
@@ -49,7 +49,8 @@ def deployable(results: Results, repeats: int = 0) -> pd.DataFrame:
 
 
 def deployed(listed: Iterable[Mapping[str, Any]], free: tuple[Change, Change] | None) -> pd.DataFrame:
-    """The table of a list. free: changes of time and energy that measuring its first row again gave, None: unknown."""
+    """Return the table of a list. free: changes of time and energy that measuring its first row again gave, None:
+    unknown."""
     import pandas as pd
 
     from kernel_dvfs_deploy.sequence.deployable import again_of

@@ -86,11 +86,11 @@ class Steps:
 
     @property
     def count(self) -> int:
-        """How many have been told."""
+        """Return how many have been told."""
         return self._count
 
     def now_s(self) -> float:
-        """Time, as steps are stamped."""
+        """Return the time, as steps are stamped."""
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
@@ -116,9 +116,9 @@ class Steps:
             self._condition.notify_all()
 
     def since(self, begin_s: float, least: int, lasting_s: float, patience_s: float) -> list[tuple[int, float]]:
-        """(steps so far, s) of every sign of progress from the first after begin_s on, until they span so many steps
-        and seconds. Raises StepsStopped where none comes for patience_s, or Silent where none has been told yet, and
-        Ended."""
+        """Return (steps so far, s) of every sign of progress from the first after begin_s on, until they span so many
+        steps and seconds. Raises StepsStopped where none comes for patience_s, or Silent where none has been told yet,
+        and Ended."""
         with self._condition:
             self._asked = begin_s, least, lasting_s
             while True:
@@ -136,7 +136,7 @@ class Steps:
                 self._condition.wait(min(left_s, _LONGEST_WAIT_S))
 
     def _spanned(self) -> int | None:
-        """The place of the first stamp of those that are asked for; None while they do not span enough."""
+        """Return the place of the first stamp of those that are asked for; None while they do not span enough."""
         begin_s, least, lasting_s = self._asked
         if not self._stamps or self._stamps[-1][1] - begin_s < lasting_s:
             return None
@@ -226,7 +226,7 @@ class TuningSession:
                 self._say(f"clocks could not be given back yet: {'; '.join(lines(error))}")
 
     def summary(self) -> dict[str, Any]:
-        """What came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
+        """Return what came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
         from kernel_dvfs_deploy.tuning import arguments, in_words
 
         summary: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
@@ -262,7 +262,7 @@ class TuningSession:
         return summary
 
     def last_line(self) -> str:
-        """The result in one line."""
+        """Return the result in one line."""
         summary = self.summary()
         if "auto_step_s" not in summary:
             return "no steps were told: nothing was measured and nothing set"
@@ -363,7 +363,7 @@ class TuningSession:
         self._more_points = procedure.more_percent(len(procedure.rounds) * 600 / tuned_s)
 
     def _by_pass(self, candidates: Candidates, kept: Setting) -> PassCandidates | None:
-        """What to choose from where each pass may have a pair; None where it may not, which is said."""
+        """Return what to choose from where each pass may have a pair; None where it may not, which is said."""
         from kernel_dvfs_deploy.tuning import MOST_PASSES, PassCandidates
 
         if self._latency_s is None:
@@ -384,7 +384,8 @@ class TuningSession:
         return PassCandidates(candidates, {name: share for name, (share, _) in passes.items()}, kept)
 
     def _look_at_auto(self) -> TrialBlock:
-        """The first steps, before anything is tried; what comes between them (compiling, a checkpoint) is left out."""
+        """Return a block of the first steps, before anything is tried; what comes between them (compiling, a
+        checkpoint) is left out."""
         least = _LOOK_STEPS
         while True:
             self.clocks.forget()
@@ -440,7 +441,7 @@ class TuningSession:
         return done
 
     def _measure(self, pair: Setting, least: int, lasting_s: float) -> TrialBlock:
-        """A block of whole steps at a pair, after the clocks have settled."""
+        """Measure and return a block of whole steps at a pair, after the clocks have settled."""
         from kernel_dvfs_deploy.tuning import TrialBlock
 
         self.clocks.ask(pair)
@@ -523,7 +524,7 @@ class TuningSession:
         self._saved_var += (at_auto_j * sd) ** 2
 
     def _edges(self, watches: Sequence[Watch]) -> list[tuple[int, float]]:
-        """(mJ, s) of each GPU at the next move of its counter, which is looked at before and after."""
+        """Return (mJ, s) of each GPU at the next move of its counter, which is looked at before and after."""
         for watch in watches:
             watch.look()
         begin, end_s = self._energies_mj(), self._steps.now_s() + _EDGE_LIMIT_S
@@ -542,7 +543,7 @@ class TuningSession:
 
 
 def _percent_of(gain: Gain) -> dict[str, Any]:
-    """Changes against auto, percent, for a report; None for a bound that one round cannot show."""
+    """Return changes against auto, percent, for a report; None for a bound that one round cannot show."""
     time, energy = (None if math.isinf(bound) else 100 * math.expm1(bound) for bound in gain.high())
     return {
         "time_change_percent": 100 * math.expm1(gain.time),
@@ -560,7 +561,7 @@ class Tuner:
         self._session, self.step, self.mark = session, steps.step, session.clocks.mark
 
     def summary(self) -> dict[str, Any]:
-        """What has come of it so far, see TuningSession."""
+        """Return what has come of it so far, see TuningSession."""
         return self._session.summary()
 
 
@@ -610,7 +611,7 @@ def tune_command(
     samples: int = 0,
     latency: str | None = None,
 ) -> tuple[int, dict[str, Any]]:
-    """(exit code, summary) of a command that is tuned while it runs.
+    """Return (exit code, summary) of a command that is tuned while it runs.
 
     progress: a regular expression whose first group is the number of the step, looked for in every line of what the
     command prints, which is passed on unchanged; None: the command tells or marks each step (deploy.marks). share:
@@ -671,7 +672,7 @@ def _run(
 def _held(
     gpus: str, through: str, dry_run: bool, say: Callable[[str], object], share: bool
 ) -> Iterator[list[GuardedControl]]:
-    """The clocks of all GPUs, held, and shown to be ours to set."""
+    """Hold the clocks of all GPUs, and yield what sets them, once they are shown to be ours to set."""
     choice.check(through, {}, one_clock_alone=not dry_run, ranges=not dry_run)
     facts = [facts_of(which.strip().removeprefix("nvml:")) for which in gpus.split(",")]
     if not dry_run and through == AUTO and (why := choice.only_slurm([about["uuid"] for about in facts])):
@@ -692,7 +693,7 @@ def _held(
 
 
 def _change_s(latency: str | None) -> float | None:
-    """What nearly every change of clocks takes, by a file of `kernel-dvfs latency`; None for no file."""
+    """Return what nearly every change of clocks takes, by a file of `kernel-dvfs latency`; None for no file."""
     from kernel_dvfs.measurement.latency_file import read
 
     return max(read(latency).latencies_s) if latency else None

@@ -12,7 +12,7 @@ _KWH = 3.6e6  # J
 
 
 def make(summary: Mapping[str, Any]) -> str:
-    """The page as HTML. summary: of a session (deploy.tune.TuningSession)."""
+    """Return the page as HTML. summary: of a session (deploy.tune.TuningSession)."""
     energies = [summary["energy_j"], *summary["auto_would_have_taken_j"]] if "energy_j" in summary else []
     rows = [
         {

@@ -68,7 +68,7 @@ class Gain(NamedTuple):
     rounds: int
 
     def high(self, chance: float = OVER) -> tuple[float, float]:
-        """(time, energy): what either exceeds with this chance only; infinite with fewer than two rounds."""
+        """Return (time, energy): what either exceeds with this chance only; infinite with fewer than two rounds."""
         if self.rounds < 2:
             return math.inf, math.inf
         t = t_quantile(self.rounds - 1, 1 - chance)
@@ -84,11 +84,11 @@ class Round:
 
     @property
     def order(self) -> list[Setting]:
-        """The pair of each block."""
+        """Return the pair of each block."""
         return [BASELINE, *self.pairs, *reversed(self.pairs), BASELINE]
 
     def change(self, pair: Setting) -> tuple[float, float]:
-        """(time, energy) of a step at the pair against auto, as logarithms of ratios."""
+        """Return (time, energy) of a step at the pair against auto, as logarithms of ratios."""
         place, times, energies = 1 + self.pairs.index(pair), [], []
         for block in self.blocks:
             times.append(math.log(block.time_s / block.steps))
@@ -96,11 +96,11 @@ class Round:
         return _middle(times, place), _middle(energies, place)
 
     def energy_j(self, pair: Setting) -> float:
-        """Of the pair's two blocks."""
+        """Return the energy of the pair's two blocks."""
         return sum(block.energy_j for block, setting in zip(self.blocks, self.order) if setting == pair)
 
     def spreads(self) -> list[tuple[float, float]]:
-        """(time, energy) differences of the two blocks of one pair, logarithms."""
+        """Return (time, energy) differences of the two blocks of one pair, logarithms."""
         ends = zip(self.blocks[: len(self.blocks) // 2], reversed(self.blocks))
         return [
             (
@@ -139,7 +139,7 @@ class Procedure:
 
     @property
     def pair(self) -> Setting:
-        """The clocks of the next block."""
+        """Return the clocks of the next block."""
         return self._now.order[len(self._now.blocks)]
 
     def add(self, block: TrialBlock, done_share: float) -> None:
@@ -170,7 +170,7 @@ class Procedure:
         self._begin()
 
     def check(self, rounds: Sequence[Round]) -> bool:
-        """Whether the pair that is kept may stay, after fresh rounds of it; else auto is kept from here on.
+        """Return whether the pair that is kept may stay, after fresh rounds of it; else auto is kept from here on.
 
         It goes where its time is over the limit, shown with the same chance of an error.
         """
@@ -183,14 +183,14 @@ class Procedure:
         return True
 
     def tried(self) -> list[tuple[Setting, Gain]]:
-        """Each pair that was measured with what all rounds saw of it, the one seen most often first. The walk's own
-        rounds alone decide; these are not independent of what chose them."""
+        """Return each pair that was measured with what all rounds saw of it, the one seen most often first. The walk's
+        own rounds alone decide; these are not independent of what chose them."""
         pairs = list(dict.fromkeys(pair for round_ in self.rounds for pair in round_.pairs))
         return sorted(((pair, gain(self.rounds, pair)) for pair in pairs), key=lambda entry: -entry[1].rounds)
 
     def more_percent(self, rounds: float) -> float:
-        """What so many more rounds are expected to save at most, in points of auto's energy: by trying, as far as what
-        is known leaves open which setting is best, and by showing one that is nearer to the limit."""
+        """Return what so many more rounds are expected to save at most, in points of auto's energy: by trying, as far
+        as what is known leaves open which setting is best, and by showing one that is nearer to the limit."""
         time, energy, time_cov, energy_cov = self.known()
         limit = math.expm1(self.limit)
         draw = np.random.default_rng(0)  # not the race's own
@@ -213,8 +213,9 @@ class Procedure:
         return 100 * (sum(missed) / len(missed) + shown(done) - shown(done + rounds))
 
     def _is_broken(self) -> bool:
-        """Whether the training itself has changed within the round, as longer sequences do: blocks of one pair then
-        differ far more than usual. It says nothing of a pair against auto, so dropping such a round favours none."""
+        """Return whether the training itself has changed within the round, as longer sequences do: blocks of one pair
+        then differ far more than usual. It says nothing of a pair against auto, so dropping such a round favours
+        none."""
         usual = sorted(abs(time) for round_ in self.rounds[-_RECENT:] for time, _ in round_.spreads())
         if len(usual) < _FEW:
             return False
@@ -232,7 +233,7 @@ class Procedure:
             self._now = Round(tuple(self.path) if self.phase == "walk" else (self._draw(),))
 
     def known(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Means of time and energy (P,), changes as shares, and their covariances (P, P)."""
+        """Return means of time and energy (P,), changes as shares, and their covariances (P, P)."""
         board = self.board
         seen, times, energies = [], [], []
         for round_ in self.rounds:
@@ -247,7 +248,7 @@ class Procedure:
         return time, energy, time_cov, energy_cov
 
     def _draw(self) -> Setting:
-        """The pair that one draw of what is known would choose."""
+        """Return the pair that one draw of what is known would choose."""
         time, energy, time_cov, energy_cov = self.known()
         limit = math.expm1(self.limit)
         drawn_time = time + _root(time_cov) @ self._random.standard_normal(len(time))
@@ -258,14 +259,14 @@ class Procedure:
         return self.board.pairs[int(np.argmin(np.where(allowed, drawn_energy, np.inf)))]
 
     def _path(self, blocks: float) -> list[Setting]:
-        """What the walk of so many blocks tries, in this order: one or two settings, whichever is expected to save
-        most; where something is held, that first and one other, or nothing."""
+        """Return what the walk of so many blocks tries, in this order: one or two settings, whichever is expected to
+        save most; where something is held, that first and one other, or nothing."""
         time, energy, time_cov, _ = self.known()
         block_var, _ = scatter(self.rounds)
         sd = np.sqrt(np.maximum(np.diag(time_cov), 0))
 
         def chance(kinds: int) -> np.ndarray:
-            """(P,) that a setting passes, where so many kinds of blocks take turns."""
+            """Return (P,) that a setting passes, where so many kinds of blocks take turns."""
             se = math.sqrt(2 * block_var / max(1.0, blocks / kinds))
             room = math.expm1(self.limit) - _NORMAL.inv_cdf(1 - OVER) * se - time
             return np.array([_NORMAL.cdf(score) for score in room / np.hypot(sd, se)])
@@ -298,13 +299,13 @@ class Procedure:
 
 
 def least_share(round_share: float) -> float:
-    """After how much of the time for tuning a pair is kept at the earliest, where a round by one pair takes this share
-    of it: more than 1 where so few rounds fit that the walk has to go on."""
+    """Return after how much of the time for tuning a pair is kept at the earliest, where a round by one pair takes this
+    share of it: more than 1 where so few rounds fit that the walk has to go on."""
     return max(1.0, (math.ceil(RACE_SHARE / round_share) + LEAST_ROUNDS) * round_share)
 
 
 def gain(rounds: Sequence[Round], pair: Setting) -> Gain:
-    """Mean change of a pair over independent rounds that hold it."""
+    """Return the mean change of a pair over independent rounds that hold it."""
     changes = [round_.change(pair) for round_ in rounds if pair in round_.pairs]
     n = len(changes)
     if not n:
@@ -319,8 +320,9 @@ def gain(rounds: Sequence[Round], pair: Setting) -> Gain:
 
 
 def scatter(rounds: Sequence[Round]) -> tuple[float, float]:
-    """(time, energy) variance of one block's logarithm, which is that of a round's change too: the mean of two blocks
-    against the mean of two others. Before anything is measured a guess, 1 % and 2 %, which counts for two blocks."""
+    """Return (time, energy) variance of one block's logarithm, which is that of a round's change too: the mean of two
+    blocks against the mean of two others. Before anything is measured a guess, 1 % and 2 %, which counts for two
+    blocks."""
     spreads = [spread for round_ in rounds for spread in round_.spreads()]
     n = len(spreads)
     return (
@@ -330,14 +332,14 @@ def scatter(rounds: Sequence[Round]) -> tuple[float, float]:
 
 
 def in_words(setting: Setting) -> str:
-    """A setting in words: `1470-5001`, or `forward 1470-auto, backward auto-auto`."""
+    """Return a setting in words: `1470-5001`, or `forward 1470-auto, backward auto-auto`."""
     if isinstance(setting, Pair):
         return label(setting)
     return ", ".join(f"{name} {label(pair)}" for name, pair in setting)
 
 
 def arguments(setting: Setting) -> str:
-    """A setting as `kernel-dvfs apply` takes it."""
+    """Return a setting as `kernel-dvfs apply` takes it."""
     if isinstance(setting, Pair):
         return f"--pair {setting[0]},{setting[1]}"
     return " ".join(f"--pair {name}={core},{mem}" for name, (core, mem) in setting)
@@ -432,7 +434,8 @@ class PassCandidates:
 
 
 def _bandwidth(spec: Mapping[str, Any], share: float) -> float:
-    """Bandwidth at a share of the highest memory clock, relative to the highest: by the spec's nearest clock."""
+    """Return the bandwidth at a share of the highest memory clock, relative to the highest: by the spec's nearest
+    clock."""
     known = {float(mhz): relative_bandwidth(dict(spec["memory"]), int(mhz)) for mhz in spec["memory"]["eta"]}
     top = max(known)
     nearest = min(known, key=lambda mhz: abs(mhz / top - share))
@@ -447,7 +450,7 @@ def _middle(values: Sequence[float], place: int) -> float:
 def _posterior(
     mean: np.ndarray, cov: np.ndarray, seen: list[int], values: list[float], variance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A Gaussian process after values (N,) at the places `seen`, each with this variance of error."""
+    """Return a Gaussian process after values (N,) at the places `seen`, each with this variance of error."""
     if not seen:
         return mean, cov
     across = cov[:, seen]

@@ -79,7 +79,8 @@ class Energy:
                 self._say(one_line(str(error)))
 
     def since(self, number: int, tokens: float = 0.0, last: bool = False) -> dict[str, Any]:
-        """{name: value} for a log, the same on all ranks: energy_j_per_step, power_w, tokens_per_j, energy_verdict.
+        """Return {name: value} for a log, the same on all ranks: energy_j_per_step, power_w, tokens_per_j,
+        energy_verdict.
 
         Empty while too little was counted since the last time; all of it is in the next one then. number: of steps
         done; tokens: of this rank since the last call, 0 where they are not known; last: none follows. The energy is
@@ -160,7 +161,7 @@ def summed(every: Sequence[RankStretch]) -> dict[str, Any]:
 
 
 def _distributed() -> Any:
-    """torch.distributed, where this process is one of several ranks of it."""
+    """Return torch.distributed, where this process is one of several ranks of it; else None."""
     module = sys.modules.get("torch.distributed")
     return module if module and module.is_available() and module.is_initialized() else None
 
@@ -171,7 +172,7 @@ def _rank() -> int:
 
 
 def _gathered(stretch: RankStretch) -> list[RankStretch]:
-    """The stretches of all ranks, in their order."""
+    """Return the stretches of all ranks, in their order."""
     ranks = _distributed()
     if not ranks:
         return [stretch]
@@ -181,7 +182,7 @@ def _gathered(stretch: RankStretch) -> list[RankStretch]:
 
 
 def _of_torch() -> str:
-    """UUID of the GPU that torch computes on here; "" for none, and of a torch that does not tell."""
+    """Return the UUID of the GPU that torch computes on here; "" for none, and of a torch that does not tell."""
     torch = sys.modules.get("torch")
     if not torch or not torch.cuda.is_available():
         return ""

@@ -70,6 +70,6 @@ def energy_of(
 
 
 def has_stages() -> bool:
-    """Whether the model is parted into pipeline stages."""
+    """Return whether the model is parted into pipeline stages."""
     is_known = parallel_state.model_parallel_is_initialized()
     return bool(is_known and parallel_state.get_pipeline_model_parallel_world_size() > 1)

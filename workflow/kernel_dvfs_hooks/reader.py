@@ -65,7 +65,7 @@ class Reader:
         return self._answer(_ANSWER_S)
 
     def look(self) -> BoardSample:
-        """The board now. Raises as `so_far`, and only after it."""
+        """Return what the board shows now. Raises as `so_far`, and only after it."""
         self._ask("look")
         return BoardSample(**self._answer(_ANSWER_S))
 

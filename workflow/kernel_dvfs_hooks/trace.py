@@ -49,7 +49,7 @@ def trace(
 
 
 def _pairs(sequence: Sequence, schedule: str | PathLike[str]) -> list[int]:
-    """For each kernel the place of its pair. Raises InputError where the profile lacks one."""
+    """Return for each kernel the place of its pair. Raises InputError where the profile lacks one."""
     chosen = read_schedule(schedule)["targets"]
     names = dict(zip(sequence.kernel.tolist(), sequence.names))
     places = []
@@ -69,7 +69,7 @@ def _pairs(sequence: Sequence, schedule: str | PathLike[str]) -> list[int]:
 def _process(
     process: int, title: str, sequence: Sequence, pairs: list[int], kernels: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The events of an iteration: names, a slice a launch, the mean power of each as a curve."""
+    """Yield the events of an iteration: names, a slice a launch, the mean power of each as a curve."""
     track = {"pid": process, "tid": _STREAM}
     yield {"ph": "M", "name": "process_name", **track, "args": {"name": title}}
     yield {"ph": "M", "name": "thread_name", **track, "args": {"name": f"stream {_STREAM}"}}

@@ -48,7 +48,7 @@ class ServerStretch(NamedTuple):
 
     @property
     def energy_j(self) -> float | None:
-        """Of all boards."""
+        """Return the energy of all boards; None where it is not to be believed."""
         return None if self.power_w is None else self.power_w * self.time_s
 
 
@@ -62,7 +62,7 @@ class Split(NamedTuple):
 
 
 def counted(text: str, where: str) -> Tokens:
-    """The tokens in a text of vLLM's metrics, summed over its engines and models. Raises InputError."""
+    """Return the tokens in a text of vLLM's metrics, summed over its engines and models. Raises InputError."""
     counts: dict[str, float] = {}
     try:
         for family in text_string_to_metric_families(text):
@@ -78,7 +78,7 @@ def counted(text: str, where: str) -> Tokens:
 
 
 def fetched(url: str) -> str:
-    """The text at an address. Raises InputError."""
+    """Return the text at an address. Raises InputError."""
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url {url}: expected http://HOST:PORT/metrics")
     try:
@@ -91,8 +91,8 @@ def fetched(url: str) -> str:
 def stretches(
     url: str, gpus: Sequence[str], every_s: float, most_s: float
 ) -> Iterator[tuple[ServerStretch, list[Reader]]]:
-    """Each stretch of about every_s, and what reads the boards, until most_s are over. gpus: UUIDs or indices of all
-    boards of the server. Raises InputError where its metrics or a board cannot be read."""
+    """Yield each stretch of about every_s, and what reads the boards, until most_s are over. gpus: UUIDs or indices of
+    all boards of the server. Raises InputError where its metrics or a board cannot be read."""
     readers = [Reader(gpu) for gpu in gpus]
     try:
         for reader in readers:
@@ -123,8 +123,8 @@ def stretches(
 
 
 def split(seen: Iterable[ServerStretch]) -> Split | None:
-    """What a prompt token and a generated one take, by least squares: energy = idle power x time + a x prompt tokens +
-    b x generated tokens, all at least 0. None where the stretches are few, or do not tell the two apart.
+    """Return what a prompt token and a generated one take, by least squares: energy = idle power x time + a x prompt
+    tokens + b x generated tokens, all at least 0. None where the stretches are few, or do not tell the two apart.
 
     It is an estimate, and one of this load: a generated token takes less in a larger batch, which the model leaves out.
     """
@@ -146,7 +146,7 @@ def split(seen: Iterable[ServerStretch]) -> Split | None:
 
 
 def line(stretch: ServerStretch, estimate: Split | None) -> str:
-    """A stretch in words."""
+    """Return a stretch in words."""
     prompt, generated = stretch.tokens
     text = f"{stretch.time_s:.1f} s: {prompt:.0f} prompt and {generated:.0f} generated tokens"
     verdict = stretch.verdict if stretch.verdict == "ok" else f"{stretch.verdict}: {stretch.reason}"

@@ -34,7 +34,7 @@ class Board:
         return self._nvml.call(f"nvmlDevice{name}", self._handle, *arguments, gpu=self.uuid)
 
     def _maybe(self, name: str, *arguments: Any) -> Any:
-        """The answer, or None where this GPU or driver has none."""
+        """Return the answer, or None where this GPU or driver has none."""
         try:
             return self._get(name, *arguments)
         except Unsupported:
@@ -49,11 +49,11 @@ class Board:
         return self._get("GetIndex")
 
     def minor(self) -> int:
-        """The number in the name of its device node, /dev/nvidia<minor>: often not the index."""
+        """Return the number in the name of its device node, /dev/nvidia<minor>: often not the index."""
         return self._get("GetMinorNumber")
 
     def count(self) -> int:
-        """How many GPUs the driver shows, this one among them."""
+        """Return how many GPUs the driver shows, this one among them."""
         return self._nvml.call("nvmlDeviceGetCount")
 
     def pci_bus_id(self) -> str:
@@ -61,19 +61,19 @@ class Board:
         return bus_id.decode() if isinstance(bus_id, bytes) else bus_id
 
     def vbios(self) -> str | None:
-        """Its version; None where the driver does not tell."""
+        """Return its version; None where the driver does not tell."""
         return self._maybe("GetVbiosVersion")
 
     def power_limit_mw(self) -> int | None:
-        """The limit in force; None where there is none."""
+        """Return the limit in force; None where there is none."""
         return self._maybe("GetEnforcedPowerLimit")
 
     def power_management_limit_mw(self) -> int | None:
-        """The limit that was set; None where there is none. A lower one from elsewhere may be in force."""
+        """Return the limit that was set; None where there is none. A lower one from elsewhere may be in force."""
         return self._maybe("GetPowerManagementLimit")
 
     def power_limits_mw(self) -> tuple[int, int] | None:
-        """(lowest, highest) that can be set; None where none can."""
+        """Return (lowest, highest) that can be set; None where none can."""
         limits = self._maybe("GetPowerManagementLimitConstraints")
         return None if limits is None else (limits[0], limits[1])
 
@@ -81,42 +81,42 @@ class Board:
         self._get("SetPowerManagementLimit", limit_mw)
 
     def ecc(self) -> bool | None:
-        """True, False, or None where there is no ECC."""
+        """Return whether ECC is on; None where there is none."""
         mode = self._maybe("GetEccMode")
         return None if mode is None else bool(mode[0])
 
     def mig(self) -> bool:
-        """Whether the GPU is divided into slices."""
+        """Return whether the GPU is divided into slices."""
         mode = self._maybe("GetMigMode")
         return bool(mode and mode[0])
 
     def persistence(self) -> bool | None:
-        """Whether the driver stays loaded without a client; None where it does not tell."""
+        """Return whether the driver stays loaded without a client; None where it does not tell."""
         mode = self._maybe("GetPersistenceMode")
         return None if mode is None else bool(mode)
 
     def compute_capability(self) -> tuple[int, int]:
-        """(major, minor)"""
+        """Return (major, minor)."""
         major, minor = self._get("GetCudaComputeCapability")
         return major, minor
 
     def core_count(self) -> int:
-        """CUDA cores."""
+        """Return how many CUDA cores it has."""
         return self._get("GetNumGpuCores")
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
     def supported_mhz(self) -> dict[int, list[int]]:
-        """{memory clock: [core clocks, ascending]}, memory ascending, MHz; {} where the driver lists none."""
+        """Return {memory clock: [core clocks, ascending]}, memory ascending, MHz; {} where the driver lists none."""
         listed = self._maybe("GetSupportedMemoryClocks") or []
         return {mem: sorted(self._maybe("GetSupportedGraphicsClocks", mem) or []) for mem in sorted(listed)}
 
     def sm_mhz(self) -> int:
-        """The core clock now."""
+        """Return the core clock now."""
         return self._get("GetClockInfo", _CLOCK_SM)
 
     def mem_mhz(self) -> int:
-        """The memory clock now."""
+        """Return the memory clock now."""
         return self._get("GetClockInfo", _CLOCK_MEM)
 
     def lock_core(self, lowest_mhz: int, highest_mhz: int) -> None:
@@ -134,11 +134,12 @@ class Board:
     # --- sensors ------------------------------------------------------------------------------------------------------
 
     def energy_mj(self) -> int:
-        """Energy since the driver was loaded."""
+        """Return the energy since the driver was loaded."""
         return self._get("GetTotalEnergyConsumption")
 
     def power_mw(self) -> int | None:
-        """The power reading; some boards show the mean of the last second, others the present. None: there is none."""
+        """Return the power reading; some boards show the mean of the last second, others the present. None: there is
+        none."""
         return self._maybe("GetPowerUsage")
 
     def temperature_c(self) -> int:
@@ -150,7 +151,7 @@ class Board:
         return self._get("GetTemperature", _SENSOR_GPU)
 
     def event_reasons(self) -> int:
-        """NVML's bits of why the clocks are not higher, now."""
+        """Return NVML's bits of why the clocks are not higher, now."""
         if self._nvml.has("nvmlDeviceGetCurrentClocksEventReasons"):
             try:
                 return self._get("GetCurrentClocksEventReasons")
@@ -159,7 +160,8 @@ class Board:
         return self._get("GetCurrentClocksThrottleReasons")
 
     def throttled(self) -> tuple[int | None, int | None, int | None]:
-        """Cumulative (power cap ns, thermal, sync boost ns) since the driver was loaded; None each where unknown.
+        """Return cumulative (power cap ns, thermal, sync boost ns) since the driver was loaded; None each where
+        unknown.
 
         Fields 74 to 76 have had these numbers in every driver; those of the other slowdowns have moved between
         bindings, so they are left alone.
@@ -176,12 +178,12 @@ class Board:
     # --- who else -----------------------------------------------------------------------------------------------------
 
     def compute_processes(self) -> int | None:
-        """Processes that compute on it; None where the driver does not tell. Their number only: in a container, ids
+        """Return how many processes compute on it; None where the driver does not tell. Not which: in a container, ids
         are the host's."""
         return self._processes("Compute")
 
     def graphics_processes(self) -> int | None:
-        """Processes that draw on it; None where the driver does not tell."""
+        """Return how many processes draw on it; None where the driver does not tell."""
         return self._processes("Graphics")
 
     def _processes(self, kind: str) -> int | None:
@@ -196,7 +198,7 @@ class Board:
 
 
 def by_index(nvml: Library) -> dict[int, str | NvmlError]:
-    """{NVML's index: UUID of the GPU, or why it does not answer}: one that is lost must not hide the others."""
+    """Return {NVML's index: UUID of the GPU, or why it does not answer}: one that is lost must not hide the others."""
     gpus: dict[int, str | NvmlError] = {}
     for index in range(nvml.call("nvmlDeviceGetCount")):
         try:
@@ -208,17 +210,17 @@ def by_index(nvml: Library) -> dict[int, str | NvmlError]:
 
 
 def answering(gpus: dict[int, str | NvmlError]) -> list[str]:
-    """UUIDs of the GPUs that answer, in the driver's order, of `by_index`."""
+    """Return the UUIDs of the GPUs that answer, in the driver's order, of `by_index`."""
     return [uuid for uuid in gpus.values() if isinstance(uuid, str)]
 
 
 def uuids(nvml: Library) -> list[str]:
-    """UUIDs of the GPUs that answer, in the driver's order."""
+    """Return the UUIDs of the GPUs that answer, in the driver's order."""
     return answering(by_index(nvml))
 
 
 def resolve(nvml: Library, which: str) -> Board:
-    """The GPU that `which` names: a UUID, an index, or nothing where it can be only one. Raises InputError."""
+    """Return the GPU that `which` names: a UUID, an index, or nothing where it can be only one. Raises InputError."""
     if which.startswith("MIG-"):
         raise InputError(f"gpu nvml:{which}: energy is counted per board, not per MIG slice; name the whole GPU")
     gpus = by_index(nvml)
@@ -240,6 +242,6 @@ def resolve(nvml: Library, which: str) -> Board:
 
 
 def _visible(known: list[str]) -> list[str]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names by UUID: a batch system's choice."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names by UUID: a batch system's choice."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return [uuid for uuid in known if any(name.startswith("GPU-") and uuid.startswith(name) for name in named)]

@@ -85,7 +85,7 @@ class _Node(TypedDict):
 
 
 def facts(nvml: Library, board: Board) -> dict[str, Any]:
-    """The `gpu` group of a setup, as far as the board tells it: plain values, fit for JSON.
+    """Return the `gpu` group of a setup, as far as the board tells it: plain values, fit for JSON.
 
     Raises InputError for a GPU that cannot be measured at all.
     """
@@ -113,7 +113,7 @@ def facts(nvml: Library, board: Board) -> dict[str, Any]:
 
 
 def clocks(supported_mhz: dict[int, list[int]], mem_lock: bool) -> dict[str, Any]:
-    """The `clocks` group of a setup (kernel_dvfs_clocks.clocks), from {memory clock: [core clocks]} in MHz.
+    """Return the `clocks` group of a setup (kernel_dvfs_clocks.clocks), from {memory clock: [core clocks]} in MHz.
 
     mem_mhz is empty where memory clocks cannot be locked, and everything is where the driver lists no clocks. A memory
     clock beside which it lists no core clock is none that could be asked for.
@@ -126,18 +126,18 @@ def clocks(supported_mhz: dict[int, list[int]], mem_lock: bool) -> dict[str, Any
 
 
 def energy_scope(name: str) -> str:
-    """What the energy counter counts: Grace Hopper's covers CPU and memory of the module."""
+    """Return what the energy counter counts: Grace Hopper's covers CPU and memory of the module."""
     return "module" if re.search(r"GH200|GB200|Grace", name) else "board"
 
 
 def slug(facts: dict[str, Any]) -> str:
-    """The name of the results folder: `nvidia-h200-1a2b3c4d`."""
+    """Return the name of the results folder: `nvidia-h200-1a2b3c4d`."""
     name = re.sub(r"[^a-z0-9]+", "-", facts["name"].lower()).strip("-")
     return f"{name}-{facts['uuid'].removeprefix('GPU-')[:8]}"
 
 
 def known_facts(which: str, results: str) -> dict[str, Any]:
-    """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
+    """Return facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
 
     Where there is no driver, a UUID is looked up in the results folders (see `keep`). On a cluster only there: what
     the login node has is not what measures.
@@ -157,14 +157,15 @@ def known_facts(which: str, results: str) -> dict[str, Any]:
 
 
 def facts_of(which: str) -> dict[str, Any]:
-    """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError."""
+    """Return facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError."""
     with Library() as nvml:
         gpu = facts(nvml, resolve(nvml, which))
     return gpu | {"slug": slug(gpu)}
 
 
 def kept_as(gpu: dict[str, Any], results: str) -> tuple[str, str]:
-    """(path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its place."""
+    """Return (path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its
+    place."""
     path = Path(results, gpu["slug"], _FILE)
     before = _read(path) if path.is_file() else None
     if before and before["uuid"] != gpu["uuid"]:
@@ -191,7 +192,7 @@ def identify(which: str, results: str) -> dict[str, Any]:
 
 
 def node_of(slug: str, results: str) -> str:
-    """The node of a cluster that the GPU was identified on; nothing where it was not."""
+    """Return the node of a cluster that the GPU was identified on; nothing where it was not."""
     try:
         return read(Path(results, slug, _NODE), _Node, "", "look at the GPU again")["node"]
     except InputError:

@@ -80,7 +80,7 @@ class Stale(NamedTuple):
 
 
 def folder() -> str:
-    """Where runs on one machine find each other: on a local disk, and the same for all users of the machine."""
+    """Return where runs on one machine find each other: on a local disk, and the same for all users of the machine."""
     named = os.environ.get(VARIABLE)
     if named:
         return named
@@ -93,7 +93,7 @@ def folder() -> str:
 
 
 def where_leases_lie() -> str:
-    """The folder of the leases in words, with what follows from it."""
+    """Return the folder of the leases in words, with what follows from it."""
     at = folder()
     why = f"{VARIABLE} names it" if os.environ.get(VARIABLE) else "it is there for this on every machine"
     if at == "/tmp":
@@ -105,7 +105,8 @@ def where_leases_lie() -> str:
 
 
 def path_of(uuid: str, at: str = "") -> str:
-    """The lease file of a GPU, in `folder` or in the folder `at`. Raises InputError for what cannot be a UUID."""
+    """Return the lease file of a GPU, in `folder` or in the folder `at`. Raises InputError for what cannot be a
+    UUID."""
     if not is_part(uuid):
         raise InputError(f"'{uuid}' is no GPU's UUID; kernel-dvfs devices lists those that are here")
     return os.path.join(at or folder(), f"kernel-dvfs-{uuid}.json")
@@ -226,7 +227,7 @@ class Lease:
 
 
 def parse(text: str) -> LeaseContent:
-    """The content of a lease file. Raises InputError, in one line, for anything else."""
+    """Return the content of a lease file. Raises InputError, in one line, for anything else."""
     if len(text) > _LARGEST:
         raise InputError(f"lease: longer than {_LARGEST} characters; {_REMEDY}")
     try:
@@ -237,7 +238,7 @@ def parse(text: str) -> LeaseContent:
 
 
 def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
-    """What was left locked at a GPU, as its lease tells; None where nothing was, or while a run holds it.
+    """Return what was left locked at a GPU, as its lease tells; None where nothing was, or while a run holds it.
 
     patience_s: how long to wait for a process that is restoring the clocks of one that died.
     Raises InputError where the lease cannot be opened.
@@ -260,7 +261,7 @@ def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
 
 
 def requested(uuid: str, at: str) -> str | None:
-    """What a lease in the folder `at`, which nobody holds, says was left locked, in words; None for nothing."""
+    """Return what a lease in the folder `at`, which nobody holds, says was left locked, in words; None for nothing."""
     try:
         with open(path_of(uuid, at), encoding="utf-8", errors="replace") as file:
             stale = _stale(file.read(_LARGEST + 1))
@@ -272,7 +273,7 @@ def requested(uuid: str, at: str) -> str | None:
 
 
 def left_behind(at: str = "") -> list[str]:
-    """UUIDs of the leases that lie in the folder, held or not. at: see path_of."""
+    """Return the UUIDs of the leases that lie in the folder, held or not. at: see path_of."""
     pattern = re.compile(r"kernel-dvfs-([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
     try:
         names = sorted(os.listdir(at or folder()))
@@ -282,24 +283,24 @@ def left_behind(at: str = "") -> list[str]:
 
 
 def boot_id() -> str:
-    """The kernel's name for the time since the machine was last started."""
+    """Return the kernel's name for the time since the machine was last started."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def process_start(pid: int) -> int:
-    """When a process began, clock ticks since boot: with the pid it names a process for good. 1 where it has
+    """Return when a process began, clock ticks since boot: with the pid it names a process for good. 1 where it has
     ended."""
     return int(_stat(pid, 19) or 1)
 
 
 def user() -> str:
-    """The name of the user who runs this, or the number where there is no name."""
+    """Return the name of the user who runs this, or the number where there is no name."""
     return user_name(os.geteuid())
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, or the number where there is no name."""
+    """Return the name of a user, or the number where there is no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -339,8 +340,8 @@ def _open(path: str) -> int:
 
 
 def _is_shared(folder: os.stat_result) -> bool:
-    """Whether others than its owner may write to a folder; in the broker's nobody else may open a lease, which would
-    let him lock it."""
+    """Return whether others than its owner may write to a folder; in the broker's nobody else may open a lease, which
+    would let him lock it."""
     return bool(folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
@@ -374,7 +375,8 @@ def _named(path: str) -> int:
 
 
 def _whose(address: str, folder: os.stat_result) -> str:
-    """Who listens at an address, in words, as the kernel knows him; "" for one who may not write to the folder."""
+    """Return who listens at an address, in words, as the kernel knows him; "" for one who may not write to the
+    folder."""
     pid = uid = -1  # of one who does not listen: none of ours
     unseen = "a process that cannot be seen from here"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
@@ -391,7 +393,7 @@ def _whose(address: str, folder: os.stat_result) -> str:
 
 
 def _is_of_group(folder: os.stat_result, uid: int) -> bool:
-    """Whether a user is root, the folder's owner, or in its group."""
+    """Return whether a user is root, the folder's owner, or in its group."""
     if uid in (0, folder.st_uid):
         return True
     try:
@@ -413,8 +415,8 @@ def _text(file: int) -> str:
 
 
 def _owner(file: int) -> str:
-    """Who holds a locked lease, in words: what it says, which is whatever its holder has written there, and the process
-    that locked it where the kernel names another."""
+    """Return who holds a locked lease, in words: what it says, which is whatever its holder has written there, and the
+    process that locked it where the kernel names another."""
     pid = _locked_by(file)
     try:
         content = parse(_text(file))
@@ -428,7 +430,7 @@ def _owner(file: int) -> str:
 
 
 def _locked_by(file: int) -> int:
-    """The process that locked an open file, as far as the kernel tells (proc_locks(5)); 0 where it does not."""
+    """Return the process that locked an open file, as far as the kernel tells (proc_locks(5)); 0 where it does not."""
     about = os.fstat(file)
     where = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
     with suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as locks:
@@ -440,7 +442,7 @@ def _locked_by(file: int) -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Whether there is such a process, and not only its exit code that nobody has asked for."""
+    """Return whether there is such a process, and not only its exit code that nobody has asked for."""
     return _stat(pid, 0) not in ("", "Z", "X")
 
 
@@ -449,7 +451,7 @@ def _parent(pid: int) -> int:
 
 
 def _stat(pid: int, field: int) -> str:
-    """A field after a process's name (proc_pid_stat(5)); "" where there is no such process."""
+    """Return a field after a process's name (proc_pid_stat(5)); "" where there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             # the name in brackets may hold anything, spaces included

@@ -91,12 +91,12 @@ _CLASSES = {NOT_SUPPORTED: Unsupported, _NO_SYMBOL: Unsupported, NO_PERMISSION: 
 
 
 def meaning(code: int) -> str:
-    """What an NVML code means, in words."""
+    """Return what an NVML code means, in words."""
     return _MEANINGS.get(code, _UNKNOWN)[0]
 
 
 def translate(call: str, code: int, gpu: str = "") -> NvmlError:
-    """The error of a failed call, in one line: what, on which GPU (UUID), as whom, and the remedy."""
+    """Return the error of a failed call, in one line: what, on which GPU (UUID), as whom, and the remedy."""
     means, remedy = _MEANINGS.get(code, _UNKNOWN)
     if code == _NO_LIBRARY and os.path.exists(_NODES):
         remedy = _NO_NVML_REMEDY
@@ -106,13 +106,13 @@ def translate(call: str, code: int, gpu: str = "") -> NvmlError:
 
 
 def refused(call: str, gpu: str, reason: str, remedy: str, code: int = UNKNOWN) -> NvmlError:
-    """The error of another way of setting clocks than NVML, in one line. reason: in its own words; code: the one of
-    NVML that means the same."""
+    """Return the error of another way of setting clocks than NVML, in one line. reason: in its own words; code: the one
+    of NVML that means the same."""
     return failure(f"{call} on {gpu}: {reason[:_LONGEST]}; {remedy}", code, call)
 
 
 def failure(message: str, code: int, call: str) -> NvmlError:
-    """The error of a call, of the class that its code stands for."""
+    """Return the error of a call, of the class that its code stands for."""
     return _CLASSES.get(code, NvmlError)(message, code, call)
 
 
@@ -146,7 +146,8 @@ class Library:
         self._left.set()
 
     def call(self, name: str, *arguments: Any, gpu: str = "") -> Any:
-        """What NVML's function returns; bytes of older bindings as text. gpu: UUID, for the message.
+        """Call a function of NVML, and return what it returns; bytes of older bindings as text. gpu: UUID, for the
+        message.
 
         Raises nvml.library.NvmlError.
         """
@@ -164,7 +165,7 @@ class Library:
         return value.decode() if isinstance(value, bytes) else value
 
     def has(self, name: str) -> bool:
-        """Whether the binding knows the call."""
+        """Return whether the binding knows the call."""
         return hasattr(self._nvml, name)
 
     def _watch(self) -> None:
@@ -186,12 +187,12 @@ class Library:
 
     @property
     def shared_library(self) -> Any:
-        """The loaded libnvidia-ml, as ctypes has it."""
+        """Return the loaded libnvidia-ml, as ctypes has it."""
         return self._nvml.nvmlLib
 
     @property
     def versions(self) -> dict[str, str]:
-        """Those of driver, nvml, binding and cuda, as a record has them."""
+        """Return the versions of driver, nvml, binding and cuda, as a record has them."""
         cuda = self.call("nvmlSystemGetCudaDriverVersion_v2")
         return {
             "driver": self.call("nvmlSystemGetDriverVersion"),
@@ -202,7 +203,7 @@ class Library:
 
 
 def patience_s() -> float:
-    """How long whatever sets clocks may take to answer, seconds. Raises InputError."""
+    """Return how long whatever sets clocks may take to answer, seconds. Raises InputError."""
     text = os.environ.get(PATIENCE, "")
     try:
         seconds = float(text) if text else _PATIENCE_S
@@ -215,8 +216,8 @@ def patience_s() -> float:
 
 @cache
 def _binding() -> tuple[Any, str]:
-    """The module pynvml of the package nvidia-ml-py, and its version. Raises InputError: others have the same name and
-    other layouts."""
+    """Return the module pynvml of the package nvidia-ml-py, and its version. Raises InputError: others have the same
+    name and other layouts."""
     from importlib import metadata  # 7 ms, and most that need this module open no library
 
     try:

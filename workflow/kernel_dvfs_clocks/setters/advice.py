@@ -49,7 +49,7 @@ class Advice:
 
 
 def advice(uuids: Sequence[str]) -> Advice:
-    """What to know about setting the clocks of GPUs of this machine. Sets no clock."""
+    """Return what to know about setting the clocks of GPUs of this machine. Sets no clock."""
     taken = working(*uuids)
     watched = taken and not WAYS[taken].capabilities.survives
     return Advice(
@@ -77,13 +77,13 @@ def _slurm() -> str:
 
 
 def in_container() -> bool:
-    """Whether this process runs in a container, as far as container runtimes tell."""
+    """Return whether this process runs in a container, as far as container runtimes tell."""
     container = os.environ.get("container")  # noqa: SIM112 - the runtimes write it like that
     return bool(container) or any(map(os.path.exists, _CONTAINERS))
 
 
 def _requests(uuids: Sequence[str]) -> Iterator[AdminRequest]:
-    """What to ask for, the safest first."""
+    """Yield what to ask for, the safest first."""
     me = user()
     if in_container():
         yield AdminRequest(

@@ -51,17 +51,17 @@ _GONE = {
 
 
 def socket_path() -> str:
-    """Where the broker listens."""
+    """Return where the broker listens."""
     return os.path.join(os.environ.get(VARIABLE) or FOLDER, "broker.sock")
 
 
 def rules_here() -> bool:
-    """Whether leases are the broker's: also while it is down, so that nobody slips in meanwhile."""
+    """Return whether leases are the broker's: also while it is down, so that nobody slips in meanwhile."""
     return os.path.lexists(socket_path())
 
 
 def device_node(name: str) -> str:
-    """The path of a GPU's device node."""
+    """Return the path of a GPU's device node."""
     return os.path.join(os.environ.get(DEVICES) or "/dev", name)
 
 
@@ -100,7 +100,7 @@ class Connection:
             raise
 
     def _taken(self, is_last: bool) -> bool:
-        """Whether it is ours, after one try."""
+        """Return whether it is ours, after one try."""
         request = {"do": "take", "uuid": self.uuid, "mode": self._mode, "own": self._elsewhere}
         answer = _proved(request, self._exchange)
         if answer.get("held") and not is_last:
@@ -115,8 +115,8 @@ class Connection:
         return True
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request; to none, what a holder says as it begins. Raises what it refuses with: InputError,
-        NotRestored; and NvmlError where none comes, upon which nothing more is asked."""
+        """Return the answer to a request; to none, what a holder says as it begins. Raises what it refuses with:
+        InputError, NotRestored; and NvmlError where none comes, upon which nothing more is asked."""
         answer = self._exchange(request)
         _check(answer, self.uuid, request, self._other)
         return answer
@@ -178,7 +178,7 @@ class Connection:
             self._socket = None
 
     def fileno(self) -> int:
-        """Its file: a process that has inherited it holds the GPU too."""
+        """Return its file: a process that has inherited it holds the GPU too."""
         assert self._socket
         return self._socket.fileno()
 
@@ -201,20 +201,21 @@ class Broker(Setter):
 
 
 def lease_of(uuid: str, elsewhere: bool = True) -> Lease | Connection:
-    """The lease of a GPU where leases are taken here: at the broker where there is one, else a file. elsewhere:
+    """Return the lease of a GPU where leases are taken here: at the broker where there is one, else a file. elsewhere:
     see Connection; False: through the broker."""
     return Connection(uuid, elsewhere=elsewhere) if rules_here() or not elsewhere else Lease(uuid)
 
 
 def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
-    """What was left locked at a GPU; see nvml.lease.left_at. Raises NvmlError where the broker does not answer."""
+    """Return what was left locked at a GPU; see nvml.lease.left_at. Raises NvmlError where the broker does not
+    answer."""
     if not rules_here():
         return lease.left_at(uuid, patience_s)
     return next((Stale(gpu["left"], False, "") for gpu in listed() if gpu["uuid"] == uuid and gpu["left"]), None)
 
 
 def left_behind() -> list[str]:
-    """UUIDs of the GPUs at which something may have been left locked."""
+    """Return the UUIDs of the GPUs at which something may have been left locked."""
     return [gpu["uuid"] for gpu in listed() if gpu["left"]] if rules_here() else lease.left_behind()
 
 
@@ -228,7 +229,7 @@ def check_after(after: Mapping[str, list[int] | None]) -> None:
 
 
 def obstacle() -> str:
-    """Why it would not set clocks here; "" where nothing speaks against it."""
+    """Return why it would not set clocks here; "" where nothing speaks against it."""
     if not rules_here():
         return f"no broker listens at {socket_path()}"
     try:
@@ -239,13 +240,14 @@ def obstacle() -> str:
 
 
 def hello() -> str:
-    """Whom the broker lets set clocks, in words. Raises NvmlError where there is none, or it does not let this user."""
+    """Return whom the broker lets set clocks, in words. Raises NvmlError where there is none, or it does not let this
+    user."""
     return str(_asked({"do": "hello"})["allowed"])
 
 
 def listed() -> list[dict[str, Any]]:
-    """The broker's GPUs: uuid, holder (in words; null: none), lease (the name of his), since_utc, left (what could not
-    be restored, or null)."""
+    """Return the broker's GPUs: uuid, holder (in words; null: none), lease (the name of his), since_utc, left (what
+    could not be restored, or null)."""
     return list(_asked({"do": "list"})["boards"])
 
 
@@ -268,8 +270,8 @@ def evict(uuid: str, lease: str | None = None) -> str:
 
 
 def _proved(request: dict[str, Any], ask: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """The broker's answer to a request for a GPU, once it was shown that its device can be opened here: who can may use
-    it, and a job of a batch system, or a container, has its own alone. ask: with files to hand over."""
+    """Return the broker's answer to a request for a GPU, once it was shown that its device can be opened here: who can
+    may use it, and a job of a batch system, or a container, has its own alone. ask: with files to hand over."""
     answer = ask(request)
     if "node" not in answer:
         return answer
@@ -331,8 +333,8 @@ def _answer(
     files: list[int] | None = None,
     other: str = "broker",
 ) -> dict[str, Any]:
-    """The answer of who is at the other end, a refusal too; no request: what it says unasked. Raises NvmlError where
-    none comes, or none that is understood."""
+    """Return the answer of who is at the other end, a refusal too; no request: what it says unasked. Raises NvmlError
+    where none comes, or none that is understood."""
     call = _call(request, other)
     data = b""
     try:

@@ -23,7 +23,7 @@ WAYS: dict[str, type[Setter]] = {way.name: way for way in (Nvml, Broker, Zeusd, 
 
 
 def can(through: str) -> Capabilities:
-    """What a way can do; for `auto`, which takes only ways that can do everything, that."""
+    """Return what a way can do; for `auto`, which takes only ways that can do everything, that."""
     return WAYS.get(through, Nvml).capabilities
 
 
@@ -61,8 +61,9 @@ def check(
 
 
 def resolve(through: str, uuid: str) -> str:
-    """The way that `through` means for a GPU: itself, or for `auto` the first that works: broker, NVML with its right,
-    zeusd, sudo. Where none does, NVML, whose refusal says what to do. DCGM is not among them: it locks otherwise.
+    """Return the way that `through` means for a GPU: itself, or for `auto` the first that works: broker, NVML with its
+    right, zeusd, sudo. Where none does, NVML, whose refusal says what to do. DCGM is not among them: it locks
+    otherwise.
 
     Sets no clock. Raises InputError for a word that is no way.
     """
@@ -73,13 +74,13 @@ def resolve(through: str, uuid: str) -> str:
 
 
 def working(*uuids: str) -> str:
-    """The way that `auto` takes for GPUs here; "" where none would set their clocks."""
+    """Return the way that `auto` takes for GPUs here; "" where none would set their clocks."""
     return next((name for name in (Broker.name, Nvml.name, Zeusd.name, Sudo.name) if not obstacle(name, *uuids)), "")
 
 
 def obstacle(way: str, *uuids: str) -> str:
-    """Why a way would not set the clocks of GPUs here, as far as can be told without setting any; "" where nothing
-    speaks against it."""
+    """Return why a way would not set the clocks of GPUs here, as far as can be told without setting any; "" where
+    nothing speaks against it."""
     try:
         if way == Nvml.name:
             may, why = may_set_clocks()
@@ -101,7 +102,7 @@ def obstacle(way: str, *uuids: str) -> str:
 
 
 def lacking(through: str, uuid: str) -> str:
-    """In a line, that nothing here would set the clocks of a GPU, and why; "" where something may. Sets none."""
+    """Return in a line that nothing here would set the clocks of a GPU, and why; "" where something may. Sets none."""
     if through == AUTO and working(uuid):
         return ""
     why = obstacle(resolve(through, uuid), uuid)
@@ -124,13 +125,13 @@ def _zeusd_obstacle() -> str:
 
 
 def opened(way: str, board: Board) -> Setter:
-    """The setter of a way (see `resolve`) for a board. Raises NvmlError where it cannot be reached."""
+    """Return the setter of a way (see `resolve`) for a board. Raises NvmlError where it cannot be reached."""
     return WAYS[way](board)
 
 
 def only_slurm(uuids: Sequence[str]) -> str:
-    """Why nothing can change the clocks of a job step of Slurm while it runs, and what can be done; "" where something
-    can, or this is no job of Slurm."""
+    """Return why nothing can change the clocks of a job step of Slurm while it runs, and what can be done; "" where
+    something can, or this is no job of Slurm."""
     if "SLURM_JOB_ID" not in os.environ or working(*uuids):
         return ""
     return (

@@ -48,8 +48,8 @@ class Setter(ABC):
         self.uuid = board.uuid
 
     def locks(self, core: Range | None, mem: Range | None) -> list[Callable[[], None]]:
-        """What is to be called, in this order, to keep the given clocks in their ranges, MHz: memory first, since the
-        core clocks that exist depend on it. A clock that is not given is left as it is.
+        """Return what is to be called, in this order, to keep the given clocks in their ranges, MHz: memory first,
+        since the core clocks that exist depend on it. A clock that is not given is left as it is.
 
         Raises Unsupported where the way cannot lock just that.
         """
@@ -95,12 +95,12 @@ class NotRestored(ExceptionGroup[Exception]):
 
     @property
     def calls(self) -> str:
-        """The calls of NVML that failed, in words."""
+        """Return the calls of NVML that failed, in words."""
         return ", ".join(getattr(error, "call", str(error)) for error in self.exceptions)
 
 
 def not_restored(failed: NotRestored) -> str:
-    """What a lease says of clocks that could not be restored."""
+    """Return what a lease says of clocks that could not be restored."""
     return f"clocks that could not be restored: {failed.calls} failed"
 
 
@@ -140,8 +140,8 @@ def leave_as_configured(setter: Setter, after: Mapping[str, list[int] | None]) -
 
 
 def may_set_clocks() -> tuple[bool, str]:
-    """(whether this process may set clocks, why in words), as far as one can tell without setting any: the driver has
-    the last word, when the first clock is set."""
+    """Return (whether this process may set clocks, why in words), as far as one can tell without setting any: the
+    driver has the last word, when the first clock is set."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             (mask,) = [int(line.split()[1], 16) for line in file if line.startswith("CapEff:")]
@@ -154,7 +154,8 @@ def may_set_clocks() -> tuple[bool, str]:
 
 
 def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
-    """(exit code, what it printed in one line) of a tool. Raises NvmlError where it is not there or does not end."""
+    """Return (exit code, what it printed in one line) of a tool. Raises NvmlError where it is not there or does not
+    end."""
     call, limit_s, pipe = " ".join(words), patience_s(), subprocess.PIPE
     try:
         none = subprocess.DEVNULL

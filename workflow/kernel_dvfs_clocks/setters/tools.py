@@ -65,14 +65,15 @@ class Sudo(Setter):
 
 
 def tool() -> str:
-    """nvidia-smi's path, as sudoers must name it: one that only root can change, since sudo runs it as root. Without
-    links, so that what was looked at is what is run."""
+    """Return nvidia-smi's path, as sudoers must name it: one that only root can change, since sudo runs it as root.
+    Without links, so that what was looked at is what is run."""
     paths = (shutil.which("nvidia-smi", path=folder) for folder in os.get_exec_path() if os.path.isabs(folder))
     return next((os.path.realpath(path) for path in paths if path and is_roots_own(path)), "/usr/bin/nvidia-smi")
 
 
 def allowed(uuids: Sequence[str]) -> str:
-    """Why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but `sudo -ll`.
+    """Return why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but `sudo
+    -ll`.
 
     From 1.9.15 on it names the rule that matches, and so whether that asks for a password. Before, it repeats the
     command alone, and a rule that does ask shows when the first clock is set.
@@ -94,9 +95,9 @@ def allowed(uuids: Sequence[str]) -> str:
 
 
 def sudoers(user: str, uuids: Sequence[str]) -> str:
-    """The lines for sudoers (sudo 1.9.10 or newer) that let `user` lock and free the clocks of these GPUs, and nothing
-    else: the whole command line must match, its words joined by spaces. So `-lgc 1,2` as one word matches as well;
-    nvidia-smi knows no such option. user: a name, or #number. Raises InputError for what sudoers would read as
+    """Return the lines for sudoers (sudo 1.9.10 or newer) that let `user` lock and free the clocks of these GPUs, and
+    nothing else: the whole command line must match, its words joined by spaces. So `-lgc 1,2` as one word matches as
+    well; nvidia-smi knows no such option. user: a name, or #number. Raises InputError for what sudoers would read as
     something else.
 
     Regular expressions, since in sudoers the wildcard * also matches further options.
@@ -157,8 +158,8 @@ def _refusal(call: str, uuid: str, output: str) -> NvmlError:
 
 
 def _group_of(uuid: str) -> str:
-    """The number of the engine's group that holds this GPU alone; made where there is none yet, and kept: a killed run
-    could not remove it."""
+    """Return the number of the engine's group that holds this GPU alone; made where there is none yet, and kept: a
+    killed run could not remove it."""
     name = f"kernel-dvfs-{uuid}"
     _, output = run_tool(["dcgmi", "group", "-l"], uuid)
     for number, known in re.findall(r"Group ID *\| (\d+) .*?Group Name *\| (\S+)", output):
@@ -172,7 +173,7 @@ def _group_of(uuid: str) -> str:
 
 
 def engine_id(uuid: str) -> str:
-    """The engine's number of a GPU. Raises NvmlError where no engine answers or it does not have the GPU."""
+    """Return the engine's number of a GPU. Raises NvmlError where no engine answers or it does not have the GPU."""
     if not shutil.which("dcgmi"):
         raise refused("dcgmi", uuid, "is not on PATH", _DCGM_REMEDY)
     code, output = run_tool(["dcgmi", "discovery", "-l"], uuid)

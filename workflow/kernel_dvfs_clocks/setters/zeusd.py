@@ -32,7 +32,7 @@ _REMEDY = "look at zeusd's log"
 
 
 def socket_path() -> str:
-    """Where zeusd listens; "" where no socket is found."""
+    """Return where zeusd listens; "" where no socket is found."""
     named = os.environ.get(SOCKET)
     return named or next((path for path in PLACES if os.path.exists(path)), "")
 
@@ -82,8 +82,8 @@ _WORDS: dict[Domain, str] = {"core": "gpu", "mem": "mem"}
 
 
 def offer(uuid: str = "this machine") -> dict[str, Any] | None:
-    """What zeusd says that it offers; None from one before 0.4, which cannot be asked. Raises NvmlError where none
-    answers."""
+    """Return what zeusd says that it offers; None from one before 0.4, which cannot be asked. Raises NvmlError where
+    none answers."""
     status, text = _ask(uuid, "GET", "/discover")
     if status == 404:
         return None
@@ -97,8 +97,8 @@ def offer(uuid: str = "this machine") -> dict[str, Any] | None:
 
 
 def why_not_by_index() -> str:
-    """Why a zeusd from before 0.4, which says nothing of its GPUs, must not be asked for one; "" where the machine has
-    only one."""
+    """Return why a zeusd from before 0.4, which says nothing of its GPUs, must not be asked for one; "" where the
+    machine has only one."""
     count = _on_bus()
     if count == 1:
         return ""
@@ -106,7 +106,7 @@ def why_not_by_index() -> str:
 
 
 def _on_bus() -> int:
-    """How many NVIDIA GPUs the machine has: NVML shows a container only its own."""
+    """Return how many NVIDIA GPUs the machine has: NVML shows a container only its own."""
     count = 0
     for device in os.listdir(PCI_DEVICES) if os.path.isdir(PCI_DEVICES) else []:
         with suppress(OSError):
@@ -121,7 +121,7 @@ def _line(path: str) -> str:
 
 
 def _index(offer: dict[str, Any], board: Board) -> int:
-    """The daemon's index of a GPU: a container may see fewer GPUs than the daemon does."""
+    """Return the daemon's index of a GPU: a container may see fewer GPUs than the daemon does."""
     listed = offer.get("gpus")
     if isinstance(listed, list):
         bus_id = _bus_id(board.pci_bus_id())
@@ -143,12 +143,12 @@ def _index(offer: dict[str, Any], board: Board) -> int:
 
 
 def _bus_id(text: str) -> str:
-    """domain:bus:device.function with a domain of four digits: NVML writes eight."""
+    """Return domain:bus:device.function with a domain of four digits: NVML writes eight."""
     return text.lower().removeprefix("0000") if len(text.partition(":")[0]) == 8 else text.lower()
 
 
 def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
-    """(HTTP status, text). Raises NvmlError where zeusd cannot be reached."""
+    """Return (HTTP status, text). Raises NvmlError where zeusd cannot be reached."""
     at = socket_path()
     if not at:
         raise refused("zeusd", uuid, f"no socket at {' or '.join(PLACES)}", f"name it in {SOCKET}", NO_PERMISSION)

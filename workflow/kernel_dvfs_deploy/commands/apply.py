@@ -125,7 +125,7 @@ def run(options: Namespace) -> int:
 
 
 def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
-    """{pass: pair} of --pair PASS=CORE,MEM, or {"": pair} of one without a pass. Raises InputError."""
+    """Return {pass: pair} of --pair PASS=CORE,MEM, or {"": pair} of one without a pass. Raises InputError."""
     pairs: dict[str, Pair] = {}
     for word in words:
         name, _, pair = word.rpartition("=")
@@ -139,8 +139,8 @@ def _given_pairs(words: Sequence[str]) -> dict[str, Pair]:
 
 
 def _probed(about: dict[str, Any], after: dict[str, list[int] | None], is_dry: bool) -> ClockProbe | None:
-    """The core clock under next to no load; None where it cannot be looked at. Raises InputError where it is locked;
-    a dry run only says so, since it resets nothing either."""
+    """Return the core clock under next to no load; None where it cannot be looked at. Raises InputError where it is
+    locked; a dry run only says so, since it resets nothing either."""
     top_mhz = clock_probe.top_mhz(about["clocks"], after)
     if not top_mhz:
         return None
@@ -207,8 +207,8 @@ def _run_in_turn(
 def _run_and_say(
     options: Namespace, control: Control, passes: Mapping[str, Pair], pair: Pair, report: dict[str, Any], name: str
 ) -> tuple[Ran, Stepped | None]:
-    """Run the command at a pair, with clocks that follow its marks where passes have pairs, and say what came of it,
-    and of a step where it tells its steps."""
+    """Run the command at a pair, with clocks that follow its marks where passes have pairs; say and return what came of
+    it, and of a step where it tells its steps."""
     steps = StepEnergy(control.board.energy_mj, control.period_s)
     with ByPass(control, passes, steps.step) as following:
         ran = run_command(control, options.command_words, pair, following.environment)

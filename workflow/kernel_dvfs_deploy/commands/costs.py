@@ -33,5 +33,5 @@ def add_stall_arguments(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def stalls_of(options: Namespace, measured: Latency | None) -> Stalls:
-    """The stalls that the options, a file of `kernel-dvfs latency`, or nobody tells."""
+    """Return the stalls that the options, a file of `kernel-dvfs latency`, or nobody tells."""
     return costs.stalls(options.core_stall, options.mem_stall, measured)

@@ -124,7 +124,7 @@ def run(options: Namespace) -> None:
 
 
 def _at_auto(read: Read) -> Choice:
-    """The choice to change nothing."""
+    """Return the choice to change nothing."""
     sequence = read.sequence
     assert sequence.baseline is not None, "of a profile as it was read"
     base_j = sequence.baseline_energy_j

@@ -130,7 +130,7 @@ def _most_s(wanted: list[Any], protocol: Any) -> float:
 
 
 def _lines(content: dict[str, Any]) -> Iterator[str]:
-    """A line a domain: distributions, not means."""
+    """Yield a line a domain: distributions, not means."""
     for domain, summary in content["domains"].items():
         missed = f", {summary['missed']} missed" if summary["missed"] else ""
         if not summary["n"]:

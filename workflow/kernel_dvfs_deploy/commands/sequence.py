@@ -82,7 +82,8 @@ def run(options: Namespace) -> None:
 
 
 def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str, Latency | None]:
-    """(latency s, jitter, where they are from in words, the file of `kernel-dvfs latency` that was named or None)."""
+    """Return (latency s, jitter, where they are from in words, the file of `kernel-dvfs latency` that was named or
+    None)."""
     if isinstance(options.switch_latency, float):
         return options.switch_latency, options.switch_jitter or 0.0, costs.ASSUMED, None
     measured = costs.read_latency(options.switch_latency, gpu)

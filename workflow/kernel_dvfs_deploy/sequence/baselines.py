@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def single(sequence: Sequence, slack: float = 0.0) -> Changes | None:
-    """One pair for all launches: that of least energy within the limit; None where no pair keeps it.
+    """Return one pair for all launches: that of least energy within the limit; None where no pair keeps it.
 
     slack: tolerated slowdown, a fraction of the baseline time; also below.
     """
@@ -29,7 +29,8 @@ def single(sequence: Sequence, slack: float = 0.0) -> Changes | None:
 
 
 def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chain | None = None) -> Changes | None:
-    """One pair for each of two passes, with changes where they meet: the least energy within the limit, changes paid.
+    """Return one pair for each of two passes, with changes where they meet: the least energy within the limit, changes
+    paid.
 
     chain: of this sequence and timing, where it is at hand. None where the sequence does not have two passes, or no
     choice keeps the limit.
@@ -69,7 +70,8 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chai
 
 
 def latency_free(sequence: Sequence, slack: float = 0.0) -> Changes:
-    """The best pair of each kernel where changes take no time: one choice per kernel, as in a kernel-level schedule.
+    """Return the best pair of each kernel where changes take no time: one choice per kernel, as in a kernel-level
+    schedule.
 
     Raises InputError for a slack that no choice can keep.
     """

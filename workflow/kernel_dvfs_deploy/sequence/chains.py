@@ -65,7 +65,7 @@ _HAIR = 1e-12
 
 
 def chain_of(sequence: Sequence, timing: Timing) -> Chain:
-    """The programme of a behaviour."""
+    """Return the programme of a behaviour."""
     if timing.latency_s == 0 or (timing.behaviour == "ahead" and not timing.jitter and timing.spreads is None):
         return Prompt(sequence, timing)
     return Lagging(sequence, timing) if timing.behaviour == "lag" else Jittering(sequence, timing)
@@ -94,40 +94,41 @@ class Chain(ABC):
 
     @abstractmethod
     def _moves(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Moves:
-        """weight, until: w (N, P) and its sums up to each boundary (N + 1, P). price: (N,) of each launch."""
+        """Return what changes cost at a price. weight, until: w (N, P) and its sums up to each boundary (N + 1, P).
+        price: (N,) of each launch."""
 
     @abstractmethod
     def _spends(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(time s, energy J) of changes at a boundary, `pair` and `to` of each, until nothing is under way any more; of
-        no use where that is not in this iteration."""
+        """Return (time s, energy J) of changes at a boundary, `pair` and `to` of each, until nothing is under way any
+        more; of no use where that is not in this iteration."""
 
     # --- the programme ------------------------------------------------------------------------------------------------
 
     def starts(self, price: Price) -> np.ndarray:
-        """(P,) what no closed choice from each first pair can cost less than (see `best`)."""
+        """Return (P,) what no closed choice from each first pair can cost less than (see `best`)."""
         end = self._run(price, np.zeros(self.size)).begin[:, 0]
         return self._run(price, end).begin[:, 0] - end
 
     def closed(self, price: Price, first: int) -> tuple[float, Changes]:
-        """(cost, choice): the best closed choice that begins with the pair `first`."""
+        """Return (cost, choice): the best closed choice that begins with the pair `first`."""
         values = self._run(price, self._only([first]))
         return float(values.begin[first, 0]), self._forward(values, first)
 
     def values(self, price: Price, firsts: Several[int]) -> np.ndarray:
-        """(B, N + 1, P) least cost at a price from each state to the iteration's end at each of the pairs `firsts`; at
-        boundary 0, where each pair begins."""
+        """Return (B, N + 1, P) least cost at a price from each state to the iteration's end at each of the pairs
+        `firsts`; at boundary 0, where each pair begins."""
         values = self._run(price, self._only(firsts))
         values.least[0] = values.begin
         return np.ascontiguousarray(np.moveaxis(values.least, 2, 0))
 
     def values_s(self, firsts: Several[int]) -> np.ndarray:
-        """(B, N + 1, P) least time from each state to the iteration's end at each of the pairs `firsts`."""
+        """Return (B, N + 1, P) least time from each state to the iteration's end at each of the pairs `firsts`."""
         # at a price at which energy does not count
         high = 1e6 * self.sequence.baseline_energy_j / self.sequence.baseline_time_s
         return self.values(high, firsts) / high * (1 - 1e-5)
 
     def best(self, price: Price) -> tuple[float, float, Changes]:
-        """(bound, cost, choice) of a good closed choice at a price; no closed choice costs less than the bound.
+        """Return (bound, cost, choice) of a good closed choice at a price; no closed choice costs less than the bound.
 
         The bound is one of value iteration: where T(end) is what the programme makes of the costs of its last pairs, a
         closed choice from f costs at least T(end)[f] - end[f], for any `end`. An iteration forgets how it ends after a
@@ -150,7 +151,8 @@ class Chain(ABC):
         return end
 
     def _run(self, price: Price, end: np.ndarray) -> Values:
-        """The programme at a price, last launch first. end: (P,) or (P, B) cost of each last pair."""
+        """Run the programme at a price, last launch first, and return what it finds. end: (P,) or (P, B) cost of each
+        last pair."""
         sequence, prices = self.sequence, np.broadcast_to(np.asarray(price, dtype=float), self.count)
         weight = sequence.launch_energy_j + prices[:, None] * sequence.launch_time_s
         until = cumulated(weight)
@@ -190,7 +192,7 @@ class Chain(ABC):
 
     @abstractmethod
     def _settled(self, place: int, pair: Any, to: Any) -> Any:
-        """`after` of changes at a boundary, `pair` and `to` of each."""
+        """Return `after` of changes at a boundary, `pair` and `to` of each."""
 
     def _move(self, place: int, pair: int, to: int) -> tuple[float, float]:
         spent = self._spent.get((place, pair, to))
@@ -202,7 +204,8 @@ class Chain(ABC):
     def steps(
         self, place: int, pair: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Ways on from states at a boundary: (boundary after, index into `pair`, pair there, time s, energy J)."""
+        """Yield the ways on from states at a boundary: (boundary after, index into `pair`, pair there, time s, energy
+        J)."""
         sequence = self.sequence
         every = np.arange(len(pair))
         yield (
@@ -220,7 +223,7 @@ class Chain(ABC):
         yield after[ends], source[ends], to[ends], time[ends], energy[ends]
 
     def states(self, changes: Changes) -> np.ndarray:
-        """(N + 1,) the pair at each boundary, -1 where a change is under way or none may be asked for yet."""
+        """Return (N + 1,) the pair at each boundary, -1 where a change is under way or none may be asked for yet."""
         state = np.full(self.count + 1, -1, dtype=np.intp)
         state[0] = pair = changes.first
         settled = min(int(self.begin[pair]), self.count)
@@ -231,13 +234,14 @@ class Chain(ABC):
         return state
 
     def totals(self, changes: Changes) -> tuple[float, float]:
-        """(time s, energy J) of an iteration, expected over the jitter. Infinite where the choice cannot be played."""
+        """Return (time s, energy J) of an iteration, expected over the jitter. Infinite where the choice cannot be
+        played."""
         sums = self.until(changes)
         return (sums[-1, 0], sums[-1, 1]) if sums is not None else (np.inf, np.inf)
 
     def until(self, changes: Changes) -> np.ndarray | None:
-        """(N + 1, 2) time and energy up to each boundary, nan where a change is under way or none may be asked for yet;
-        None where the choice cannot be played."""
+        """Return (N + 1, 2) time and energy up to each boundary, nan where a change is under way or none may be asked
+        for yet; None where the choice cannot be played."""
         sequence, pair = self.sequence, changes.first
         sums = np.full((self.count + 1, 2), np.nan)
         settled = min(int(self.begin[pair]), self.count)
@@ -340,7 +344,7 @@ class Exchanging(Chain):
         lands = [after.reshape(self.count, -1).min(axis=1) <= self.count for _, after in self.kinds]
 
         def changed(number: int, place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            """(best pair to change to, its V), for each pair, by changes of one kind."""
+            """Return (best pair to change to, its V), for each pair, by changes of one kind."""
             progress, after = self.kinds[number][0], self.kinds[number][1][place]
             shares, spent = progress.shares(place), weight[progress.window(place)]
             others = self._likely(number, place, goal, spent, until, rate)
@@ -373,8 +377,9 @@ class Exchanging(Chain):
     def _likely(
         self, number: int, place: int, goal: np.ndarray, spent: np.ndarray, until: np.ndarray, rate: np.ndarray
     ) -> np.ndarray:
-        """The pairs that may be the best to change to: not those that cost more than another one does whatever pair is
-        left. What is done until a landing lies between the least and the most of all pairs; U grows with the boundary.
+        """Return the pairs that may be the best to change to: not those that cost more than another one does whatever
+        pair is left. What is done until a landing lies between the least and the most of all pairs; U grows with the
+        boundary.
         """
         if len(self.kinds) > 1:
             return self._every  # a pair that is better by another kind of change is no reason to leave one out
@@ -432,8 +437,8 @@ class Jittering(Exchanging):
             )
 
     def _of(self, stretches_s: list[tuple[float, float]], latest_s: float) -> tuple[Progress, np.ndarray]:
-        """(progress, `after`) of landings in these stretches of time about their boundary, whose latest one lands
-        latest_s after its request."""
+        """Return (progress, `after`) of landings in these stretches of time about their boundary, whose latest one
+        lands latest_s after its request."""
         sequence = self.sequence
         # The next change is asked for a latency ahead, and not before this one has landed, however late, and however
         # far the launches have come until then at the pair that is left: as far as at the fastest
@@ -445,8 +450,8 @@ class Jittering(Exchanging):
 
 
 def reach(sequence: Sequence, seconds: float | np.ndarray) -> np.ndarray:
-    """(N, P) the first boundary at least `seconds` (one number, or (N, P)) after each, all at one pair, and the next
-    one at least; N + 1 where there is none."""
+    """Return (N, P) the first boundary at least `seconds` (one number, or (N, P)) after each, all at one pair, and the
+    next one at least; N + 1 where there is none."""
     until = sequence.until_s
     wanted = (until[:-1] + seconds) * (1 - _HAIR)
     boundaries = np.empty(wanted.shape, dtype=np.intp)
@@ -456,6 +461,6 @@ def reach(sequence: Sequence, seconds: float | np.ndarray) -> np.ndarray:
 
 
 def _numbered(values: list[float | None]) -> np.ndarray:
-    """(P,) the number of each value among the different ones."""
+    """Return (P,) the number of each value among the different ones."""
     known = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return np.array([known[value] for value in values], dtype=np.intp)

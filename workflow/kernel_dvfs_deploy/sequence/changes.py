@@ -33,7 +33,7 @@ _LANDINGS = 8
 
 @lru_cache(maxsize=64)
 def _landings_s(core: Spread, mem: Spread) -> tuple[tuple[float, ...], ...]:
-    """Equally likely latencies of a change of each kind, ascending."""
+    """Return equally likely latencies of a change of each kind, ascending."""
     shares = [(place + 0.5) / _LANDINGS for place in range(_LANDINGS)]
     return tuple(tuple(map(spread.at, shares)) for spread in (core, mem))
 
@@ -64,8 +64,8 @@ class Timing:
 
     @staticmethod
     def spread(core: Spread, mem: Spread, core_stall_s: float = 0.0, mem_stall_s: float = 0.0) -> Timing:
-        """Changes asked for ahead that take what a distribution for each clock says. Raises InputError for one that is
-        none."""
+        """Return the timing of changes asked for ahead that take what a distribution for each clock says. Raises
+        InputError for one that is none."""
         for spread in (core, mem):
             if not 0 < spread.median_s <= spread.p99_s < math.inf:
                 raise InputError(
@@ -76,46 +76,46 @@ class Timing:
         return Timing("ahead", slower_s, 0.0, core_stall_s, mem_stall_s, (core, mem))
 
     def landings_s(self, kind: int) -> tuple[float, ...]:
-        """Equally likely latencies of a change of a kind, where there are distributions."""
+        """Return equally likely latencies of a change of a kind, where there are distributions."""
         assert self.spreads is not None
         return _landings_s(*self.spreads)[kind]
 
     def lead_s(self, before: tuple[object, object], after: tuple[object, object]) -> float:
-        """How long before its launch a change from one (core, memory) pair to another is asked for, s."""
+        """Return how long before its launch a change from one (core, memory) pair to another is asked for, s."""
         if self.behaviour == "lag":
             return 0.0
         return median(self.landings_s(kind_of(before, after))) if self.spreads else self.latency_s
 
     def latest_of_s(self, before: tuple[object, object], after: tuple[object, object]) -> float:
-        """How long one is waited for, s."""
+        """Return how long a change from one pair to another is waited for, s."""
         return self.landings_s(kind_of(before, after))[-1] if self.spreads else self.latest_s
 
     @property
     def latest_s(self) -> float:
-        """The longest time that a change may take, s; `ahead` keeps a pair for at least as long."""
+        """Return the longest time that a change may take, s; `ahead` keeps a pair for at least as long."""
         if self.spreads:
             return max(self.landings_s(kind)[-1] for kind in KINDS)
         return self.latency_s * (1 + self.jitter)
 
     @property
     def settles_s(self) -> float:
-        """The time from an iteration's begin to the earliest landing of a change, s."""
+        """Return the time from an iteration's begin to the earliest landing of a change, s."""
         return self.latency_s if self.behaviour == "ahead" else 0.0
 
     def stall_s(self, before: tuple[object, object], after: tuple[object, object]) -> float:
-        """How long the GPU stands still as it changes from one (core, memory) pair to another, s."""
+        """Return how long the GPU stands still as it changes from one (core, memory) pair to another, s."""
         return self.core_stall_s * (before[0] != after[0]) + self.mem_stall_s * (before[1] != after[1])
 
     @property
     def spread_s(self) -> float:
-        """How early or late a change may land at most, s."""
+        """Return how early or late a change may land at most, s."""
         if self.spreads:
             return max(landings_s[-1] - median(landings_s) for landings_s in map(self.landings_s, KINDS))
         return self.latency_s * self.jitter
 
 
 def kind_of(before: tuple[object, object], after: tuple[object, object]) -> int:
-    """The kind of a change from one (core, memory) pair to another, one of KINDS."""
+    """Return the kind of a change from one (core, memory) pair to another, one of KINDS."""
     return CORE if before[1] == after[1] else MEM
 
 
@@ -135,13 +135,14 @@ class Changes(NamedTuple):
 
     @staticmethod
     def of_pairs(pairs: Iterable[int]) -> Changes:
-        """From the pair of every launch, (N,): a change wherever it differs from the launch before (cyclic)."""
+        """Return the choice that gives each launch its pair, (N,): a change wherever it differs from the launch before
+        (cyclic)."""
         pairs = [int(pair) for pair in pairs]
         changes = [(place, pair) for place, pair in enumerate(pairs) if pair != pairs[place - 1]]
         return Changes(pairs[-1], tuple(place for place, _ in changes), tuple(pair for _, pair in changes))
 
     def pairs(self, count: int) -> list[int]:
-        """The pair wanted for each of `count` launches."""
+        """Return the pair wanted for each of `count` launches."""
         wanted, now, place = [], self.first, dict(zip(self.at, self.to))
         for launch in range(count):
             now = place.get(launch, now)

@@ -32,7 +32,8 @@ class Stalls:
 
 
 def read_latency(path: str | PathLike[str], gpu: dict[str, object] | None = None) -> Latency:
-    """A file of `kernel-dvfs latency`, for clocks of `gpu` (the `gpu` group of a profile), where that is a real one.
+    """Return what a file of `kernel-dvfs latency` says, for clocks of `gpu` (the `gpu` group of a profile), where that
+    is a real one.
 
     Raises InputError, also where the file is of another type of GPU.
     """
@@ -43,7 +44,8 @@ def read_latency(path: str | PathLike[str], gpu: dict[str, object] | None = None
 
 
 def stalls(core_s: float | None, mem_s: float | None, measured: Latency | None) -> Stalls:
-    """What is told (core_s, mem_s) comes first, as an assumption; then what was measured; then ASSUMED_STALL_S."""
+    """Return how long each stall is: what is told (core_s, mem_s) comes first, as an assumption; then what was
+    measured; then ASSUMED_STALL_S."""
     by_domain = {"core": (core_s, ASSUMED), "mem": (mem_s, ASSUMED)}
     for domain, (given_s, _) in by_domain.items():
         measured_s = measured.stall_s(domain) if measured else None
@@ -57,7 +59,7 @@ def stalls(core_s: float | None, mem_s: float | None, measured: Latency | None) 
 
 
 def in_words(**sources: str) -> str:
-    """Where numbers are from: `assumed` where all are, else each of them."""
+    """Return where numbers are from: `assumed` where all are, else each of them."""
     if len(set(sources.values())) == 1:
         return next(iter(sources.values()))
     return ", ".join(f"{what} {source}" for what, source in sources.items())

@@ -56,7 +56,7 @@ class Deployed(NamedTuple):
     again: List[Block] = ()  # in each block that measured it again
 
     def _clocks(self, sequence: Sequence, timing: Timing) -> str:
-        """What is to be set, in words."""
+        """Return what is to be set, in words."""
         if self.choice is None:
             return "auto"
         if self.way == LAUNCH:
@@ -109,7 +109,7 @@ def deploy(
     procedure: ValidationProcedure | None = None,
     alone: int = 0,
 ) -> list[Deployed]:
-    """What each way gives at a timing, one pair for the run first.
+    """Return what each way gives at a timing, one pair for the run first.
 
     slack: fraction of the baseline's time. reserve: likewise, kept free where there is no procedure. alone: how many
     pairs, the last ones, may be held for a whole run and not be mixed with others (offered_pairs).
@@ -155,7 +155,7 @@ def deploy(
 
 
 def by_pass(sequence: Sequence, changes: Changes) -> list[tuple[str, Pair]]:
-    """[(pass, its pair)] of a choice of a pair for each pass."""
+    """Return [(pass, its pair)] of a choice of a pair for each pass."""
     wanted = changes.pairs(len(sequence))
     # the first pass begins at the other one's pair, until its own has landed
     ends = [begin for _, begin in sequence.passes[1:]] + [len(sequence)]
@@ -163,7 +163,8 @@ def by_pass(sequence: Sequence, changes: Changes) -> list[tuple[str, Pair]]:
 
 
 def again_of(row: Mapping[str, Any]) -> tuple[Change, Change] | None:
-    """Changes of (time, energy) that measuring a row's choice again gave; None where it was not, or only once."""
+    """Return changes of (time, energy) that measuring a row's choice again gave; None where it was not, or only
+    once."""
     if len(row["again"]) < 2:
         return None
     time, energy = (of_sessions([block[index] for block in row["again"]]) for index in (0, 1))
@@ -171,12 +172,12 @@ def again_of(row: Mapping[str, Any]) -> tuple[Change, Change] | None:
 
 
 def _named(pair: Pair) -> str:
-    """A pair as commands take it."""
+    """Return a pair as commands take it."""
     return ",".join("auto" if mhz is None else f"{mhz:g}" for mhz in pair)
 
 
 def free_row(strict: Schedule) -> dict[str, Any]:
-    """The row of the strict schedule, a clock for each kernel and changes that cost nothing."""
+    """Return the row of the strict schedule, a clock for each kernel and changes that cost nothing."""
     costs_ms = dict.fromkeys(("latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms"), 0.0)
     claimed = {name: strict[name] for name in ("slack_percent", "time_change_percent", "energy_change_percent")}
     bound = strict["walk"]["time_bound_percent"] if strict["walk"] else None
@@ -191,7 +192,8 @@ def free_row(strict: Schedule) -> dict[str, Any]:
 
 
 def offered_pairs(sequence: Sequence, profile: Profile) -> tuple[Sequence, int]:
-    """The same launches at locked pairs that can be set, and how many of these, the last ones, for a whole run alone.
+    """Return the same launches at locked pairs that can be set, and how many of these, the last ones, for a whole run
+    alone.
 
     A pair that some kernel did not reach is one of those: its clock is the governor's and follows from all that runs,
     so it cannot be mixed with others. Of the others, only what some kernel may want.
@@ -222,7 +224,8 @@ def _each_once(path: List[Changes | None]) -> list[Changes]:
 def _walked(
     paths: dict[str, list[Changes]], slack: float, procedure: ValidationProcedure
 ) -> dict[str, dict[Changes, List[Block]]]:
-    """{way: {choice: its blocks}} of those of each path that are shown to keep the limit, and to save something."""
+    """Return {way: {choice: its blocks}} of those of each path that are shown to keep the limit, and to save
+    something."""
     played = _played({choice for path in paths.values() for choice in path}, procedure, _WALK, WALKED)
     over = procedure.over_percent / 100
     shown: dict[str, dict[Changes, List[Block]]] = {}
@@ -239,7 +242,7 @@ def _walked(
 def _played(
     choices: Iterable[Changes], procedure: ValidationProcedure, first: int, count: int
 ) -> dict[Changes, list[Block]]:
-    """{choice: its change in each block}; one that several ways have is played once."""
+    """Return {choice: its change in each block}; one that several ways have is played once."""
     ordered = sorted(set(choices))
     blocks = [procedure.board.block(first + number, ordered) for number in range(count)]
     return {changes: [block[place] for block in blocks] for place, changes in enumerate(ordered)}

@@ -37,7 +37,7 @@ _LABELS = 400  # kept at a node by best_mixture
 def best_mixture(
     chain: Chain, choices: Sequence[Changes], price: float, values: np.ndarray, limit_s: float, gap_j: float
 ) -> Changes | None:
-    """The mixture of least energy within the limit; None where none beats the gap.
+    """Return the mixture of least energy within the limit; None where none beats the gap.
 
     choices: all with the same first pair. price: of time, W. values: (N + 1, P) least cost at it from each state to the
     end in that pair. gap_j: energy of the best known choice above the bound.
@@ -81,7 +81,7 @@ def best_mixture(
 
 
 def _edges(chain: Chain, choices: Sequence[Changes]) -> Edges:
-    """Each step of each choice, from one boundary with nothing under way to the next."""
+    """Return each step of each choice, from one boundary with nothing under way to the next."""
     edges: Edges = {}
     for changes in choices:
         sums, states = chain.until(changes), chain.states(changes)
@@ -96,7 +96,7 @@ def _edges(chain: Chain, choices: Sequence[Changes]) -> Edges:
 
 
 def _least_time(edges: Edges, nodes: list[Node]) -> dict[Node, float]:
-    """{node: least time from it to the end within the union}."""
+    """Return {node: least time from it to the end within the union}."""
     out: dict[Node, list[tuple[Node, float]]] = {}
     for (begin, end), (time, _) in edges.items():
         out.setdefault(begin, []).append((end, time))
@@ -107,7 +107,7 @@ def _least_time(edges: Edges, nodes: list[Node]) -> dict[Node, float]:
 
 
 def _thinned(keep: np.ndarray, time: np.ndarray, cost: np.ndarray, most: int) -> np.ndarray:
-    """Of the labels `keep` at most `most`: the cheapest of each stretch of time."""
+    """Return, of the labels `keep`, at most `most`: the cheapest of each stretch of time."""
     times = time[keep]
     span = times.max() - times.min()
     bucket = np.minimum(((times - times.min()) / (span or 1.0) * most).astype(int), most - 1)
@@ -128,15 +128,15 @@ def _walked_back(labels: dict[Node, Any], node: Node, label: int, first: int) ->
 
 
 def ways_to_the_end(chain: Chain, price: float, firsts: Sequence[int]) -> dict[int, Ways]:
-    """{first pair: what `search` knows of what is left, for any number of labels}."""
+    """Return {first pair: what `search` knows of what is left, for any number of labels}."""
     return dict(zip(firsts, zip(chain.values(price, firsts), chain.values_s(firsts))))
 
 
 def search(
     chain: Chain, price: float, first: int, limit_s: float, known_j: float, labels: int, effort: int, ways: Ways
 ) -> tuple[Changes | None, bool, int]:
-    """(Changes or None, whether the search was complete, effort spent): the choice of least energy within the limit of
-    all that begin with the pair `first`, if it has less than `known_j`.
+    """Return (Changes or None, whether the search was complete, effort spent): the choice of least energy within the
+    limit of all that begin with the pair `first`, if it has less than `known_j`.
 
     price: of time, W. labels: how many are kept at a node. effort: how many steps from labels it may look at. ways: at
     this price, from this pair.
@@ -209,7 +209,7 @@ def search(
 def _undominated(
     pair: np.ndarray, time: np.ndarray, energy: np.ndarray, number: np.ndarray, price: float, labels: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
-    """(pair, time, energy, number of the labels that are kept, whether any was cut for their number alone)."""
+    """Return (pair, time, energy, number of the labels that are kept, whether any was cut for their number alone)."""
     parts: list[np.ndarray] = []
     cut = False
     for value in np.unique(pair).tolist():

@@ -48,36 +48,36 @@ class Sequence:
 
     @cached_property
     def launch_time_s(self) -> np.ndarray:
-        """(N, P) time of each launch."""
+        """Return (N, P) time of each launch."""
         return self.time_s[self.kernel]
 
     @cached_property
     def launch_energy_j(self) -> np.ndarray:
-        """(N, P) energy of each launch."""
+        """Return (N, P) energy of each launch."""
         return self.energy_j[self.kernel]
 
     @cached_property
     def until_s(self) -> np.ndarray:
-        """(N + 1, P) time from the iteration's begin to each boundary, all at one pair."""
+        """Return (N + 1, P) time from the iteration's begin to each boundary, all at one pair."""
         return cumulated(self.launch_time_s)
 
     @cached_property
     def until_j(self) -> np.ndarray:
-        """(N + 1, P) energy from the iteration's begin to each boundary, all at one pair."""
+        """Return (N + 1, P) energy from the iteration's begin to each boundary, all at one pair."""
         return cumulated(self.launch_energy_j)
 
     @property
     def baseline_time_s(self) -> float:
-        """Time of the iteration at the baseline."""
+        """Return the time of the iteration at the baseline."""
         return self.reference[0] if self.baseline is None else float(self.until_s[-1, self.baseline])
 
     @property
     def baseline_energy_j(self) -> float:
-        """Energy of the iteration at the baseline."""
+        """Return the energy of the iteration at the baseline."""
         return self.reference[1] if self.baseline is None else float(self.until_j[-1, self.baseline])
 
     def only(self, pairs: np.ndarray) -> Sequence:
-        """The same launches at these pairs (indices) alone; percentages are against the same baseline."""
+        """Return the same launches at these pairs (indices) alone; percentages are against the same baseline."""
         at = np.flatnonzero(pairs == self.baseline)
         return Sequence(
             names=self.names,
@@ -110,7 +110,7 @@ def read_sequence(
     shared_pairs: bool = False,
     ties: str = "tied",
 ) -> Read:
-    """The iteration of a profile (as choice.schedule takes it).
+    """Return the iteration of a profile (as choice.schedule takes it).
 
     order: "profile", launches in the order of the profile's rows, layers repeated by their launches per iteration; or
     a JSON file with a list of kernel ids. stall_w: power while the stream stands still, W; None: at each pair the
@@ -153,7 +153,7 @@ def read_sequence(
 def _full(
     problem: Problem, shared_pairs: bool, where: str
 ) -> tuple[list[str], np.ndarray, np.ndarray, list[Pair], list[str]]:
-    """(kernel ids, time (K, P), energy (K, P), pairs, notices) with every kernel at every pair."""
+    """Return (kernel ids, time (K, P), energy (K, P), pairs, notices) with every kernel at every pair."""
     if len(set(problem.key[problem.baseline].tolist())) > 1:
         raise InputError(f"{where}, column is_baseline: kernels have different baselines; an iteration needs one")
     count, size = len(problem.targets), len(problem.keys)
@@ -200,5 +200,5 @@ def _order(order: str, columns: Mapping[str, Any], workload: Mapping[str, Any]) 
 
 
 def cumulated(values: np.ndarray) -> np.ndarray:
-    """(N + 1, P) sums of (N, P) up to each boundary."""
+    """Return (N + 1, P) sums of (N, P) up to each boundary."""
     return np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])

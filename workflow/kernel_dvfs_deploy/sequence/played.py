@@ -56,7 +56,7 @@ class SimulatedPlayer:
         }
 
     def block(self, session: int, choices: List[Changes]) -> list[BlockChange]:
-        """Measure each choice in one session."""
+        """Measure each choice in one session, and return what it changes."""
         first, *plays, last = range(len(choices) + 2)
         auto = [self._auto(session, first)]
         chosen = [self._play(session, place, changes) for place, changes in zip(plays, choices)]
@@ -71,7 +71,7 @@ class SimulatedPlayer:
         return 1e-6 * passes["iteration_us"], 1e-9 * passes["iteration_us"] * passes["power_mw"]
 
     def _play(self, session: int, place: int, changes: Changes) -> tuple[float, float]:
-        """(s, J) of an iteration."""
+        """Return (s, J) of an iteration."""
         sequence = self._sequence
         time_s, energy_j = sequence.time_s.copy(), sequence.energy_j.copy()
         row = dict(zip(sequence.names, sequence.kernel.tolist()))
@@ -95,5 +95,5 @@ class SimulatedPlayer:
 
 
 def _locked(pair: launches.Pair) -> Pair:
-    """A pair as clocks are asked for."""
+    """Return a pair as clocks are asked for."""
     return Pair(*map(clock_of, pair))

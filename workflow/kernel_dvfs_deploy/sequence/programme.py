@@ -61,7 +61,7 @@ class Choice:
 
     @property
     def gap_j(self) -> float:
-        """How much energy a better choice could save at most."""
+        """Return how much energy a better choice could save at most."""
         return max(0.0, self.energy_j - self.bound_j)
 
 
@@ -74,7 +74,7 @@ def choose_changes(
     wide: float = WIDE,
     others: Iterable[Changes] = (),
 ) -> Choice:
-    """The best changes found with total time <= (1 + slack) x that of the baseline, and a bound on any.
+    """Return the best changes found with total time <= (1 + slack) x that of the baseline, and a bound on any.
 
     slack: fraction of the baseline time. chain: of this sequence and timing, where it is at hand. effort: of the
     exact search. wide: it runs where more than this share of the saving is unproven; 0: wherever anything is. others:
@@ -84,8 +84,8 @@ def choose_changes(
 
 
 def choose_path(sequence: Sequence, timing: Timing, slacks: List[float], chain: Chain) -> tuple[list[Changes], float]:
-    """(the best choices found within each of the ascending limits, each once; the energy in J that none within the last
-    goes below).
+    """Return (the best choices found within each of the ascending limits, each once; the energy in J that none within
+    the last goes below).
 
     Searched for is the last limit; of the others, mixtures of what was looked at meanwhile. Limits that no choice keeps
     have none. Raises InputError where that is the last one.
@@ -118,7 +118,7 @@ def _chosen(
     wide: float = WIDE,
     others: Iterable[Changes] = (),
 ) -> tuple[Choice, _Known, float]:
-    """(the choice, every one that was looked at, the price of time that bounds it, W)."""
+    """Return (the choice, every one that was looked at, the price of time that bounds it, W)."""
     if not (np.isfinite(slack) and slack > -1):
         raise InputError(f"sequence: slack {slack!r} (as a fraction); use a number above -1")
     limit = (1 + slack) * sequence.baseline_time_s * (1 + TOLERANCE)
@@ -155,7 +155,7 @@ class _Known:
         self.all: dict[Changes, tuple[float, float]] = {}  # (time s, energy J) of each
 
     def offer(self, changes: Changes) -> tuple[float, float]:
-        """(time s, energy J) of a choice, which is the best known one if it is better."""
+        """Return (time s, energy J) of a choice, which becomes the best known one if it is better."""
         time, energy = self.chain.totals(changes)
         self.all[changes] = (time, energy)
         self.fastest_s = min(self.fastest_s, time)
@@ -164,18 +164,18 @@ class _Known:
         return time, energy
 
     def is_within(self, share: float, bound: float) -> bool:
-        """Whether the gap of the best is at most a share of its saving."""
+        """Return whether the gap of the best is at most a share of its saving."""
         assert self.best is not None
         saving = self.chain.sequence.baseline_energy_j - self.best[0]
         return self.best[0] - bound <= share * max(0.0, saving)
 
     def fits(self, changes: Changes) -> bool:
-        """Whether a choice keeps the limit."""
+        """Return whether a choice keeps the limit."""
         return self.chain.totals(changes)[0] <= self.limit
 
 
 def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tuple[float, float]:
-    """(bound, price); the choices found are offered.
+    """Return (bound, price); the choices found are offered.
 
     Walks the lower hull of all (time, energy): take the line through a vertex that is too slow and one that fits, and
     look for a vertex below it. The first choice within the limit comes from a price so high that only time counts.
@@ -292,7 +292,7 @@ class _Ways:
         self._kept: dict[int, Ways] = {}
 
     def of(self, first: int) -> Ways:
-        """Of a first pair; those after it in the order are likely asked for next."""
+        """Return the ways to the end of a first pair; those after it in the order are likely asked for next."""
         if first not in self._kept:
             if sum(2 * cost.nbytes for cost, _ in self._kept.values()) > _KEPT_BYTE:
                 self._kept.clear()
@@ -330,7 +330,7 @@ _Make = Callable[[Chain, _Known, float, int], list[Changes]]
 
 
 def _neighbouring(factors: tuple[float, ...]) -> _Make:
-    """Choices at neighbouring prices."""
+    """Return choices at neighbouring prices."""
 
     def make(chain: Chain, known: _Known, price: float, first: int) -> list[Changes]:
         return [chain.closed(price * factor, first)[1] for factor in factors]
@@ -339,8 +339,8 @@ def _neighbouring(factors: tuple[float, ...]) -> _Make:
 
 
 def _stepped(step: float) -> _Make:
-    """Choices at a price that is lower in the first part of the iteration than in the rest. The end of that part is
-    sought by halving: time rises with it, little by little."""
+    """Return choices at a price that is lower in the first part of the iteration than in the rest. The end of that part
+    is sought by halving: time rises with it, little by little."""
 
     def make(chain: Chain, known: _Known, price: float, first: int) -> list[Changes]:
         choices = []

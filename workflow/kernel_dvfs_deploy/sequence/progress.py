@@ -38,12 +38,12 @@ class Progress:
         self._keeps = len(self._every) * int((self.end - self.begin).sum()) <= _KEPT
 
     def window(self, place: int) -> slice:
-        """The launches that the shares at a boundary are of."""
+        """Return the launches that the shares at a boundary are of."""
         return slice(int(self.begin[place]), int(self.end[place]))
 
     def shares(self, place: int, pair: np.ndarray | None = None) -> np.ndarray:
-        """(pairs, launches of the window) how much of each launch is expected to be done when a change lands that
-        belongs to a boundary, less what is done at the boundary: negative where it may land before it.
+        """Return (pairs, launches of the window) how much of each launch is expected to be done when a change lands
+        that belongs to a boundary, less what is done at the boundary: negative where it may land before it.
 
         pair: those in force before the landing; None: every one.
         """
@@ -57,7 +57,7 @@ class Progress:
         return shares
 
     def extremes(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """(launches of the window) the least and the most of the shares of every pair at a boundary."""
+        """Return (launches of the window) the least and the most of the shares of every pair at a boundary."""
         extremes = self._extremes.get(place)
         if extremes is None:
             shares = self.shares(place)
@@ -80,14 +80,15 @@ class Progress:
 
 
 def _ramp(since_s: np.ndarray, time_s: np.ndarray) -> np.ndarray:
-    """Integral over time of the share of a launch that is done, which begins at 0 and takes time_s, up to since_s."""
+    """Return the integral over time of the share of a launch that is done, which begins at 0 and takes time_s, up to
+    since_s."""
     within = np.clip(since_s, 0, time_s)
     return within * within / (2 * time_s) + np.maximum(since_s - time_s, 0)
 
 
 def positions(sequence: Sequence, after_s: float) -> np.ndarray:
-    """(N, P) where the launches are `after_s` after each boundary, all at one pair: launches done, and the share of the
-    next one; within 0 and N."""
+    """Return (N, P) where the launches are `after_s` after each boundary, all at one pair: launches done, and the share
+    of the next one; within 0 and N."""
     until, count = sequence.until_s, len(sequence)
     moment = np.clip(until[:-1] + after_s, 0, until[-1])
     done = np.empty(moment.shape)

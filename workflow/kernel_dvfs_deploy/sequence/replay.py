@@ -40,7 +40,7 @@ def replay(
     iterations: int = 1,
     latency_s: Callable[[int, int, Pair, Pair], float] | None = None,
 ) -> Played:
-    """Play iterations one after the other; means over them.
+    """Play iterations one after the other, and return means over them.
 
     seed: of the jitter, or of what is drawn of a distribution; None: every change takes the expected latency.
     latency_s: instead, what each takes: (iteration, number of the change, pair before, pair after) -> s.
@@ -75,7 +75,7 @@ def _kept(
     latency: list[float],
     due_s: list[float],
 ) -> list[tuple[int, int, float]]:
-    """(launch, pair, deviation s) of the changes that land: one that is asked for before the last one has landed
+    """Return (launch, pair, deviation s) of the changes that land: one that is asked for before the last one has landed
     replaces it."""
     return [
         (changes.at[number], changes.to[number], asked_s[number] + latency[number] - due_s[number])
@@ -85,7 +85,7 @@ def _kept(
 
 
 def expected(sequence: Sequence, timing: Timing, changes: Changes, seeds: int = 1) -> Played:
-    """The mean over iterations with different jitter, `seeds` in all; one iteration where there is no jitter."""
+    """Return the mean over iterations with different jitter, `seeds` in all; one iteration where there is no jitter."""
     if not timing.jitter and timing.spreads is None:
         return replay(sequence, timing, changes)
     played = [replay(sequence, timing, changes, seed) for seed in range(seeds)]
@@ -106,7 +106,7 @@ def _latency_s(timing: Timing, seed: int | None, number: int, before: Pair, afte
 
 
 def _foreseen(sequence: Sequence, timing: Timing, changes: Changes) -> list[float]:
-    """When the launches come to each change, s, if every one lands at its boundary."""
+    """Return when the launches come to each change, s, if every one lands at its boundary."""
     due_s: list[float] = []
     now, pair, place = 0.0, changes.first, 0
     for at, to in zip(changes.at, changes.to):

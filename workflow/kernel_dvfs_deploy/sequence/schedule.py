@@ -87,8 +87,8 @@ class IterationSchedule:
     totals: dict[str, Any]  # everything else in the file
 
     def until_s(self) -> list[float]:
-        """When the launches come to each boundary, s from the begin: (launches + 1,), stalls of changes included. A
-        change that is to land at a boundary lands then; the GPU stands still right after."""
+        """Return when the launches come to each boundary, s from the begin: (launches + 1,), stalls of changes
+        included. A change that is to land at a boundary lands then; the GPU stands still right after."""
         until_s, now, to = [0.0], self.first, dict(self.changes)
         for launch, time_s in enumerate(self.time_s):
             next_pair = to.get(launch, now)
@@ -101,7 +101,7 @@ class IterationSchedule:
 def iteration_schedule(
     read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str, sources: dict[str, str]
 ) -> dict[str, Any]:
-    """The schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words;
+    """Return the schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words;
     sources: likewise of `latency` and `stalls`."""
     sequence = read.sequence
     kernels = list(dict.fromkeys(sequence.names))
@@ -173,7 +173,8 @@ class _Switched(TypedDict):
 
 
 def read_timing(path: str | PathLike[str]) -> Timing:
-    """What changes take by an iteration schedule, whatever else it holds. Raises InputError naming file and field."""
+    """Return what changes take by an iteration schedule, whatever else it holds. Raises InputError naming file and
+    field."""
     return _timing(read(path, _Switched, ITERATION_SCHEDULE, _REMEDY, "schedule", is_sealed=True)["switching"], path)
 
 
@@ -188,7 +189,7 @@ def _timing(switching: Switching, path: str | PathLike[str]) -> Timing:
 
 
 def _disagreement(content: IterationScheduleFile) -> str:
-    """What one field says against another, in words; "" where they agree."""
+    """Return what one field says against another, in words; "" where they agree."""
     count, size = len(content["launches"]), len(content["pairs"])
     for number, (kernel, pair, _) in enumerate(content["launches"]):
         if kernel >= len(content["kernels"]) or pair >= size:
