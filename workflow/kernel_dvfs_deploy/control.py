@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.measurement.real import preflight
+from kernel_dvfs.measurement.real.watch import Watch, look_at, state_of
 from kernel_dvfs_clocks.clocks import AUTO, BASELINE, check
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.guard import lock_pair
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from kernel_dvfs.measurement.real.watch import BoardSample, BoardState, Watch
+    from kernel_dvfs.measurement.real.watch import BoardSample, BoardState
     from kernel_dvfs_clocks.clocks import Clock
     from kernel_dvfs_clocks.guard import Guard
 
@@ -47,10 +49,8 @@ class Control:
     ) -> None:
         """Refuse what cannot be tuned, played or measured (measurement.real.preflight.check): nothing is locked then.
         Where memory clocks turn out not to be lockable, there are none from here on."""
-        from kernel_dvfs.measurement.real.preflight import check
-
         wanted = [] if self.reads_only else pairs
-        self.clocks, counter = check(self._guard, self.clocks, share, say, wanted, own_processes)
+        self.clocks, counter = preflight.check(self._guard, self.clocks, share, say, wanted, own_processes)
         self.period_s = counter.period_s
 
     def check(self, pair: Pair, where: str) -> None:
@@ -90,20 +90,14 @@ class Control:
 
     def watch(self, now_s: Callable[[], float] = time.monotonic, counts: bool = True) -> Watch:
         """Return what watches the board from now on (measurement.real.watch); more processes than now disturb it."""
-        from kernel_dvfs.measurement.real.watch import Watch
-
         return Watch(lambda: self.look(counts), self.state, now_s, all_own=True)
 
     def look(self, counts: bool = True) -> BoardSample:
         """Look at the board, and return what was seen. counts: at its energy counter too, which takes some ms."""
-        from kernel_dvfs.measurement.real.watch import look_at
-
         return look_at(self.board, counts)
 
     def state(self) -> BoardState:
         """Return the state of the board."""
-        from kernel_dvfs.measurement.real.watch import state_of
-
         return state_of(self.board)
 
     def seen(self) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from kernel_dvfs.measurement.real.watch import Watch, look_at, state_of
 from kernel_dvfs.measurement.verdict import judge
 from kernel_dvfs_clocks.clocks import AUTO, Pair
 from kernel_dvfs_clocks.errors import CounterFault, InputError
+from kernel_dvfs_clocks.nvml.board import resolve
 from kernel_dvfs_clocks.nvml.library import Library
 
 try:
@@ -42,8 +43,6 @@ class EnergyObserver(BenchmarkObserver):
     """
 
     def __init__(self, gpu: str = "", seconds: float = 3.0) -> None:
-        from kernel_dvfs_clocks.nvml.board import resolve
-
         # open as long as the process: Kernel Tuner does not say when it is done
         self._nvml = Library().__enter__()
         self._watch = _Watch(resolve(self._nvml, gpu.removeprefix("nvml:")), time.monotonic)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.measurement.verdict import is_reached
 from kernel_dvfs_clocks.clocks import AUTO, THROTTLING, label
 from kernel_dvfs_clocks.errors import InputError, lines
+from kernel_dvfs_deploy.schedules import check_gpu
 
 if TYPE_CHECKING:
     from kernel_dvfs_deploy.control import Control, Pair
@@ -110,8 +111,6 @@ class Player:
     ) -> None:
         timing, where = iteration.timing, f"schedule {iteration.path}"
         if about is not None:
-            from kernel_dvfs_deploy.schedules import check_gpu
-
             check_gpu(iteration.path, iteration.gpu, about)
         if launches is not None and list(launches) != iteration.names:
             place = next(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.layout import FREE, RELIED_ON, STRICT
 from kernel_dvfs.limit_verdict import verdict
 from kernel_dvfs.outputs import MEASURED, Outputs
+from kernel_dvfs.report import remeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,8 +42,6 @@ OUTPUTS = Outputs()
 def deployable(results: Results, repeats: int = 0) -> pd.DataFrame:
     """Return the rows of `schedules/deployable.json`, changes free first: times in ms, changes in percent, negative =
     less, gaps in points. repeats: of measuring the strict schedule again."""
-    from kernel_dvfs.report import remeasured
-
     return deployed(
         results.deployable, remeasured.changes(results.measured_again(STRICT, repeats)) if repeats else None
     )
@@ -53,7 +52,7 @@ def deployed(listed: Iterable[Mapping[str, Any]], free: tuple[Change, Change] | 
     unknown."""
     import pandas as pd
 
-    from kernel_dvfs_deploy.sequence.deployable import again_of
+    from kernel_dvfs_deploy.sequence.deployable import again_of  # needs numpy, and a workflow only lists tables
 
     rows = []
     for entry in listed:

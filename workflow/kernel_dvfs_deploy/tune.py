@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.child import attend, code_of, start
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.measurement.counter import AlignedWindow
+from kernel_dvfs.measurement.latency_file import read
 from kernel_dvfs_clocks.clocks import BASELINE, Pair, label
 from kernel_dvfs_clocks.errors import CounterFault, InputError, lines
 from kernel_dvfs_clocks.guard import ENDING_SIGNALS
@@ -32,10 +33,23 @@ from kernel_dvfs_deploy.guarded_control import GuardedControl
 from kernel_dvfs_deploy.marks import MarkListener, beside
 from kernel_dvfs_deploy.passes import LEAST_CHANGES, PassClocks
 from kernel_dvfs_deploy.progress import Counter, OutputRelay, pattern_of
+from kernel_dvfs_deploy.tuning import (
+    CHECK_ROUNDS,
+    MOST_PASSES,
+    Candidates,
+    PassCandidates,
+    Procedure,
+    Round,
+    TrialBlock,
+    arguments,
+    in_words,
+    least_share,
+    scatter,
+)
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.real.watch import Watch
-    from kernel_dvfs_deploy.tuning import Candidates, Gain, PassCandidates, Procedure, Setting, TrialBlock
+    from kernel_dvfs_deploy.tuning import Gain, Setting
 
 _GENERIC = "h100_sxm"  # stands in for a board of no shipped spec: only the shape of its voltage curve is used
 _BLOCK_S, _SETTLE_S = 5.0, 0.5
@@ -227,8 +241,6 @@ class TuningSession:
 
     def summary(self) -> dict[str, Any]:
         """Return what came of it, for a report: the pair, its changes in percent with 90 % bounds, joules a step."""
-        from kernel_dvfs_deploy.tuning import arguments, in_words
-
         summary: dict[str, Any] = {"slack_percent": self._slack_percent, "pair": label(BASELINE), "why": self.surprise}
         summary |= {"dry_run": self._controls[0].reads_only, "verdict": self._verdict}
         summary |= {"steps": self._steps.count, "gpu": self._controls[0].about["name"], "gpus": len(self._controls)}
@@ -286,8 +298,6 @@ class TuningSession:
         )
 
     def _follow(self) -> None:
-        from kernel_dvfs_deploy.tuning import Candidates, Procedure, least_share
-
         look = self._look_at_auto()
         self._look, self._look_scatter, self._passes = look, self._scatter, self.clocks.passes()
         self._look_verdict = self._verdict
@@ -331,8 +341,6 @@ class TuningSession:
 
     def _tune(self, procedure: Procedure, block_s: float) -> None:
         """Follow a procedure until it says what to keep."""
-        from kernel_dvfs_deploy.tuning import in_words, scatter
-
         self._procedure = procedure
         began_s = told_s = self._steps.now_s()
         while procedure.phase != "keep":
@@ -364,8 +372,6 @@ class TuningSession:
 
     def _by_pass(self, candidates: Candidates, kept: Setting) -> PassCandidates | None:
         """Return what to choose from where each pass may have a pair; None where it may not, which is said."""
-        from kernel_dvfs_deploy.tuning import MOST_PASSES, PassCandidates
-
         if self._latency_s is None:
             return None
         passes = self._passes
@@ -426,8 +432,6 @@ class TuningSession:
         self._steps.sleep(math.inf)
 
     def _check(self, pair: Setting, block_s: float) -> list[Any]:
-        from kernel_dvfs_deploy.tuning import CHECK_ROUNDS, Round
-
         done: list[Round] = []
         while len(done) < CHECK_ROUNDS:
             round_ = Round((pair,))
@@ -442,8 +446,6 @@ class TuningSession:
 
     def _measure(self, pair: Setting, least: int, lasting_s: float) -> TrialBlock:
         """Measure and return a block of whole steps at a pair, after the clocks have settled."""
-        from kernel_dvfs_deploy.tuning import TrialBlock
-
         self.clocks.ask(pair)
         begin_s = self._steps.now_s() + _SETTLE_S
         (_, first_s), *_ = self._steps.since(begin_s, 0, 0, self._patience_s)
@@ -694,6 +696,4 @@ def _held(
 
 def _change_s(latency: str | None) -> float | None:
     """Return what nearly every change of clocks takes, by a file of `kernel-dvfs latency`; None for no file."""
-    from kernel_dvfs.measurement.latency_file import read
-
     return max(read(latency).latencies_s) if latency else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import deque
 
 from kernel_dvfs.cli.arguments import number, whole
 
@@ -21,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from collections import deque
+    # with packages that no other command needs
+    from prometheus_client import start_http_server, write_to_textfile
 
     from kernel_dvfs_hooks import vllm
 
@@ -30,8 +32,6 @@ def run(options: argparse.Namespace) -> None:
     if options.listen or options.output:
         exported = vllm.Exported()
     if exported and options.listen:
-        from prometheus_client import start_http_server
-
         start_http_server(options.listen, "127.0.0.1", exported.registry)
     stretches = vllm.stretches(options.url, options.gpu.split(","), options.every, 60 * options.minutes)
     for stretch, readers in stretches:
@@ -40,7 +40,5 @@ def run(options: argparse.Namespace) -> None:
         if exported:
             exported.show(stretch, split, readers)
         if exported and options.output:
-            from prometheus_client import write_to_textfile
-
             write_to_textfile(options.output, exported.registry)
         print(vllm.line(stretch, split), flush=True)
