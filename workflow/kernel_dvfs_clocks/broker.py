@@ -163,7 +163,7 @@ class BrokerServer:
         if do == "hello":
             client.tell(allowed=client.user)
         elif do == "list":
-            client.tell(boards=list(map(self._about, self._nodes)))
+            client.tell(boards=list(map(self._entry, self._nodes)))
         elif do != "evict" and not takes:
             self._let_go(client)
         elif do == "evict" and client.uid not in (0, os.geteuid()):
@@ -216,10 +216,10 @@ class BrokerServer:
 
     def _serve(self, client: _Waiting, request: dict[str, Any]) -> None:
         """Hand a client to a holder, which serves it until it is gone."""
-        about = Client(client.who, client.uid in self._power, self._longest_s)
+        served = Client(client.who, client.uid in self._power, self._longest_s)
         # a process of a container whose ids are not known here is watched by its connection alone
         owner = 0 if request["own"] else client.pid
-        self._hold(request["uuid"], client.connection, about, mode=request["mode"], owner=owner)
+        self._hold(request["uuid"], client.connection, served, mode=request["mode"], owner=owner)
 
     def _restore(self, uuid: str) -> None:
         """Have a holder restore what a process that was killed has left, and go."""
@@ -231,11 +231,11 @@ class BrokerServer:
 
     def _hold(self, uuid: str, connection: socket.socket, client: Client | None, **how: Any) -> None:
         files = [connection.fileno(), self._closing.fileno()]
-        about = {"uuid": uuid, "after": self._after, "at": self._folder, "client": client, "files": files}
+        arguments = {"uuid": uuid, "after": self._after, "at": self._folder, "client": client, "files": files}
         # no end of the broker comes between a holder and its being known; the holder inherits this (holder.main)
         held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         try:
-            holder = start_holder(about | how, files, "broker")
+            holder = start_holder(arguments | how, files, "broker")
             self._watch(holder.pid, lambda: self._over(uuid, holder, client is not None))
             who = client.who if client else "what a process that was killed has left is being restored"
             since_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -252,7 +252,7 @@ class BrokerServer:
         if had_client and os.path.lexists(lease.path_of(uuid, self._folder)):
             self._restore(uuid)
 
-    def _about(self, uuid: str) -> dict[str, str | None]:
+    def _entry(self, uuid: str) -> dict[str, str | None]:
         holder = self._holders.get(uuid)
         who, _, name, since_utc = holder or (None, 0, None, None)
         left = None if holder else lease.requested(uuid, self._folder)
@@ -362,14 +362,14 @@ def _boards(after: After, listener: socket.socket) -> dict[str, tuple[str, int]]
                         if any(after.values()):
                             check_after(facts(nvml, board)["clocks"], dict(after), "--after")
                         node = f"nvidia{board.minor()}"
-                        about = os.stat(device_node(node))
+                        status = os.stat(device_node(node))
                     except FileNotFoundError:
-                        about = None
+                        status = None
                     except NvmlError as error:  # one that is lost keeps nobody from the others
                         log(f"warning: GPU {index} does not answer, so nobody gets it: {error}")
                         continue
-                    if about and stat.S_ISCHR(about.st_mode):
-                        nodes[uuid] = node, about.st_rdev
+                    if status and stat.S_ISCHR(status.st_mode):
+                        nodes[uuid] = node, status.st_rdev
                     else:
                         log(f"warning: GPU {uuid} has no device node {device_node(node)}, so nobody gets it")
             os.write(write_end, json.dumps(nodes).encode())
@@ -385,8 +385,8 @@ def _listening(at: str) -> socket.socket:
     folder = os.path.dirname(at)
     try:
         os.makedirs(folder, 0o755, exist_ok=True)
-        about = os.lstat(folder)
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise InputError(f"{folder}: must be a folder that only user {os.geteuid()} can write to")
         if os.path.lexists(at):
             with contextlib.suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as other:
@@ -452,9 +452,9 @@ def _prove(connection: socket.socket, device: int) -> None:
     """Exit code 0 where a client hands over an open descriptor of a device."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _, files, _, _ = socket.recv_fds(connection, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
-    about = os.fstat(files[0]) if files else None
+    status = os.fstat(files[0]) if files else None
     # a descriptor that was only found, not opened (O_PATH), shows nothing
-    may = about and stat.S_ISCHR(about.st_mode) and about.st_rdev == device
+    may = status and stat.S_ISCHR(status.st_mode) and status.st_rdev == device
     if may and fcntl.fcntl(files[0], fcntl.F_GETFL) & (os.O_PATH | os.O_ACCMODE) == os.O_RDWR:
         return
     os._exit(1)

@@ -55,14 +55,14 @@ _BEGIN = (
 )
 
 
-def start_holder(about: Mapping[str, Any], files: Sequence[int], by: str = "") -> subprocess.Popen[bytes]:
-    """Start a holder that is told `about` (see holder.main), with `files` open. by: the command of root's that it is
-    for, see trust.COMMANDS. Raises OSError."""
+def start_holder(arguments: Mapping[str, Any], files: Sequence[int], by: str = "") -> subprocess.Popen[bytes]:
+    """Start a holder that is told `arguments` (see holder.main), with `files` open. by: the command of root's that it
+    is for, see trust.COMMANDS. Raises OSError."""
     path = [entry for entry in sys.path if isinstance(entry, str)]
     path += [] if package.FOLDER in path else [package.FOLDER]
     return subprocess.Popen(
         # it imports from where this process does, and nothing of a site's before
-        [sys.executable, "-P", "-S", "-c", _BEGIN, by, json.dumps(about), *path],
+        [sys.executable, "-P", "-S", "-c", _BEGIN, by, json.dumps(arguments), *path],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=files,
@@ -158,13 +158,18 @@ class Guard:
             if is_brokers:
                 self.through, self.capabilities = Broker.name, Broker.capabilities
                 return lease
-        about: dict[str, Any] = {"uuid": self._uuid, "after": self._after, "mode": self._mode, "through": self.through}
+        arguments: dict[str, Any] = {
+            "uuid": self._uuid,
+            "after": self._after,
+            "mode": self._mode,
+            "through": self.through,
+        }
         ours, theirs = socket.socketpair()
         with theirs:
             files = [theirs.fileno(), *([lease.fileno()] if lease else [])]
-            about |= {"files": files, "owner": self._owner, "is_late": is_late}
+            arguments |= {"files": files, "owner": self._owner, "is_late": is_late}
             try:
-                self.holder = start_holder(about, files)
+                self.holder = start_holder(arguments, files)
             except OSError as error:
                 raise InputError(
                     f"GPU {self._uuid}: no process could be started to set its clocks: {error.strerror}"

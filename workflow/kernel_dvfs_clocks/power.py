@@ -116,8 +116,8 @@ class PowerLimit:
         except OSError:
             return None  # none, or what is none of ours
         try:
-            about = os.fstat(file)
-            is_ours = stat.S_ISREG(about.st_mode) and not about.st_mode & 0o022 and about.st_uid in (0, os.geteuid())
+            status = os.fstat(file)
+            is_ours = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o022 and status.st_uid in (0, os.geteuid())
             text = os.read(file, 1 << 12).decode("utf-8", "replace") if is_ours else ""
         finally:
             os.close(file)

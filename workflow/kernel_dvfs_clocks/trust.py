@@ -89,10 +89,10 @@ def is_roots_own(path: str) -> bool:
                 at = os.path.dirname(at)  # no link by now
                 continue
             step = os.path.join(at, name)
-            about = os.lstat(step)
-            if about.st_uid != 0:
+            status = os.lstat(step)
+            if status.st_uid != 0:
                 return False
-            if stat.S_ISLNK(about.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
                     return False
@@ -101,7 +101,7 @@ def is_roots_own(path: str) -> bool:
                 ahead = _names(target) + ahead
                 continue
             at = step
-            if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (ahead and about.st_mode & stat.S_ISVTX):
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (ahead and status.st_mode & stat.S_ISVTX):
                 return False
     except OSError:
         return False

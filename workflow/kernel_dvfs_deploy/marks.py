@@ -134,7 +134,7 @@ class MarkListener:
         """Wait for the next mark: (name, its sender, answer), answer() to be called once it is dealt with. None after
         `stop`."""
         space = socket.CMSG_SPACE(struct.calcsize(_CREDENTIALS))
-        data, about, _, sender = self._socket.recvmsg(_LONGEST + 1, space)
+        data, ancillary, _, sender = self._socket.recvmsg(_LONGEST + 1, space)
         if not data:
             return None
 
@@ -143,7 +143,7 @@ class MarkListener:
                 with suppress(OSError):  # the sender may have stopped waiting
                     self._socket.sendto(b"ok", socket.MSG_DONTWAIT, sender)
 
-        pid = struct.unpack(_CREDENTIALS, about[0][2])[0]
+        pid = struct.unpack(_CREDENTIALS, ancillary[0][2])[0]
         return data.decode("utf-8", "replace").strip()[:_LONGEST], pid or sender, answer
 
     @contextmanager

@@ -342,7 +342,7 @@ class TuningSession:
     def _tune(self, procedure: Procedure, block_s: float) -> None:
         """Follow a procedure until it says what to keep."""
         self._procedure = procedure
-        began_s = told_s = self._steps.now_s()
+        began_s = said_s = self._steps.now_s()
         while procedure.phase != "keep":
             phase = procedure.phase
             try:
@@ -359,8 +359,8 @@ class TuningSession:
                     self._save(round_.energy_j(pair), round_.change(pair)[1], sd)
             if phase == "race" and procedure.phase == "walk":
                 self._say(f"found by trying; now measured again: {'; '.join(map(in_words, procedure.path))}")
-            if now_s - told_s >= _TELL_EVERY_S:
-                told_s = now_s
+            if now_s - said_s >= _TELL_EVERY_S:
+                said_s = now_s
                 self._count_more(procedure, now_s - began_s)
                 more = f"ten more minutes would save at most {self._more_points:.1f} points of energy"
                 self._say("more measuring is not worth it" if " 0.0 " in more else more)
@@ -375,11 +375,11 @@ class TuningSession:
         if self._latency_s is None:
             return None
         passes = self._passes
-        took = ", ".join(f"{name} {each_s:.3g} s" for name, (_, each_s) in passes.items())
+        took = ", ".join(f"{name} {pass_s:.3g} s" for name, (_, pass_s) in passes.items())
         if not 2 <= len(passes) <= MOST_PASSES:
             self._say(f"{len(passes)} passes were marked ({took}), and 2 to {MOST_PASSES} can have pairs of their own")
             return None
-        if min(each_s for _, each_s in passes.values()) < LEAST_CHANGES * self._latency_s:
+        if min(pass_s for _, pass_s in passes.values()) < LEAST_CHANGES * self._latency_s:
             self._say(
                 f"one pair for all passes: {took}, and a change of clocks takes {self._latency_s:.3g} s; a pass of its "
                 f"own pair has to take {LEAST_CHANGES:g} times as long"
@@ -431,7 +431,7 @@ class TuningSession:
         self.clocks.ask(BASELINE)
         self._steps.sleep(math.inf)
 
-    def _check(self, pair: Setting, block_s: float) -> list[Any]:
+    def _check(self, pair: Setting, block_s: float) -> list[Round]:
         done: list[Round] = []
         while len(done) < CHECK_ROUNDS:
             round_ = Round((pair,))

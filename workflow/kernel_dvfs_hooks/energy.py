@@ -89,15 +89,15 @@ class Energy:
         if number > self._first:  # tokens of what went before are of no step that is watched
             self._tokens += tokens
         now_s = time.monotonic()  # here the next stretch begins: no time falls in between
-        every = _gathered(self._stretch(number, now_s, last))
-        if not every[0].steps or not (last or all(stretch.is_enough for stretch in every)):
+        stretches = _gathered(self._stretch(number, now_s, last))
+        if not stretches[0].steps or not (last or all(stretch.is_enough for stretch in stretches)):
             return {}
         self._first, self._since_s, self._tokens = number, now_s, 0.0
         if self._reader:
             self._reader.next()
-        metrics = summed(every)
+        metrics = summed(stretches)
         self._tell(metrics.pop("reason"), metrics["energy_verdict"])
-        self.total_j += every[0].steps * metrics.get("energy_j_per_step", math.nan)
+        self.total_j += stretches[0].steps * metrics.get("energy_j_per_step", math.nan)
         return metrics
 
     def say(self, number: int, metrics: Mapping[str, Any]) -> None:
@@ -139,20 +139,20 @@ class Energy:
             self._say(f"energy of the steps: {verdict}: {reason}")
 
 
-def summed(every: Sequence[RankStretch]) -> dict[str, Any]:
+def summed(stretches: Sequence[RankStretch]) -> dict[str, Any]:
     """Return what a log gets of the stretches of all ranks, and the `reason` of its verdict. A board that several ranks
     share counts once, each for as long as it was watched; where one cannot be read, or its counter is wrong, there is
     no sum."""
-    rank, worst = min(enumerate(every), key=lambda numbered: WORST.index(numbered[1].verdict))
+    rank, worst = min(enumerate(stretches), key=lambda numbered: WORST.index(numbered[1].verdict))
     reason = "; ".join(worst.reasons)
-    judgement = {"energy_verdict": worst.verdict, "reason": f"rank {rank}: {reason}" if len(every) > 1 else reason}
-    boards = {stretch.board: (stretch.power_w, stretch.time_s) for stretch in every if stretch.power_w is not None}
-    if worst.verdict == "counter" or any(stretch.power_w is None for stretch in every):
+    judgement = {"energy_verdict": worst.verdict, "reason": f"rank {rank}: {reason}" if len(stretches) > 1 else reason}
+    boards = {stretch.board: (stretch.power_w, stretch.time_s) for stretch in stretches if stretch.power_w is not None}
+    if worst.verdict == "counter" or any(stretch.power_w is None for stretch in stretches):
         return judgement
     energy_j = sum(power_w * time_s for power_w, time_s in boards.values())
-    tokens = sum(stretch.tokens for stretch in every)
+    tokens = sum(stretch.tokens for stretch in stretches)
     metrics: dict[str, Any] = {
-        "energy_j_per_step": energy_j / every[0].steps,
+        "energy_j_per_step": energy_j / stretches[0].steps,
         "power_w": sum(power_w for power_w, _ in boards.values()),
     }
     if tokens:
@@ -176,9 +176,9 @@ def _gathered(stretch: RankStretch) -> list[RankStretch]:
     ranks = _distributed()
     if not ranks:
         return [stretch]
-    every: list[Any] = [None] * ranks.get_world_size()
-    ranks.all_gather_object(every, asdict(stretch))
-    return [RankStretch(**fields) for fields in every]
+    fields_of_all: list[Any] = [None] * ranks.get_world_size()
+    ranks.all_gather_object(fields_of_all, asdict(stretch))
+    return [RankStretch(**fields) for fields in fields_of_all]
 
 
 def _of_torch() -> str:

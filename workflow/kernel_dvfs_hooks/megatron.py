@@ -49,7 +49,7 @@ def energy_of(
         return True
 
     @wraps(forward_step)
-    def counted(data_iterator: Any, model: Any, *more: Any, **about: Any) -> Any:
+    def counted(data_iterator: Any, model: Any, *more: Any, **options: Any) -> Any:
         nonlocal calls, steps, is_begun, is_summed
         if model.training:
             if not is_begun:
@@ -64,7 +64,7 @@ def energy_of(
                         log(steps, metrics)
             chunks = parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
             calls = (calls + 1) % (get_num_microbatches() * chunks)
-        return forward_step(data_iterator, model, *more, **about)
+        return forward_step(data_iterator, model, *more, **options)
 
     return counted
 

@@ -25,9 +25,9 @@ class EnergyMetrics(MetricsProcessor):
 
             gpu: str = ""
 
-    def __init__(self, config: Any, parallel_dims: Any, model_args: Any = None, gpu: str = "", **about: Any) -> None:
+    def __init__(self, config: Any, parallel_dims: Any, model_args: Any = None, gpu: str = "", **options: Any) -> None:
         # before 0.3 torchtitan tells of the model, too, which a MetricsProcessor does not take
-        super().__init__(config, parallel_dims=parallel_dims, **about)
+        super().__init__(config, parallel_dims=parallel_dims, **options)
         self._energy = Energy(config.gpu if _HAS_CONFIG else gpu)
         self._begun = False
 
@@ -41,7 +41,7 @@ class EnergyMetrics(MetricsProcessor):
             self._energy.begin(done)
         return bool(super().should_log(step))
 
-    def log(self, step: int, *about: Any, extra_metrics: dict[str, Any] | None = None, **more: Any) -> None:
+    def log(self, step: int, *values: Any, extra_metrics: dict[str, Any] | None = None, **more: Any) -> None:
         # ranks that share a batch each count all of it
         tokens = self.ntokens_since_last_log / self.parallel_dims.non_data_parallel_size
         metrics = self._energy.since(step, tokens)
@@ -49,7 +49,7 @@ class EnergyMetrics(MetricsProcessor):
         if metrics:
             energy_metrics = {f"energy/{name.removeprefix('energy_')}": value for name, value in metrics.items()}
             energy_metrics["energy/believed"] = float(energy_metrics.pop("energy/verdict") == "ok")
-        super().log(step, *about, extra_metrics=(extra_metrics or {}) | energy_metrics, **more)
+        super().log(step, *values, extra_metrics=(extra_metrics or {}) | energy_metrics, **more)
         if metrics:
             self._energy.say(step, metrics)
 

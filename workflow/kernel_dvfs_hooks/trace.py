@@ -78,17 +78,17 @@ def _process(
         core_mhz, mem_mhz = sequence.pairs[pairs[row]]
         time_s, energy_j = float(sequence.time_s[row, pairs[row]]), float(sequence.energy_j[row, pairs[row]])
         power_w, end_us = energy_j / time_s, begin_us + 1e6 * time_s
-        about = kernels.get(name, {})
+        kernel = kernels.get(name, {})
         args = {
             "energy_j": energy_j,
             "power_w": power_w,
             "core_mhz": AUTO if core_mhz is None else core_mhz,
             "mem_mhz": AUTO if mem_mhz is None else mem_mhz,
-            **{key: about[key] for key in ("operation", "module", "section") if about.get(key)},
+            **{key: kernel[key] for key in ("operation", "module", "section") if kernel.get(key)},
             **{"device": process, "stream": _STREAM, "correlation": place + 1},
         }
         yield {
-            **{"ph": "X", "cat": "kernel", "name": about.get("name", name), **track},
+            **{"ph": "X", "cat": "kernel", "name": kernel.get("name", name), **track},
             # in whole ns, as readers take them: no slice begins before the one before it has ended
             **{"ts": round(begin_us, 3), "dur": round(round(end_us, 3) - round(begin_us, 3), 3), "args": args},
         }

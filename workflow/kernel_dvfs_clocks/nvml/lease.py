@@ -331,9 +331,9 @@ def _open(path: str) -> int:
             f"lease {path}: {error.strerror}; make the folder writable, or name another that all users of this "
             f"machine share in {VARIABLE}"
         ) from None
-    about = os.fstat(file)
+    status = os.fstat(file)
     # a file of two names is another's too, and would be emptied there (0: it was deleted just now)
-    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(file)
         raise InputError(f"lease {path}: not a file of this name alone; delete it")
     return file
@@ -431,8 +431,8 @@ def _owner(file: int) -> str:
 
 def _locked_by(file: int) -> int:
     """Return the process that locked an open file, as far as the kernel tells (proc_locks(5)); 0 where it does not."""
-    about = os.fstat(file)
-    where = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+    status = os.fstat(file)
+    where = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as locks:
         for line in locks:
             words = line.split()

@@ -62,9 +62,11 @@ def advice(uuids: Sequence[str]) -> Advice:
 
 
 def _way(name: str, uuids: Sequence[str]) -> Way:
-    about = WAYS[name].capabilities
-    limits = None if about.alone else "both clocks at once, each to one value: configure through: dcgm, lock: exact"
-    return Way(name, obstacle(name, *uuids) or None, about.needs, limits)
+    capabilities = WAYS[name].capabilities
+    limits = (
+        None if capabilities.alone else "both clocks at once, each to one value: configure through: dcgm, lock: exact"
+    )
+    return Way(name, obstacle(name, *uuids) or None, capabilities.needs, limits)
 
 
 def _slurm() -> str:

@@ -41,20 +41,20 @@ def check(
     """
     if through != AUTO and through not in WAYS:
         raise InputError(f"through: '{through}' is no way to set clocks; allowed: {', '.join([AUTO, *WAYS])}")
-    about = can(through)
-    if ranges and not about.ranges:
+    capabilities = can(through)
+    if ranges and not capabilities.ranges:
         raise InputError(
             f"through: {through} locks each clock to one value, not to a range; configure lock: exact, or name another "
             "way"
         )
-    if one_clock_alone and not about.alone:
+    if one_clock_alone and not capabilities.alone:
         raise InputError(
             f"through: {through} locks both clocks or none, and here one is locked alone; name another way"
         )
     asked = [mhz for mhz in (after.get("core"), after.get("mem")) if mhz]
-    if not about.alone and len(asked) == 1:
+    if not capabilities.alone and len(asked) == 1:
         raise InputError(f"through: {through} locks both clocks or none, so after must name both core and mem, or none")
-    if not about.ranges and any(lowest != highest for lowest, highest in asked):
+    if not capabilities.ranges and any(lowest != highest for lowest, highest in asked):
         raise InputError(
             f"through: {through} locks each clock to one value, so the lowest and highest of after must be equal"
         )

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.usage = "kernel-dvfs apply (--pair CORE,MEM | --schedule S.json) [options] -- COMMAND ..."
     parser.epilog = "example: kernel-dvfs apply --pair 1410,auto --baseline -- python train.py"
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
+    clocks = parser.add_mutually_exclusive_group(required=True)
+    clocks.add_argument(
         "--pair",
         action="append",
         metavar="[PASS=]CORE,MEM",
         help="MHz or auto, each; several times with PASS=",
     )
-    what.add_argument(
+    clocks.add_argument(
         "--schedule",
         metavar="S.json",
         help="of choose: one pair, or with --pass-level one a pass",

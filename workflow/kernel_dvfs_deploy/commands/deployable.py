@@ -110,10 +110,10 @@ def run(options: Namespace) -> None:
                 assert board is not None, "refused above"
                 procedure = ValidationProcedure(SimulatedPlayer(board, sequence, timing), options.over, options.repeats)
             deployed = deploy(sequence, timing, options.slack / 100, reserve / 100, procedure, alone)
-            about = {"slack_percent": options.slack, "is_default": is_default, "costs": costs.in_words(**sources)}
+            shared = {"slack_percent": options.slack, "is_default": is_default, "costs": costs.in_words(**sources)}
             # one pair for the run is the same at each timing
             known = {row["way"] for row in rows} & {RUN}
-            rows += [about | entry.row(sequence, timing, options.over) for entry in deployed if entry.way not in known]
+            rows += [shared | entry.row(sequence, timing, options.over) for entry in deployed if entry.way not in known]
             if is_default:
                 choice = next(entry.choice for entry in deployed if entry.way == LAUNCH)
                 of = replace(read, sequence=sequence) if choice else read
