@@ -72,8 +72,8 @@ def tool() -> str:
 
 
 def allowed(uuids: Sequence[str]) -> str:
-    """Return why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but `sudo
-    -ll`.
+    """Return why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but
+    `sudo -ll`.
 
     From 1.9.15 on it names the rule that matches, and so whether that asks for a password. Before, it repeats the
     command alone, and a rule that does ask shows when the first clock is set.
