@@ -23,10 +23,10 @@ def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
     """The plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
     ticks, cost, parts = {}, {}, {}
     for key in planner.options:
-        own, row = planner.profile.of(*key), rows[key]
-        ticks[key] = int(duration_ticks(own.time_s[row]))
+        settings, row = planner.profile.of(*key), rows[key]
+        ticks[key] = int(duration_ticks(settings.time_s[row]))
         cost[key] = cost_j_of(planner, key, row)
-        parts[key] = (Part(*own.clocks(row), 1.0, None),)
+        parts[key] = (Part(*settings.clocks(row), 1.0, None),)
     durations = [ticks[key] for key in planner.keys]
     finish = planner.graph.finish_ticks(durations)
     return Plan(
@@ -49,9 +49,11 @@ def all_max(planner: Planner) -> Plan:
     """Every instruction at its highest clocks: core first, then memory; auto counts as the highest."""
     rows = {}
     for key in planner.options:
-        own = planner.profile.of(*key)
+        settings = planner.profile.of(*key)
         # auto is what a GPU does that nobody tells anything
-        rank = [tuple(np.inf if mhz != mhz else mhz for mhz in pair) for pair in zip(own.core_mhz, own.mem_mhz)]
+        rank = [
+            tuple(np.inf if mhz != mhz else mhz for mhz in pair) for pair in zip(settings.core_mhz, settings.mem_mhz)
+        ]
         rows[key] = max(range(len(rank)), key=rank.__getitem__)
     return fixed(planner, rows, ALL_MAX)
 
@@ -119,7 +121,9 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
     members: dict[int, list[int]] = {stage: [] for stage in chosen}
     for number, operation in enumerate(planner.graph.operations):
         members[operation.stage].append(number)
-    durations = [lasts(key, clocks[own.stage][0]) for key, own in zip(planner.keys, planner.graph.operations)]
+    durations = [
+        lasts(key, clocks[operation.stage][0]) for key, operation in zip(planner.keys, planner.graph.operations)
+    ]
     open_ = set(chosen)
     while True:
         steps = []
@@ -154,8 +158,8 @@ def _stage_cost(
 
 def cost_j_of(planner: Planner, key: Key, row: int) -> float:
     """Effective energy of an instruction at a row of its settings."""
-    own = planner.profile.of(*key)
-    return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
+    settings = planner.profile.of(*key)
+    return float(settings.energy_j[row] - planner.stage_blocking_w * settings.time_s[row])
 
 
 def _shared(tables: Iterable[dict]) -> set[tuple[float, ...]]:
@@ -165,8 +169,8 @@ def _shared(tables: Iterable[dict]) -> set[tuple[float, ...]]:
 
 def _rows_by_clock(planner: Planner, key: Key) -> dict[tuple[float, ...], int]:
     """{(core, memory): row}, MHz; auto counts as the highest. Constant work without a clock has its row at any."""
-    own = planner.profile.of(*key)
-    if own.keeps_clocks:
+    settings = planner.profile.of(*key)
+    if settings.keeps_clocks:
         return defaultdict(int)
-    pairs = zip(own.core_mhz, own.mem_mhz)
+    pairs = zip(settings.core_mhz, settings.mem_mhz)
     return {tuple(np.inf if mhz != mhz else float(mhz) for mhz in pair): row for row, pair in enumerate(pairs)}

@@ -70,8 +70,8 @@ def curve_of(options: OperationOptions) -> TradeOffCurve:
     price = (cost[:-1] - cost[1:]) / np.diff(ticks) * (TICKS_PER_S * UW_PER_W)
     # what does not fit stays too dear for the search, which refuses it, and does not wrap around
     price = np.rint(np.minimum(price, 2.0**62)).astype(np.int64)
-    kept = 1 + int(np.count_nonzero(price >= 1))
-    return TradeOffCurve(ticks[:kept], price[: kept - 1], cost[:kept], hull[:kept])
+    vertices = 1 + int(np.count_nonzero(price >= 1))
+    return TradeOffCurve(ticks[:vertices], price[: vertices - 1], cost[:vertices], hull[:vertices])
 
 
 def split_options(options: OperationOptions, curve: TradeOffCurve, kernels: int) -> OperationOptions:
@@ -91,11 +91,11 @@ def split_options(options: OperationOptions, curve: TradeOffCurve, kernels: int)
 
     ticks = np.ceil(between(options.ticks)).astype(np.int64)
     cost = between(options.cost_j)
-    made = OperationOptions(
+    candidates = OperationOptions(
         np.concatenate([options.ticks, ticks]),
         np.concatenate([options.cost_j, cost]),
         np.concatenate([options.setting, np.repeat(options.setting[fast], len(share))]),
         np.concatenate([options.slower, np.repeat(options.setting[slow], len(share))]),
         np.concatenate([options.share, np.tile(share, len(fast))]),
     )
-    return made.pick(pareto(made.ticks, made.cost_j, made.share))
+    return candidates.pick(pareto(candidates.ticks, candidates.cost_j, candidates.share))

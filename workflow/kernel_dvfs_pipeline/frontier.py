@@ -55,7 +55,7 @@ class _Kept:
         if self.count % self.step == 0:
             if len(self.rows) == self.most:
                 self.step *= 2
-                self.rows = {number: own for number, own in self.rows.items() if number % self.step == 0}
+                self.rows = {number: row for number, row in self.rows.items() if number % self.step == 0}
             if self.count % self.step == 0:
                 self.rows[self.count] = row
         self.last = (self.count, row)
@@ -65,11 +65,11 @@ class _Kept:
         """(numbers of the rows, rows one below the other)."""
         rows = self.rows | dict([self.last])
         numbers = np.array(list(rows))
-        made = np.empty((len(rows), len(self.last[1])), np.int64)
+        stacked = np.empty((len(rows), len(self.last[1])), np.int64)
         for place, number in enumerate(numbers.tolist()):
-            made[place] = rows[number]
+            stacked[place] = rows[number]
             self.rows.pop(number, None)  # one copy in memory, not two
-        return numbers, made
+        return numbers, stacked
 
 
 class _Network:
@@ -145,10 +145,10 @@ def parametric_frontier(graph: Graph, curves: list[TradeOffCurve], memory_byte: 
             (net.head[can_return], net.tail[can_return], edge_flow[can_return]),
         ]
         value, flows = _maximum_flow(arcs, net.source, net.sink)
-        for own, moved, sign, chosen in zip(
+        for arc_flow, moved, sign, chosen in zip(
             (flow, flow, edge_flow, edge_flow), flows, (1, -1, 1, -1), (can_more, can_less, can_pass, can_return)
         ):
-            own[chosen] += sign * moved
+            arc_flow[chosen] += sign * moved
         price += value
         if price >= UNBOUNDED:
             raise InputError(_too_dear(price))
@@ -302,4 +302,4 @@ def _ceil_product(rest: np.ndarray, done: int, span: int) -> np.ndarray:
     """ceil(rest * done / span) for whole 0 <= rest < span, 0 <= done <= span, exactly."""
     if span < 2**31:
         return -(-rest * done // span)
-    return np.array([-(-int(each) * done // span) for each in rest.tolist()], np.int64)
+    return np.array([-(-int(ticks) * done // span) for ticks in rest.tolist()], np.int64)

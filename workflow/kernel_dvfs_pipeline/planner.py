@@ -90,10 +90,10 @@ class Plan:
 
     def by_stage(self) -> dict[int, list[int]]:
         """{stage: numbers of its operations in the order in which they run}: positions in `parts` and the graph."""
-        made: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
+        numbers: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
         for number in np.argsort(self.begin_ticks, kind="stable").tolist():
-            made[self.graph.operations[number].stage].append(number)
-        return made
+            numbers[self.graph.operations[number].stage].append(number)
+        return numbers
 
     def document(self) -> dict:
         """The plan as JSON: totals, then per stage the instructions in the order in which they run."""
@@ -147,7 +147,7 @@ def write_plan(path: Path | str, plan: Plan, about: dict, made_of: Mapping[str, 
     write_sealed(path, plan.document() | about, made_of)
 
 
-def told(plan: Plan, base: Plan) -> str:
+def saving_line(plan: Plan, base: Plan) -> str:
     """One line: what a plan saves against `base`, both for as long as the longer of them lasts, and how good it is
     proven to be. Search in Python alone is named, with the remedy."""
     until_s = max(plan.time_s, base.time_s)
@@ -198,12 +198,14 @@ class Planner:
                 "chunks), or remove rows"
             )
         self.options = {
-            key: options_of(own.time_s, own.energy_j, blocking_w)
+            key: options_of(settings.time_s, settings.energy_j, blocking_w)
             for key in dict.fromkeys(self.keys)
-            for own in [profile.of(*key)]
+            for settings in [profile.of(*key)]
         }
-        self.curves = {key: curve_of(own) for key, own in self.options.items()}
-        most_w = max(float((own.energy_j / own.time_s).max()) for own in map(profile.of, *zip(*self.options)))
+        self.curves = {key: curve_of(options) for key, options in self.options.items()}
+        most_w = max(
+            float((settings.energy_j / settings.time_s).max()) for settings in map(profile.of, *zip(*self.options))
+        )
         if blocking_w > most_w:
             raise InputError(
                 f"{profile.name}: a stage that waits draws {blocking_w:g} W, more than any of its operations "
@@ -215,8 +217,8 @@ class Planner:
         """What of the profile's file was left out; a line for each instruction that offers no trade-off: it is planned
         with constant time."""
         lines: list[str] = list(self.profile.notices)
-        for (stage, instruction), own in sorted(self.curves.items()):
-            if len(own.ticks) == 1:
+        for (stage, instruction), curve in sorted(self.curves.items()):
+            if len(curve.ticks) == 1:
                 why = "energy only rises with time" if self.profile.has_choice(stage, instruction) else "one clock only"
                 lines.append(f"{self.profile.name}: stage {stage} {instruction}: {why}, so its time is constant")
         return lines
@@ -231,15 +233,15 @@ class Planner:
 
         inputs: what it was made of, see study.read_records. Raises InputError where it is another pipeline's.
         """
-        found = read_records(path, Corner, inputs, "pipeline frontier")
-        if not all(map(math.isfinite, (number for own in found for number in astuple(own)))):
-            found = []
-        ticks = np.array([round(own.time_s * TICKS_PER_S) for own in found], np.int64)
-        cost_j = np.array([own.effective_energy_j for own in found])
-        waits_j = np.array([own.energy_j for own in found]) - cost_j
+        corners = read_records(path, Corner, inputs, "pipeline frontier")
+        if not all(map(math.isfinite, (number for corner in corners for number in astuple(corner)))):
+            corners = []
+        ticks = np.array([round(corner.time_s * TICKS_PER_S) for corner in corners], np.int64)
+        cost_j = np.array([corner.effective_energy_j for corner in corners])
+        waits_j = np.array([corner.energy_j for corner in corners]) - cost_j
         least_j = sum(float(self.curves[key].cost_j[-1]) for key in self.keys)
         same = (
-            len(found) > 0
+            len(corners) > 0
             and bool((np.diff(ticks) < 0).all() and (np.diff(cost_j) >= 0).all())
             and np.allclose(ticks[[-1, 0]], self.ends_ticks, rtol=1e-12)
             and np.allclose(waits_j, self.blocking_w * ticks / TICKS_PER_S + self.transfer_j, rtol=1e-6)
@@ -250,14 +252,16 @@ class Planner:
                 f"{path}: the frontier of another pipeline; write it with kernel-dvfs pipeline frontier and the same "
                 "stages, schedule and powers"
             )
-        price_uw = np.rint([own.price_w * UW_PER_W for own in found]).astype(np.int64)
+        price_uw = np.rint([corner.price_w * UW_PER_W for corner in corners]).astype(np.int64)
         records = FrontierCorners(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
 
     def part_of_frontier(self, part: int, parts: int) -> list[Solved]:
         """What one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
-        found = self._programme().solved(part=part, parts=parts)
-        return [Solved(own.ticks, own.cost_j, own.intercept_j, own.price_w, self._digest) for own in found]
+        solved = self._programme().solved(part=part, parts=parts)
+        return [
+            Solved(bounds.ticks, bounds.cost_j, bounds.intercept_j, bounds.price_w, self._digest) for bounds in solved
+        ]
 
     def join_frontier(self, paths: Sequence[Path | str], inputs: Mapping[str, str | Path]) -> None:
         """Take the frontier that all the parts in these files make; then none is solved.
@@ -265,14 +269,14 @@ class Planner:
         inputs: as read_frontier. Raises InputError where one is missing or another pipeline's, and without the core.
         """
         parts = [read_records(path, Solved, inputs, "pipeline frontier --part") for path in paths]
-        own = all(each.pipeline == self._digest for part in parts for each in part)
-        found = self._programme().joined(parts) if own else None
-        if found is None:
+        is_same = all(bounds.pipeline == self._digest for part in parts for bounds in part)
+        frontier = self._programme().joined(parts) if is_same else None
+        if frontier is None:
             raise InputError(
                 f"{', '.join(map(str, paths))}: not all parts of this pipeline's frontier; write each with kernel-dvfs "
                 f"pipeline frontier --part K/{len(parts)} and the same stages, schedule and powers"
             )
-        self.frontier, self._is_read = found, True
+        self.frontier, self._is_read = frontier, True
 
     @cached_property
     def _digest(self) -> str:
@@ -282,9 +286,9 @@ class Planner:
             graph.tail,
             graph.head,
             graph.lag_ticks,
-            *(each for own in curves for each in (own.ticks, own.cost_j)),
+            *(column for curve in curves for column in (curve.ticks, curve.cost_j)),
         ]
-        text = repr((self.keys, self.blocking_w, self.transfer_j, [each.tolist() for each in numbers]))
+        text = repr((self.keys, self.blocking_w, self.transfer_j, [column.tolist() for column in numbers]))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _programme(self) -> Programme:
@@ -326,13 +330,13 @@ class Planner:
 
     @cached_property
     def _split(self) -> dict[Key, OperationOptions]:
-        return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
+        return {key: split_options(options, self.curves[key], self.kernels) for key, options in self.options.items()}
 
     def _offered(self, kind: str) -> Offered:
         # laid out when a plan of the kind is asked for: those of splits are many
         if kind not in self._laid_out:
-            own = self.offered(kind)
-            self._laid_out[kind] = Offered([own[key] for key in self.keys])
+            offered = self.offered(kind)
+            self._laid_out[kind] = Offered([offered[key] for key in self.keys])
         return self._laid_out[kind]
 
     def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
@@ -347,14 +351,14 @@ class Planner:
         """As `plan`, with the time in ticks. thorough: search long for one clock per operation; else for an answer
         while others wait."""
         fastest, slowest = self.ends_ticks
-        note, kept = "", min(max(ticks, fastest), slowest)
+        note, planned = "", min(max(ticks, fastest), slowest)
         if ticks < fastest * _SAME:
             note = f"no plan takes {_seconds(ticks)} s: this is the fastest, {_seconds(fastest)} s"
         elif ticks > slowest:
             note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
-        cheapest, rounded = self.rounded(kept, kind, thorough)
+        cheapest, rounded = self.rounded(planned, kind, thorough)
         choice = rounded.choice.tolist()
-        return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
+        return replace(self.plan_of(choice, rounded.finish, planned, cheapest), kind=kind, note=note)
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
@@ -364,12 +368,14 @@ class Planner:
             self._solved = ticks, point.intercept_j - point.price_w * ticks / TICKS_PER_S
         else:  # the frontier's plan leaves most operations whole durations
             begin, end = (self._solved_frontier if self._is_read else self.frontier).planned(ticks)
-        found = []
+        candidates = []
         # one clock is a way to split, too, and rounding is no more than a heuristic
-        for each in KINDS[: KINDS.index(kind) + 1]:
-            used = point if each == ONE_CLOCK else None
-            found.append((each, round_to_options(self.graph, self._offered(each), begin, end, ticks, used, thorough)))
-        return min(found, key=lambda each: each[1].cost_j)
+        for way in KINDS[: KINDS.index(kind) + 1]:
+            used = point if way == ONE_CLOCK else None
+            candidates.append(
+                (way, round_to_options(self.graph, self._offered(way), begin, end, ticks, used, thorough))
+            )
+        return min(candidates, key=lambda candidate: candidate[1].cost_j)
 
     def _bound_j(self, ticks: int) -> float:
         """The least effective energy of iterations of `ticks`."""
@@ -477,11 +483,11 @@ class Planner:
         offered = self.offered(kind)
         settings: dict[str, dict] = {}
         known = {
-            (key, at): (self._parts(key, own, at, settings), int(own.ticks[at]), float(own.cost_j[at]))
+            (key, at): (self._parts(key, options, at, settings), int(options.ticks[at]), float(options.cost_j[at]))
             for key, at in dict.fromkeys(zip(self.keys, choice))
-            for own in [offered[key]]
+            for options in [offered[key]]
         }
-        parts, ticks, costs = zip(*(known[each] for each in zip(self.keys, choice)))
+        parts, ticks, costs = zip(*(known[option] for option in zip(self.keys, choice)))
         end = np.asarray(finish)
         return Plan(
             kind=kind,
@@ -500,19 +506,21 @@ class Planner:
             kernel_settings=settings,
         )
 
-    def _parts(self, key: Key, own: OperationOptions, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
+    def _parts(self, key: Key, options: OperationOptions, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
         """The Parts of an option; settings of single kernels are added to `settings`."""
-        share = float(own.share[at])
-        made = [(own.setting[at], 1 - share), (own.slower[at], share)] if share else [(own.setting[at], 1.0)]
+        share = float(options.share[at])
+        rows = (
+            [(options.setting[at], 1 - share), (options.slower[at], share)] if share else [(options.setting[at], 1.0)]
+        )
         kernels = self.profile.kernel_clocks.get(key)
         if kernels is None:
             measured = self.profile.of(*key)
-            return tuple(Part(*measured.clocks(row), part, None) for row, part in made)
-        names = [f"stage {key[0]} {key[1]} {row}" for row, _ in made]
-        for name, (row, _) in zip(names, made):
+            return tuple(Part(*measured.clocks(row), part, None) for row, part in rows)
+        names = [f"stage {key[0]} {key[1]} {row}" for row, _ in rows]
+        for name, (row, _) in zip(names, rows):
             if name not in settings:
                 settings[name] = kernels.at(int(row))
-        return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, made))
+        return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, rows))
 
 
 def _seconds(ticks: int) -> str:

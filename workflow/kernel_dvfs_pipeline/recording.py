@@ -84,8 +84,8 @@ class Recorder:
                 f"stage {self.stage} {instruction}: {repeats} repeats take {taken_s:.3g} s, less than {LEAST_S:g} s; "
                 f"ask for {enough} repeats"
             )
-        each_s, each_j = taken_s / repeats, taken_j / repeats
-        return InstructionRow(self.stage, instruction, core_mhz, mem_mhz, each_s, each_j, self.dp_rank, self.tp_rank)
+        mean_s, mean_j = taken_s / repeats, taken_j / repeats
+        return InstructionRow(self.stage, instruction, core_mhz, mem_mhz, mean_s, mean_j, self.dp_rank, self.tp_rank)
 
 
 def write_rows(path: Path | str, rows: Iterable[InstructionRow]) -> None:

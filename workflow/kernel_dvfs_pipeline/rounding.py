@@ -68,24 +68,24 @@ class Offered:
     first[i + 1]."""
 
     def __init__(self, options: list[OperationOptions]) -> None:
-        kinds: dict[int, OperationOptions] = {id(own): own for own in options}
+        kinds: dict[int, OperationOptions] = {id(operation): operation for operation in options}
         self.kinds = list(kinds.values())
         place = {number: at for at, number in enumerate(kinds)}
-        self.kind = kind = np.array([place[id(own)] for own in options])
+        self.kind = kind = np.array([place[id(operation)] for operation in options])
         self.members = [np.flatnonzero(kind == at) for at in range(len(self.kinds))]
-        self.first = np.concatenate([[0], np.cumsum([len(own.ticks) for own in options])])
-        self.ticks = np.concatenate([own.ticks for own in options])
-        self.cost_j = np.concatenate([own.cost_j for own in options])
+        self.first = np.concatenate([[0], np.cumsum([len(operation.ticks) for operation in options])])
+        self.ticks = np.concatenate([operation.ticks for operation in options])
+        self.cost_j = np.concatenate([operation.cost_j for operation in options])
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
     def within(self, durations: np.ndarray) -> np.ndarray:
         """(N,) the slowest option of at most each duration (ticks), -1 where there is none."""
-        found = np.empty(len(self), np.int64)
-        for own, members in zip(self.kinds, self.members):
-            found[members] = np.searchsorted(own.ticks, durations[members], side="right") - 1
-        return found
+        choice = np.empty(len(self), np.int64)
+        for options, members in zip(self.kinds, self.members):
+            choice[members] = np.searchsorted(options.ticks, durations[members], side="right") - 1
+        return choice
 
     def ticks_of(self, choice: np.ndarray) -> np.ndarray:
         """(N,) durations."""
@@ -135,16 +135,18 @@ def round_to_options(
     planned = np.asarray(begin), np.asarray(end)
     within = np.maximum(offered.within(planned[1] - planned[0]), 0)
     if point is not None and len(graph) > _MANY:
-        found = [_rounded(graph, offered, within)]
+        candidates = [_rounded(graph, offered, within)]
     else:
-        found = [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
+        candidates = [
+            _finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))
+        ]
     if point is None:
         moved = shifted(graph, offered, planned, limit, _CUTS)
-        found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
+        candidates.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
     else:
-        choice = min(found, key=lambda each: each.cost_j).choice
-        found.append(_searched(graph, offered, point, limit, choice, thorough))
-    best = min(found, key=lambda each: each.cost_j)
+        choice = min(candidates, key=lambda candidate: candidate.cost_j).choice
+        candidates.append(_searched(graph, offered, point, limit, choice, thorough))
+    best = min(candidates, key=lambda candidate: candidate.cost_j)
     if best.time_ticks > limit:
         raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
     return best
@@ -166,7 +168,7 @@ def _searched(graph: Graph, offered: Offered, point: Any, limit: int, choice: np
     if len(graph) > _MANY:
         return _rounded(graph, offered, search.best(_NARROW, _STIFF, [], 1, 0, choice).astype(np.int64))
     stage = np.array([operation.stage for operation in graph.operations])
-    groups = [np.flatnonzero(np.isin(stage, each)) for each in _neighbours(graph.stages)]
+    groups = [np.flatnonzero(np.isin(stage, together)) for together in _neighbours(graph.stages)]
     for most, states in _WIDTHS[: 1 + thorough]:
         width = max(min(most, states // len(graph)), _NARROW)
         choice = search.best(width, _STIFF, groups, _SPAN * graph.stages, _ROUNDS, choice)
@@ -197,17 +199,17 @@ def _hull(module: Any, curves: list[TradeOffCurve]) -> Any:
 
 
 def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
-    ticks = [own.ticks.tolist() for own in offered.kinds]
+    ticks = [options.ticks.tolist() for options in offered.kinds]
     choice: list[int] = []
     finish: list[int] = []
     for kind, until, waits in zip(offered.kind.tolist(), end.tolist(), graph.before):
-        own = ticks[kind]
+        durations = ticks[kind]
         start = max((finish[other] + lag for other, lag in waits), default=0)
-        at = len(own) - 1
-        while at and own[at] > until - start:
+        at = len(durations) - 1
+        while at and durations[at] > until - start:
             at -= 1
         choice.append(at)
-        finish.append(start + own[at])
+        finish.append(start + durations[at])
     return np.array(choice)
 
 
@@ -229,14 +231,14 @@ def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_
     if module is not None:
         return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
     ticks = offered.ticks_of(start).tolist()
-    begin = [end - own for end, own in zip(graph.finish_ticks(ticks), ticks)]
+    begin = [end - duration for end, duration in zip(graph.finish_ticks(ticks), ticks)]
     latest, choice = [limit] * len(graph), start.copy()
     for number in reversed(range(len(graph))):
         for other, lag in graph.after[number]:
             latest[number] = min(latest[number], latest[other] - ticks[other] - lag)
-        own = offered.kinds[offered.kind[number]].ticks
-        choice[number] = max(int(np.searchsorted(own, latest[number] - begin[number], side="right")) - 1, 0)
-        ticks[number] = int(own[choice[number]])
+        durations = offered.kinds[offered.kind[number]].ticks
+        choice[number] = max(int(np.searchsorted(durations, latest[number] - begin[number], side="right")) - 1, 0)
+        ticks[number] = int(durations[choice[number]])
     return choice
 
 
@@ -295,7 +297,7 @@ def _steps(offered: Offered, durations: np.ndarray, rng: np.random.Generator) ->
     at = offered.first[:-1] + offered.within(durations)
     next_ = np.minimum(at + 1, offered.first[1:] - 1)
     missing = offered.ticks[next_] - durations
-    between = np.concatenate([np.diff(own.ticks) for own in offered.kinds])
+    between = np.concatenate([np.diff(options.ticks) for options in offered.kinds])
     every = np.unique(np.concatenate([missing[missing > 0], between]))
     if len(every) > _STEPS:
         every = rng.choice(every, _STEPS, replace=False)

@@ -83,7 +83,7 @@ def orders(name: str, stages: int, microbatches: int, chunks: int = 1, early_rec
     for what, count in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
         if type(count) is not int or count < 1:
             raise InputError(f"pipeline: {what} = {count!r}: expected a whole number >= 1")
-    if name not in _MADE:
+    if name not in _ORDER_OF:
         raise InputError(f"pipeline: schedule '{name}' is unknown; allowed: {', '.join(NAMES)}")
     if name != "interleaved" and chunks != 1:
         raise InputError(f"pipeline: schedule {name} takes one chunk a stage, not {chunks}; use interleaved")
@@ -96,11 +96,11 @@ def orders(name: str, stages: int, microbatches: int, chunks: int = 1, early_rec
             f"pipeline: dualpipe: {microbatches} microbatches; expected an even number, at least {2 * stages}, twice "
             "the stages"
         )
-    made = [_MADE[name](stage, stages, microbatches, chunks) for stage in range(stages)]
+    stage_orders = [_ORDER_OF[name](stage, stages, microbatches, chunks) for stage in range(stages)]
     if early_recompute:
         placed = layout(name, stages, chunks)
-        made = [_recomputed(order, stage, placed) for stage, order in enumerate(made)]
-    return made
+        stage_orders = [_recomputed(order, stage, placed) for stage, order in enumerate(stage_orders)]
+    return stage_orders
 
 
 def _alternate(forwards: list[Item], backwards: list[Item], warm_up: int) -> list[Item]:
@@ -208,24 +208,24 @@ def _dualpipe(stage: int, stages: int, microbatches: int, chunks: int) -> list[I
     return order
 
 
-_MADE = {
+_ORDER_OF = {
     "1f1b": _one_f_one_b,
     "gpipe": _gpipe,
     "interleaved": _interleaved,
     "zb-h1": _zb_h1,
     "dualpipe": _dualpipe,
 }
-NAMES = tuple(_MADE)
+NAMES = tuple(_ORDER_OF)
 
 
 def _recomputed(order: list[Item], stage: int, placed: Layout) -> list[Item]:
-    made = []
+    items = []
     for item in order:
         is_last = placed.virtual(stage, item.chunk) == placed.virtual_stages - 1
         if item.instruction in GRADIENT and not is_last:
-            made.append(item._replace(instruction=RECOMPUTE))
-        made.append(item)
-    return made
+            items.append(item._replace(instruction=RECOMPUTE))
+        items.append(item)
+    return items
 
 
 def read_schedule(path: Path | str) -> tuple[Orders, int]:
@@ -247,9 +247,9 @@ def read_schedule(path: Path | str) -> tuple[Orders, int]:
             raw.columns["microbatch"][row] = "-1"
     stages, microbatches = raw.whole("stage"), raw.whole("microbatch", least=-1)
     chunks = raw.whole("chunk") if "chunk" in raw.columns else [0] * raw.rows
-    found: dict[int, list[Item]] = {}
+    stage_orders: dict[int, list[Item]] = {}
     for stage, instruction, chunk, number in zip(stages, instructions, chunks, microbatches, strict=True):
-        found.setdefault(stage, []).append(Item(instruction, chunk, number))
-    if sorted(found) != list(range(len(found))):
-        raise InputError(f"{path}: stages {', '.join(map(str, sorted(found)))}: number all of them from 0")
-    return [found[stage] for stage in range(len(found))], 1 + max(item.chunk for own in found.values() for item in own)
+        stage_orders.setdefault(stage, []).append(Item(instruction, chunk, number))
+    if sorted(stage_orders) != list(range(len(stage_orders))):
+        raise InputError(f"{path}: stages {', '.join(map(str, sorted(stage_orders)))}: number all of them from 0")
+    return [stage_orders[stage] for stage in range(len(stage_orders))], 1 + max(chunks)

@@ -38,7 +38,7 @@ class Spreads(NamedTuple):
 
     def document(self) -> LatencyDocument:
         """As a plan's file has it."""
-        core, mem = (Quantiles(median_s=own.median_s, p99_s=own.p99_s) for own in (self.core, self.mem))
+        core, mem = (Quantiles(median_s=spread.median_s, p99_s=spread.p99_s) for spread in (self.core, self.mem))
         return {"core": core, "mem": mem, "source": self.source}
 
     def lead_s(self, before: Clocks, after: Clocks) -> float:
@@ -49,8 +49,8 @@ class Spreads(NamedTuple):
     def keeps_s(self, before: Clocks, after: Clocks) -> float:
         """How long clocks that were changed to are kept at least, s: until the next request, which may be as early as
         that for faster clocks is, nearly every change has landed."""
-        own = self._of(before, after)
-        return 2 * own.at(LATE) - own.at(EARLY)
+        spread = self._of(before, after)
+        return 2 * spread.at(LATE) - spread.at(EARLY)
 
     def _of(self, before: Clocks, after: Clocks) -> Spread:
         return self.core if before[1] == after[1] else self.mem
@@ -62,10 +62,10 @@ def spreads(path: str) -> Spreads:
     return Spreads(core, mem, source)
 
 
-def of_document(found: LatencyDocument) -> Spreads:
+def of_document(document: LatencyDocument) -> Spreads:
     """The Spreads that a plan's file holds."""
-    core, mem = (Spread(found[name]["median_s"], found[name]["p99_s"]) for name in ("core", "mem"))
-    return Spreads(core, mem, found["source"])
+    core, mem = (Spread(document[name]["median_s"], document[name]["p99_s"]) for name in ("core", "mem"))
+    return Spreads(core, mem, document["source"])
 
 
 def height(pair: Clocks) -> tuple[float, float]:

@@ -106,8 +106,8 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
     points = [
         PublishedPoint(filter_on, *point)
         for filter_on in FILTERS
-        for _, found in [solver.published(microbatches, filter_on)]
-        for point in zip(found.time_s.tolist(), (found.energy_j + planner.transfer_j).tolist())
+        for _, frontier in [solver.published(microbatches, filter_on)]
+        for point in zip(frontier.time_s.tolist(), (frontier.energy_j + planner.transfer_j).tolist())
     ]
     study.write(microbatches, PublishedPoint, points)
     ratios = sorted({1.0, BLOAT_RATIO, *map(float, study["straggler"])})
@@ -131,16 +131,16 @@ def solve_switching(solver: Solver, microbatches: int) -> None:
     rows = []
     for kind in KINDS:
         for latency_s in study["switch_latency_s"]:
-            found = with_switches(planner, base.time_ticks, latency_s, kind)
+            switched = with_switches(planner, base.time_ticks, latency_s, kind)
             rows.append(
                 SlowChange(
                     asked=kind,
                     latency_s=float(latency_s),
-                    best_plan=found.plan.kind,
-                    energy_j=found.plan.energy_j(base.time_s),
+                    best_plan=switched.plan.kind,
+                    energy_j=switched.plan.energy_j(base.time_s),
                     base_energy_j=base.energy_j(),
-                    switches=found.switches,
-                    late_s=max(0.0, (found.time_ticks - base.time_ticks) / TICKS_PER_S),
+                    switches=switched.switches,
+                    late_s=max(0.0, (switched.time_ticks - base.time_ticks) / TICKS_PER_S),
                 )
             )
     study.write(microbatches, SlowChange, rows)
@@ -158,7 +158,11 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
     """
     study, passes, kernels = solver.study, solver.planner(microbatches), solver.kernel_planner(microbatches)
     base = solver.base(microbatches)
-    slow = {own: solver.kernel_planner(microbatches, own) for own in study["switch_latency_s"] if own}
+    slow = {
+        latency_s: solver.kernel_planner(microbatches, latency_s)
+        for latency_s in study["switch_latency_s"]
+        if latency_s
+    }
     rows = []
     for ratio in LEVEL_RATIOS:
         until_s, ticks = ratio * base.time_s, int(ratio * base.time_ticks)
@@ -183,10 +187,10 @@ def _kernels_alone(passes: Planner, kernels: Planner) -> float:
     base = all_max(passes)
     total = 0.0
     for key, begin, end in zip(kernels.keys, base.begin_ticks.tolist(), base.end_ticks.tolist()):
-        own = kernels.options[key]
+        options = kernels.options[key]
         # one rounding of the sum over kernels
-        within = own.ticks <= end - begin + int(duration_ticks(1e-12))
-        total += float(own.cost_j[within].min()) if within.any() else float(own.cost_j[0])
+        within = options.ticks <= end - begin + int(duration_ticks(1e-12))
+        total += float(options.cost_j[within].min()) if within.any() else float(options.cost_j[0])
     return total
 
 

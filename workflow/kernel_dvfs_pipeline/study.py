@@ -280,8 +280,8 @@ def read_records(
     also where it is not as it was written, or was made of others."""
     try:
         columns, *cells = unsealed(Path(path).read_bytes().decode(), inputs)
-        rows = [dict(zip(columns, each, strict=True)) for each in cells]
-        return [kind(**{own.name: _READ[str(own.type)](row[own.name]) for own in fields(kind)}) for row in rows]
+        rows = [dict(zip(columns, values, strict=True)) for values in cells]
+        return [kind(**{field.name: _READ[str(field.type)](row[field.name]) for field in fields(kind)}) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: {_reason(error)}; write it with kernel-dvfs {command}") from None
 
@@ -299,7 +299,7 @@ def read_plan(path: Path | str, inputs: Mapping[str, str | PathLike[str]] | None
     for place, rank in enumerate(document["ranks"]):
         if rank["stage"] >= len(document["ranks"]):
             raise InputError(f"plan {path}: ranks[{place}].stage is {rank['stage']}, which is no stage of it; {remedy}")
-        for part in (part for own in rank["instructions"] for part in own["clocks"]):
+        for part in (part for instruction in rank["instructions"] for part in instruction["clocks"]):
             if "kernel_setting" not in part and not part.keys() >= {"core_mhz", "mem_mhz"}:
                 raise InputError(f"plan {path}: ranks[{place}] has clocks without a pair or a setting; {remedy}")
     return document
@@ -366,11 +366,13 @@ class PipelineStudy:
 
     def methods(self, microbatches: int, ratio: float = 1.0) -> dict[str, Method]:
         """{method: what it makes of an iteration that lasts `ratio` x the time of all-max}."""
-        found = {own.method: own for own in self.read(microbatches, Method) if own.straggler_ratio == ratio}
-        if not found:
+        methods = {
+            method.method: method for method in self.read(microbatches, Method) if method.straggler_ratio == ratio
+        }
+        if not methods:
             path = self.solved(microbatches) / FILES[Method]
             raise InputError(f"{path}: no rows at T'/T = {ratio:g}; write it again with kernel-dvfs pipeline solve")
-        return found
+        return methods
 
     def plan(self, microbatches: int, name: str) -> PlanDocument:
         """The document of one of the study's plans, such as "one-clock"."""

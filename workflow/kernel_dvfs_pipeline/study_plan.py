@@ -39,12 +39,12 @@ class PipelinePlan:
 
     def solved(self, kind: type) -> list[str]:
         """The files that hold a kind of records (study.FILES), one a number of microbatches."""
-        return [f"{self.folder}/mb{own}/{FILES[kind]}" for own in self.options["microbatches"]]
+        return [f"{self.folder}/mb{microbatches}/{FILES[kind]}" for microbatches in self.options["microbatches"]]
 
     def records(self) -> list[str]:
         """The files of all kinds of records."""
-        found = [path for kind in FILES if kind is not LevelEnergy for path in self.solved(kind)]
-        return found + (self.solved(LevelEnergy)[:1] if self.knows_kernels else [])
+        paths = [path for kind in FILES if kind is not LevelEnergy for path in self.solved(kind)]
+        return paths + (self.solved(LevelEnergy)[:1] if self.knows_kernels else [])
 
     def folder_of(self, output: Output) -> str:
         """Where a table or figure belongs."""
@@ -68,16 +68,16 @@ class PipelinePlan:
 
     def plans(self) -> list[str]:
         """The folders of plans, one a number of microbatches."""
-        return [f"{self.folder}/mb{own}/plans" for own in self.options["microbatches"]]
+        return [f"{self.folder}/mb{microbatches}/plans" for microbatches in self.options["microbatches"]]
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
     """The pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
     asked = config["pipeline"]
     try:
-        said = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
-        if asked["schedule"].endswith(".json") and said:
-            raise InputError(f"{', '.join(said)}: {asked['schedule']} says it already; leave it out")
+        repeated = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
+        if asked["schedule"].endswith(".json") and repeated:
+            raise InputError(f"{', '.join(repeated)}: {asked['schedule']} says it already; leave it out")
         return _given(asked, results) if asked["profile"] else _simulated(config, asked, results)
     except InputError as error:
         raise InputError(f"config: pipeline: {str(error).removeprefix('config: ')}") from None
@@ -112,10 +112,10 @@ def _given(asked: dict, results: str) -> PipelinePlan:
 
 def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     _unscaled(asked, "stages of simulated kernels")
-    own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
+    kernels = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
     grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
     alone = ALONE | {"workload": "model", "grid": grid, "gpu_overrides": {}}
-    study = plan(config | own | alone, f"{results}/pipeline")
+    study = plan(config | kernels | alone, f"{results}/pipeline")
     blocking_w = asked["blocking_w"]
     if blocking_w is None:
         blocking_w = waiting_w(gpu_spec.resolve(asked["gpu"]))
@@ -181,7 +181,7 @@ def line_of_pipeline(folder: str) -> str:
     try:
         table = read_rows(Path(folder) / "tables/no_straggler.json")
         rows = [row for row in table if row["source"] == "ours" and row["method"] == ONE_CLOCK]
-        told = [
+        savings = [
             f"{signed(row['energy_change_percent'])} % energy at {signed(row['time_change_percent'])} % "
             f"time with {row['microbatches']} microbatches"
             for row in rows
@@ -190,6 +190,6 @@ def line_of_pipeline(folder: str) -> str:
     except (Missing, LookupError, TypeError):
         return f"pipeline: tables and figures are in {folder}"
     return (
-        f"pipeline {who}: {'; '.join(told)} (planned, {device}), against all clocks at their highest. "
+        f"pipeline {who}: {'; '.join(savings)} (planned, {device}), against all clocks at their highest. "
         f"Open {folder}/report.html"
     )

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
 
 from kernel_dvfs.cli import tell
 from kernel_dvfs.cli.arguments import COUNT, SCALE, SECONDS, SIZE, columns_of, number, whole
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_pipeline.graph import ordered_graph, pipeline_graph, read_graph
+from kernel_dvfs_pipeline.graph import Graph, ordered_graph, pipeline_graph, read_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.recording import GRAPH, LATENCY, STAGES
 from kernel_dvfs_pipeline.schedules import Layout, read_schedule
 from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 
-if TYPE_CHECKING:
-    from kernel_dvfs_pipeline.graph import Graph
-
-
 SCHEDULE = "1f1b"
-
-
 EXAMPLE = "stages.csv --scale-energy 8 --blocking-w 669 --microbatches 12"
 
 

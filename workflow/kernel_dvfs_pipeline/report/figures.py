@@ -151,16 +151,18 @@ def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame
 
     marks = []
     for method, series in SERIES.items():
-        own = [run for run in runs if run.method == method]
-        least = min(own, key=lambda run: run.energy_j, default=None)
+        series_runs = [run for run in runs if run.method == method]
+        least = min(series_runs, key=lambda run: run.energy_j, default=None)
         last_s = min(least.time_s, time_s[-1]) if least else 0.0
-        marks += [changes(run) | {"series": series} for run in own if run.time_s <= last_s]
+        marks += [changes(run) | {"series": series} for run in series_runs if run.time_s <= last_s]
     named: list[dict] = []
     for run in runs:
         if run.method in _NAMED:
             point = changes(run) | {"name": NAMES[run.method]}
             near = [
-                each for each in named if all(abs(each[key] - point[key]) < _NEAR_POINTS for key in ("time", "energy"))
+                other
+                for other in named
+                if all(abs(other[key] - point[key]) < _NEAR_POINTS for key in ("time", "energy"))
             ]
             if near:
                 near[0]["name"] += f", {point['name']}"
@@ -254,20 +256,20 @@ def breakdown_data(study: PipelineStudy) -> pd.DataFrame:
 
     frame = tables.breakdown(study)
     rows: list[tuple[str, str, float]] = []
-    for own in frame.itertuples(index=False):
-        if own.source == paper.OURS:
-            label = f"ours ({own.microbatches}): {own.method}"
+    for row in frame.itertuples(index=False):
+        if row.source == paper.OURS:
+            label = f"ours ({row.microbatches}): {row.method}"
             rows += [
-                (label, "intrinsic", own.intrinsic_change_percent),
-                (label, "extrinsic", own.extrinsic_change_percent),
+                (label, "intrinsic", row.intrinsic_change_percent),
+                (label, "extrinsic", row.extrinsic_change_percent),
             ]
         else:
-            rows.append((f"{own.workload}, {own.method}", "paper", own.pipeline_change_percent))
-    made = pd.DataFrame(rows, columns=["label", "part", "change_percent"])
-    labels = list(dict.fromkeys(made.label))[::-1]
+            rows.append((f"{row.workload}, {row.method}", "paper", row.pipeline_change_percent))
+    bars = pd.DataFrame(rows, columns=["label", "part", "change_percent"])
+    labels = list(dict.fromkeys(bars.label))[::-1]
     # the part drawn last lies nearest to the axis
-    parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(made.part)]
-    return made.assign(label=pd.Categorical(made.label, labels), part=pd.Categorical(made.part, parts))
+    parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(bars.part)]
+    return bars.assign(label=pd.Categorical(bars.label, labels), part=pd.Categorical(bars.part, parts))
 
 
 @OUTPUTS.figure(
@@ -284,26 +286,28 @@ def levels(study: PipelineStudy) -> p9.ggplot:
     from kernel_dvfs.report import style
 
     frame = tables.levels(study)
-    own = frame[frame.level.str.startswith(KERNELS_IN_PIPELINE)].assign(
+    by_kernel = frame[frame.level.str.startswith(KERNELS_IN_PIPELINE)].assign(
         latency_ms=lambda kernels: [latency_of_level(level) for level in kernels.level]
     )
-    own = own[own.latency_ms.notna()]
+    by_kernel = by_kernel[by_kernel.latency_ms.notna()]
     one_clock = frame[frame.level == ONE_CLOCK_EACH].set_index("straggler_ratio").energy_change_percent
-    further = own.energy_change_percent - own.straggler_ratio.map(one_clock)
-    latencies = sorted(set(own.latency_ms))
-    ratios = sorted(set(own.straggler_ratio))
+    further = by_kernel.energy_change_percent - by_kernel.straggler_ratio.map(one_clock)
+    latencies = sorted(set(by_kernel.latency_ms))
+    ratios = sorted(set(by_kernel.straggler_ratio))
     words = [f"T'/T = {ratio:g}" for ratio in ratios]
-    own = own.assign(
+    by_kernel = by_kernel.assign(
         further_points=further,
-        place=[latencies.index(each) for each in own.latency_ms],
-        waits=pd.Categorical([f"T'/T = {ratio:g}" for ratio in own.straggler_ratio], words),
+        place=[latencies.index(latency_ms) for latency_ms in by_kernel.latency_ms],
+        waits=pd.Categorical([f"T'/T = {ratio:g}" for ratio in by_kernel.straggler_ratio], words),
     )
     return (
-        p9.ggplot(own, p9.aes("place", "further_points", color="waits", shape="waits"))
+        p9.ggplot(by_kernel, p9.aes("place", "further_points", color="waits", shape="waits"))
         + p9.geom_hline(yintercept=0, size=0.3)
         + p9.geom_line(p9.aes(linetype="waits"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
-        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies])
+        + p9.scale_x_continuous(
+            breaks=list(range(len(latencies))), labels=[f"{latency_ms:g}" for latency_ms in latencies]
+        )
         + p9.scale_color_manual(style.SERIES[: len(words)])
         + p9.scale_shape_manual(style.SHAPES[: len(words)])
         + p9.scale_linetype_manual(style.LINES[: len(words)])
@@ -335,14 +339,17 @@ def switching(study: PipelineStudy) -> p9.ggplot:
     frame = frame[frame.microbatches == microbatches]
     latencies = sorted(set(frame.latency_ms))
     frame = frame.assign(
-        place=[latencies.index(each) for each in frame.latency_ms], asked=[NAMES[kind] for kind in frame.asked]
+        place=[latencies.index(latency_ms) for latency_ms in frame.latency_ms],
+        asked=[NAMES[kind] for kind in frame.asked],
     )
     return (
         p9.ggplot(frame, p9.aes("place", "energy_change_percent", color="asked", shape="asked"))
         + p9.geom_line(p9.aes(linetype="asked"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
         + p9.expand_limits(y=0)
-        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies])
+        + p9.scale_x_continuous(
+            breaks=list(range(len(latencies))), labels=[f"{latency_ms:g}" for latency_ms in latencies]
+        )
         + p9.scale_color_manual(style.SERIES[:2])
         + p9.scale_shape_manual(style.SHAPES[:2])
         + p9.scale_linetype_manual(style.LINES[:2])
@@ -402,17 +409,17 @@ def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     rows = []
     for name, file in _PLANS.items():
         for rank in study.plan(microbatches, file)["ranks"]:
-            for own in rank["instructions"]:
-                half = 0.42 if own["instruction"].startswith(BACKWARD) else 0.26
-                settings = study.profile.of(own["virtual_stage"], own["instruction"])
+            for instruction in rank["instructions"]:
+                half = 0.42 if instruction["instruction"].startswith(BACKWARD) else 0.26
+                settings = study.profile.of(instruction["virtual_stage"], instruction["instruction"])
                 rows.append(
                     {
                         "plan": name,
-                        "begin_s": own["begin_s"],
-                        "end_s": own["end_s"],
+                        "begin_s": instruction["begin_s"],
+                        "end_s": instruction["end_s"],
                         "low": rank["stage"] - half,
                         "high": rank["stage"] + half,
-                        "watt": _watt(settings, own["clocks"]) / study["tensor_parallel"],
+                        "watt": _watt(settings, instruction["clocks"]) / study["tensor_parallel"],
                     }
                 )
     frame = pd.DataFrame(rows)

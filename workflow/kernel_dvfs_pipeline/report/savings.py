@@ -27,9 +27,9 @@ SIMPLE = (UNIFORM, PER_STAGE)
 FRONTIERS = (PUBLISHED, REALISED, BEST_PUBLISHED, ONE_CLOCK, SPLIT, BOUND)
 
 
-def in_order(found: dict[str, Method], names: tuple[str, ...]) -> list[Method]:
+def in_order(methods: dict[str, Method], names: tuple[str, ...]) -> list[Method]:
     """Those of `names` that a study has: the published algorithm may have found no plan."""
-    return [found[name] for name in names if name in found]
+    return [methods[name] for name in names if name in methods]
 
 
 @dataclass(frozen=True, slots=True)
