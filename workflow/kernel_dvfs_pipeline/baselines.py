@@ -20,7 +20,7 @@ _ANY = (np.inf, np.inf)
 
 
 def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
-    """The plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
+    """Return the plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
     ticks, cost, parts = {}, {}, {}
     for key in planner.options:
         settings, row = planner.profile.of(*key), rows[key]
@@ -46,7 +46,8 @@ def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
 
 
 def all_max(planner: Planner) -> Plan:
-    """Every instruction at its highest clocks: core first, then memory; auto counts as the highest."""
+    """Return the plan of every instruction at its highest clocks: core first, then memory; auto counts as the
+    highest."""
     rows = {}
     for key in planner.options:
         settings = planner.profile.of(*key)
@@ -59,7 +60,8 @@ def all_max(planner: Planner) -> Plan:
 
 
 def uniform(planner: Planner, limit_ticks: int) -> Plan:
-    """One clock pair for everything, the least energy of those that keep the limit; all-max where none does."""
+    """Return the plan of one clock pair for everything, the least energy of those that keep the limit; all-max where
+    none does."""
     keys = list(planner.options)
     tables = {key: _rows_by_clock(planner, key) for key in keys}
     shared = _shared(tables.values())
@@ -69,8 +71,8 @@ def uniform(planner: Planner, limit_ticks: int) -> Plan:
 
 
 def per_stage(planner: Planner, limit_ticks: int) -> Plan:
-    """One clock pair per stage that keeps the limit: from all-max, the step that saves most while one fits; or one
-    pair for all stages, where that is cheaper.
+    """Return the plan of one clock pair per stage that keeps the limit: from all-max, the step that saves most while
+    one fits; or one pair for all stages, where that is cheaper.
 
     Raises InputError where a stage's instructions share no clock.
     """
@@ -152,23 +154,24 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
 def _stage_cost(
     planner: Planner, counts: Counter[Key], keys: set[Key], tables: dict[Key, dict], pair: tuple[float, ...]
 ) -> float:
-    """Effective energy of a stage at one clock pair."""
+    """Return the effective energy of a stage at one clock pair."""
     return sum(counts[key] * cost_j_of(planner, key, tables[key][pair]) for key in keys)
 
 
 def cost_j_of(planner: Planner, key: Key, row: int) -> float:
-    """Effective energy of an instruction at a row of its settings."""
+    """Return the effective energy of an instruction at a row of its settings."""
     settings = planner.profile.of(*key)
     return float(settings.energy_j[row] - planner.stage_blocking_w * settings.time_s[row])
 
 
 def _shared(tables: Iterable[dict]) -> set[tuple[float, ...]]:
-    """The clock pairs that all instructions know; those that run at any do not count."""
+    """Return the clock pairs that all instructions know; those that run at any do not count."""
     return set.intersection(*([set(table) for table in tables if table] or [{_ANY}]))
 
 
 def _rows_by_clock(planner: Planner, key: Key) -> dict[tuple[float, ...], int]:
-    """{(core, memory): row}, MHz; auto counts as the highest. Constant work without a clock has its row at any."""
+    """Return {(core, memory): row}, MHz; auto counts as the highest. Constant work without a clock has its row at
+    any."""
     settings = planner.profile.of(*key)
     if settings.keeps_clocks:
         return defaultdict(int)

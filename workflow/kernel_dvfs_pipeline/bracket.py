@@ -43,7 +43,7 @@ class Bounds:
 
     @classmethod
     def of(cls, ticks: int, point: Any) -> Bounds:
-        """Those of the core's answer for `ticks`."""
+        """Return those of the core's answer for `ticks`."""
         return cls(ticks, point.cost_j, point.intercept_j, point.price_w)
 
     @property
@@ -73,9 +73,10 @@ class Programme:
         self.least_cost_j = float(sum(float(curve.cost_j[-1]) for curve in curves))
 
     def point(self, ticks: int, error: float = ERROR, slower: Any = None, faster: Any = None) -> Any:
-        """The core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its bounds are
-        closer to each other than a quarter of `error` of the energy, as far as 53 bits allow. slower, faster: `start`
-        of solutions at such times, found with the same error; where these lead nowhere, it starts from nothing."""
+        """Return the core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its
+        bounds are closer to each other than a quarter of `error` of the energy, as far as 53 bits allow. slower,
+        faster: `start` of solutions at such times, found with the same error; where these lead nowhere, it starts from
+        nothing."""
         tolerance_j = _POINT_SHARE * error * (self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S)
         if slower and faster:
             point = self.interior.solve(ticks, tolerance_j, slower, faster)
@@ -84,15 +85,17 @@ class Programme:
         return self.interior.solve(ticks, tolerance_j)
 
     def bounds(self, ticks: int, error: float = ERROR) -> Bounds:
-        """Both bounds of `point`."""
+        """Return both bounds of `point`."""
         return Bounds.of(ticks, self.point(ticks, error))
 
     def frontier(self, error: float = ERROR) -> Bracket:
-        """The whole frontier, within `error` of the energy. Bracket.error tells where 53 bits do not allow it."""
+        """Return the whole frontier, within `error` of the energy. Bracket.error tells where 53 bits do not allow
+        it."""
         return Bracket.around(self.solved(error), self.least_cost_j, self.blocking_w)
 
     def part_ticks(self, part: int, parts: int) -> tuple[int, int]:
-        """(fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins where it ends.
+        """Return the (fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins where it
+        ends.
 
         Each has an equal share of what is saved where all operations become slower alike: times are asked mostly
         where energy falls steeply, so the parts are about as much work.
@@ -111,7 +114,8 @@ class Programme:
         return int(ends[0]), int(ends[1])
 
     def solved(self, error: float = ERROR, part: int = 1, parts: int = 1) -> list[Bounds]:
-        """Times of a part of the frontier (default: all), rising, enough for `error` of the energy between them."""
+        """Return the solved times of a part of the frontier (default: all), rising, enough for `error` of the energy
+        between them."""
         by_ticks: dict[int, Bounds] = {}
         starts: dict[int, Any] = {}  # of the times beside those that are asked
 
@@ -133,8 +137,8 @@ class Programme:
         return [by_ticks[ticks] for ticks in sorted(by_ticks)]
 
     def joined(self, parts: Sequence[Sequence[Bounds]]) -> Bracket | None:
-        """The frontier of what was `solved` of all parts of this programme; None where one of them, or an end of one,
-        is missing, or where they contradict each other."""
+        """Return the frontier of what was `solved` of all parts of this programme; None where one of them, or an end of
+        one, is missing, or where they contradict each other."""
         parts = sorted(parts, key=lambda part: min((bounds.ticks for bounds in part), default=0))
         for number, part in enumerate(parts, 1):
             asked = [bounds.ticks for bounds in part] or [0]
@@ -157,7 +161,8 @@ class Bracket(Frontier):
 
     @classmethod
     def around(cls, solved: list[Bounds], least_cost_j: float, blocking_w: float) -> Bracket:
-        """solved: a time may come twice. least_cost_j: of all operations at their cheapest, which nothing undercuts."""
+        """Return the Bracket of some solved times, of which one may come twice. least_cost_j: of all operations at
+        their cheapest, which nothing undercuts."""
         cheapest = {
             bounds.ticks: bounds.cost_j for bounds in sorted(solved, key=lambda bounds: (-bounds.ticks, -bounds.cost_j))
         }
@@ -171,11 +176,12 @@ class Bracket(Frontier):
         return cls(records, cost_j, blocking_w, upper, np.array(list(cheapest.values())))
 
     def upper_cost_at(self, ticks: np.ndarray) -> np.ndarray:
-        """Effective energy (J) that some schedule of `ticks` reaches on the hulls."""
+        """Return the effective energy (J) that some schedule of `ticks` reaches on the hulls."""
         return np.interp(ticks, self.upper_ticks[::-1], self.upper_cost_j[::-1])
 
     def _errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """(times, shares of the energy by which the bounds differ there): between two of them it is nowhere more."""
+        """Return (times, shares of the energy by which the bounds differ there); between two of them it is nowhere
+        more."""
         ticks = np.unique(np.concatenate([self.records.ticks, self.upper_ticks]))
         least = self.cost_at(ticks)
         return ticks, (self.upper_cost_at(ticks) - least) / (least + self.blocking_w * ticks / TICKS_PER_S)
@@ -187,12 +193,12 @@ class Bracket(Frontier):
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the lower bound is nowhere above what a schedule reaches, but for rounding."""
+        """Return whether the lower bound is nowhere above what a schedule reaches, but for rounding."""
         return bool((self._errors()[1] >= -_SAME).all())
 
     def far_apart(self, error: float) -> list[tuple[int, int, int]]:
-        """From each time that was asked to the next: (slower, the time of the largest error, faster), where that error
-        is above `error`."""
+        """Return, from each time that was asked to the next, (slower, the time of the largest error, faster) where that
+        error is above `error`."""
         ticks, errors = self._errors()
         intervals = []
         for slower, faster in zip(self.upper_ticks.tolist(), self.upper_ticks[1:].tolist()):
@@ -203,7 +209,7 @@ class Bracket(Frontier):
 
 
 def _highest(lines: list[tuple[float, float]], fastest: int, slowest: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ticks falling, J) where the highest of the lines, intercept - price T, bends: from slowest to fastest.
+    """Return (ticks falling, J) where the highest of the lines, intercept - price T, bends: from slowest to fastest.
 
     lines: [(price W, intercept J)]. The prices between the corners rise from one to the next.
     """

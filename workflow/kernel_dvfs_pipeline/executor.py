@@ -53,7 +53,7 @@ class GpuMarks(Protocol):
         ...
 
     def passed_s(self, mark: Any) -> float | None:
-        """When the GPU passed a mark, on now_s's clock; None: it has not yet."""
+        """Return when the GPU passed a mark, on now_s's clock; None: it has not yet."""
         ...
 
     def synchronise(self) -> None:
@@ -156,7 +156,7 @@ class PlanCertificate:
         )
 
     def document(self) -> dict[str, Any]:
-        """As its file has it."""
+        """Return it as its file has it."""
         return {"schema": "kernel-dvfs/pipeline-certificate/1", **asdict(self)}
 
 
@@ -239,14 +239,14 @@ class Executor:
 
     @property
     def is_judging(self) -> bool:
-        """Whether blocks are still to be run before the certificate is complete."""
+        """Return whether blocks are still to be run before the certificate is complete."""
         return bool(self._blocks_asked) and self._judged is None
 
     # --- the training thread ------------------------------------------------------------------------------------------
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """One iteration of the training: all operations of the schedule, and what comes after them."""
+        """Run one iteration of the training within: all operations of the schedule, and what comes after them."""
         self._agree()
         mode, opens, closes = self._modes.pop(0) if self._modes else (self._mode, False, False)
         lap = _Lap(self._count, mode, self._plan if mode == AT_PLAN else None, self._marks.mark())
@@ -266,7 +266,7 @@ class Executor:
                 self._condition.notify_all()
 
     def begin(self, work: PlannedOperation) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         lap = self._lap
         if lap is None:
             return
@@ -281,7 +281,7 @@ class Executor:
         self._mark(lap)
 
     def end(self) -> None:
-        """It has ended."""
+        """Note that it has ended."""
         if self._lap is not None:
             self._mark(self._lap)
 
@@ -292,7 +292,7 @@ class Executor:
             self._condition.notify_all()
 
     def _agree(self) -> None:
-        """What ranks decide together, between two iterations."""
+        """Decide together with all ranks, between two iterations."""
         if self._blocks_asked and self._count == _WARM_UP:
             self._plan_blocks()
         elif self._blocks_asked and self._judged is None and self._count > _WARM_UP and not self._modes:
@@ -301,7 +301,7 @@ class Executor:
             self._look()
 
     def _plan_blocks(self) -> None:
-        """How many iterations each block takes, by the slowest rank's time."""
+        """Plan how many iterations each block takes, by the slowest rank's time."""
         self.settle()
         # not by the first iteration, in which much is made ready
         began_s = self._marks.passed_s(self._second)
@@ -319,7 +319,7 @@ class Executor:
         self._block_count = count
 
     def _judge(self) -> None:
-        """Whether the plan is used from here on."""
+        """Judge whether the plan is used from here on."""
         self.settle()
         blocks = []
         for mode, time_s, begin, end in self._measured:
@@ -335,7 +335,7 @@ class Executor:
         self._mode = AT_PLAN if self._judged[0] or self._control.reads_only else AT_AUTO
 
     def _look(self) -> None:
-        """Who straggles, and whether there is another plan: in one exchange."""
+        """Tell each other who straggles, and whether there is another plan: in one exchange."""
         new = self._lookup.answer() if self._lookup else None
         gathered = self._gather((self._dp_rank, self._span_s, new))
         if self._lookup:
@@ -472,7 +472,7 @@ class Executor:
         return True
 
     def _land(self, lap: _Lap) -> None:
-        """What became of the request that was made last."""
+        """Count what became of the request that was made last."""
         outcome, self._landing = self._landing, None
         if (
             outcome is None
@@ -487,7 +487,7 @@ class Executor:
             self._late += outcome.reached_s is None or outcome.reached_s > outcome.begin_s + _LATE_S
 
     def _look_at_clocks(self) -> None:
-        """Whether the request that was made last has landed."""
+        """Look whether the request that was made last has landed."""
         outcome, now_s = self._landing, self._now_s()
         if outcome is None or outcome.reached_s is not None or now_s - self._looked_s < _LOOK_S:
             return
@@ -497,7 +497,7 @@ class Executor:
             outcome.reached_s = now_s
 
     def _passed(self, lap: _Lap, of: Callable[[], Any]) -> float | None:
-        """When the GPU passed a mark of an iteration, once it has; None where the iteration ends without it."""
+        """Return when the GPU passed a mark of an iteration, once it has; None where the iteration ends without it."""
         while not self._closing:
             with self._condition:
                 mark = of()
@@ -559,7 +559,7 @@ class _CounterEdge:
             return  # its holder is gone, which the next request tells
 
     def power_until(self, last: _CounterEdge) -> float | None:
-        """Mean power from this edge to a later one, W; None where the counter tells nothing."""
+        """Return the mean power from this edge to a later one, W; None where the counter tells nothing."""
         self._thread.join()
         last._thread.join()
         if self._move is None or last._move is None or last._move[0] <= self._move[0]:
@@ -578,7 +578,7 @@ def _is_faster(pair: tuple[Clock, Clock], before: tuple[Clock, Clock]) -> bool:
 def judged(
     every: Sequence[Sequence[IterationBlock]], surprise: str, is_dry: bool, slack_percent: float
 ) -> tuple[bool, str, Change | None, Change | None]:
-    """(whether the plan is used, why not, change of time, of energy) of the blocks of all ranks.
+    """Return (whether the plan is used, why not, change of time, of energy) of the blocks of all ranks.
 
     An iteration takes as long as on the slowest rank, and the energy of all boards that were counted. Each pair of
     neighbours, one at auto and one at the plan, gives a change, in percent.

@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 def write_csv(path: Path | str, plan: PlanDocument) -> None:
-    """A row per instruction, or per part of one that changes clocks, in the order in which each stage runs them.
+    """Write a row per instruction, or per part of one that changes clocks, in the order in which each stage runs them.
 
     plan: a plan's document (study.read_plan). Empty clocks: auto, or work that keeps what its stage runs at.
     Raises InputError where the plan sets single kernels.
@@ -44,7 +44,8 @@ def write_csv(path: Path | str, plan: PlanDocument) -> None:
 
 
 def write_zeus(path: Path | str, plan: PlanDocument) -> None:
-    """The frequencies of every stage as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies does."""
+    """Write the frequencies of every stage as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies
+    does."""
     if not str(path).endswith(".py"):
         raise InputError(f"{path}: Zeus loads a file that ends in .py; name one")
     lines = (f"    {frequencies!r},\n" for frequencies in zeus_frequencies(plan))
@@ -52,7 +53,7 @@ def write_zeus(path: Path | str, plan: PlanDocument) -> None:
 
 
 def zeus_frequencies(plan: PlanDocument) -> list[list[tuple[str, int]]]:
-    """Per stage its instructions in order with their core clocks, MHz. Work without a clock is left out.
+    """Return, per stage, its instructions in order with their core clocks, MHz. Work without a clock is left out.
 
     Raises InputError for what Zeus cannot say: several clocks within an instruction, memory clocks, parts of MHz.
     """

@@ -58,12 +58,13 @@ class Following(NamedTuple):
 
 
 def read_played(path: str) -> PlayedPlan:
-    """A plan's file. Raises InputError where it is none that can be played."""
+    """Return the plan of a file. Raises InputError where it is none that can be played."""
     return checked(read_plan(path), PlayedPlan, path, _REMEDY)
 
 
 def following(plan: PlayedPlan, stage: int, where: str = "plan") -> Following:
-    """The Following of a stage. Raises InputError for a stage that the plan lacks, and for clocks within operations."""
+    """Return the Following of a stage. Raises InputError for a stage that the plan lacks, and for clocks within
+    operations."""
     known = of_document(plan["latency"])
     instructions = next((rank["instructions"] for rank in plan["ranks"] if rank["stage"] == stage), None)
     if instructions is None:

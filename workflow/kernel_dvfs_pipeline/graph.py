@@ -102,7 +102,7 @@ class Graph:
         return _waits(len(self), self.tail, self.head, self.lag_ticks)
 
     def finish_ticks(self, ticks: Sequence[float] | np.ndarray) -> list:
-        """Earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
+        """Return the earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
         finish = np.array(ticks)
         for begin, end in pairwise(self.rounds[1:]):
             first, last = self._first[begin], self._first[end]
@@ -119,7 +119,8 @@ def _waits(count: int, operation: np.ndarray, other: np.ndarray, lag_ticks: np.n
 
 
 def finishes(before: Waits, durations: Sequence[float]) -> list:
-    """Earliest ends of operations in topological order, in any unit of time; before: per operation [(other, lag)]."""
+    """Return the earliest ends of operations in topological order, in any unit of time; before: per operation [(other,
+    lag)]."""
     finish: list = []
     for duration, waits in zip(durations, before):
         finish.append(max((finish[other] + lag for other, lag in waits), default=0) + duration)
@@ -127,8 +128,8 @@ def finishes(before: Waits, durations: Sequence[float]) -> list:
 
 
 def _sorted(operations: Sequence[Operation], tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """(topological order, where each round of it begins, and its end): the order of graphlib's static_order when edges
-    are added by head. Raises InputError for a circle."""
+    """Return (topological order, where each round of it begins, and its end): the order of graphlib's static_order when
+    edges are added by head. Raises InputError for a circle."""
     count, edges = len(operations), len(tail)
     by_tail = np.lexsort((head, tail))
     heads, first = head[by_tail], np.searchsorted(tail[by_tail], np.arange(count + 1))
@@ -175,7 +176,7 @@ def pipeline_graph(
     transfer_s: float = 0.0,
     constant: Sequence[str] = (),
 ) -> Graph:
-    """The graph of a pipeline schedule (schedules.NAMES).
+    """Return the graph of a pipeline schedule (schedules.NAMES).
 
     Edges: the order of each stage; F(v, m) -> F(v+1, m); B(v+1, m) -> B(v, m) over virtual stages v, where B is the
     backward pass or the part of it that makes the input's gradient; between different devices each takes transfer_s.
@@ -192,7 +193,7 @@ def pipeline_graph(
 
 
 def ordered_graph(stage_orders: Sequence[Sequence[Item]], placed: Layout | Recorded, transfer_s: float = 0.0) -> Graph:
-    """The graph of stages that run the Items stage_orders[stage] in order, with the edges of pipeline_graph.
+    """Return the graph of stages that run the Items stage_orders[stage] in order, with the edges of pipeline_graph.
 
     Raises InputError for an item that comes twice, for one that waits for what no stage runs, for a backward pass of
     which the weights' gradient is missing, for a circle.
@@ -221,7 +222,7 @@ def ordered_graph(stage_orders: Sequence[Sequence[Item]], placed: Layout | Recor
     edges: list[np.ndarray] = []  # rows: where it comes, tail, head, lag_s
 
     def partner(numbers: np.ndarray, other: np.ndarray, chunk: np.ndarray, instructions: Sequence[str]) -> np.ndarray:
-        """Of operations `own` the one of the same microbatch that stage `other` runs."""
+        """Return, for each of these operations, the one of the same microbatch that stage `other` runs."""
         matches = np.full(len(numbers), -1)
         for instruction in instructions:
             asked = code(other, names[instruction], chunk, same[numbers])
@@ -289,19 +290,19 @@ class Recorded(NamedTuple):
         return sum(map(len, self.held))
 
     def virtual(self, stage: int, chunk: int) -> int:
-        """The virtual stage that a chunk of a stage is."""
+        """Return the virtual stage that a chunk of a stage is."""
         return self.held[stage][chunk]
 
     def place(self, virtual: int, chunk: int) -> tuple[int, int]:
-        """(stage, chunk) of a virtual stage."""
+        """Return (stage, chunk) of a virtual stage."""
         return next((stage, held.index(virtual)) for stage, held in enumerate(self.held) if virtual in held)
 
 
 def recorded_graph(orders: Sequence[Sequence[tuple[str, int, int]]], transfer_s: float = 0.0) -> Graph:
-    """The graph of what each device ran, (instruction, virtual stage, microbatch) in order, wherever the virtual stages
-    lie. Raises InputError as ordered_graph does, and for a virtual stage that no device or more than one ran."""
+    """Return the graph of what each device ran, (instruction, virtual stage, microbatch) in order, wherever the virtual
+    stages lie. Raises InputError as ordered_graph does, and for a virtual stage that no device or more than one ran."""
     held = tuple(tuple(sorted({virtual for _, virtual, _ in order})) for order in orders)
-    every = sorted(virtual for device in held for virtual in device)
+    every = sorted(virtual for stages in held for virtual in stages)
     if every != list(range(len(every))):
         ran = ", ".join(map(str, every))
         raise InputError(f"pipeline: its devices ran the stages {ran}: expected each once, from 0")
@@ -313,7 +314,7 @@ def recorded_graph(orders: Sequence[Sequence[tuple[str, int, int]]], transfer_s:
 
 
 def _per_pair(of: Callable[[int, int], Any], first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """What `of` gives for each pair, worked out once for equal ones."""
+    """Return what `of` gives for each pair, worked out once for equal ones."""
     known = {pair: of(*pair) for pair in set(zip(first.tolist(), second.tolist()))}
     return np.array([known[pair] for pair in zip(first.tolist(), second.tolist())], np.int64)
 
@@ -355,7 +356,7 @@ def write_graph(path: Path | str, graph: Graph) -> None:
 
 
 def read_graph(path: Path | str) -> Graph:
-    """A graph of one's own, as write_graph writes it. Raises InputError, one line that names what is wrong."""
+    """Return the graph of a file, as write_graph writes it. Raises InputError, one line that names what is wrong."""
     content = read(path, _GraphFile, SCHEMA, "kernel_dvfs_pipeline.graph.write_graph writes one")
     operations = [Operation(**operation) for operation in content["operations"]]
     edges, stages = content["edges"], content["stages"]

@@ -54,7 +54,7 @@ class RankBench(Protocol):
     """What runs the operations of a rank."""
 
     def mixes(self) -> list[tuple[int, tuple[str, ...]]]:
-        """(virtual stage, operations that run in turn) of each block."""
+        """Return (virtual stage, operations that run in turn) of each block."""
         ...
 
     def run(self, stage: int, mix: tuple[str, ...], rounds: int) -> Timed:
@@ -127,7 +127,7 @@ class Meter:
             raise self._fault
 
     def seen(self) -> MeterReading:
-        """What was seen until the end. Raises InputError where the counter hardly moved."""
+        """Return what was seen until the end. Raises InputError where the counter hardly moved."""
         if len(self._edges) < 2:
             raise InputError("the energy counter was hardly seen to move: ask for longer blocks, --block-s")
         self._watch.look()
@@ -148,8 +148,8 @@ class RankVisit(NamedTuple):
 
 
 def pairs_to_try(clocks: Mapping[str, Any]) -> list[Pair]:
-    """The pairs at which stages are measured, fastest first: core clocks; the memory's is left to the GPU, which a
-    training step's big products need."""
+    """Return the pairs at which stages are measured, fastest first: core clocks; the memory's is left to the GPU, which
+    a training step's big products need."""
     listed = supported_core_mhz(dict(clocks))
     wanted, pairs = float(listed[-1]), []
     while wanted >= _LOWEST_SHARE * listed[-1]:
@@ -182,8 +182,8 @@ class Measuring:
         self.rows: list[InstructionRow] = []
 
     def waiting(self, seconds: float = WAIT_S, is_alone: bool = True) -> None:
-        """What this rank's GPU draws while it waits for another. is_alone: on its GPU; where several ranks share one,
-        they cannot wait in turn, and what it draws with nothing to do stands for it."""
+        """Measure what this rank's GPU draws while it waits for another. is_alone: on its GPU; where several ranks
+        share one, they cannot wait in turn, and what it draws with nothing to do stands for it."""
         seconds = max(seconds, _PERIODS * self._control.period_s)
         readings: list[MeterReading] = []
 
@@ -233,8 +233,8 @@ class Measuring:
             raise InputError("pipeline measure: no pair of clocks could be used; the lines above say why")
 
     def latency(self) -> dict[str, Any] | None:
-        """The document of how long changes took until the driver showed them, as kernel-dvfs latency writes one; None
-        where none was seen."""
+        """Return the document of how long changes took until the driver showed them, as kernel-dvfs latency writes one;
+        None where none was seen."""
         gpu = {name: self._control.about[name] for name in ("name", "uuid", "driver")}
         trials = [trial for of_rank in self._gather(self._trials) for trial in of_rank]
         if not trials:
@@ -293,7 +293,8 @@ class Measuring:
         )
 
     def _rounds(self, stage: int, mix: tuple[str, ...], seconds: float) -> int:
-        """Rounds of a block, the same on all ranks: of tensor-parallel ones each waits for the others."""
+        """Return how many rounds a block has, the same on all ranks: of tensor-parallel ones each waits for the
+        others."""
         count = _TRIED
         for tried_s in (_TRIED_S, seconds):  # a few rounds say how many tell more
             round_s = min(self._gather(self._bench.run(stage, mix, count).round_s))
@@ -327,7 +328,7 @@ class Measuring:
 
 
 def mixes_of(instructions: set[str]) -> list[tuple[str, ...]]:
-    """The mixes that tell each of a stage's instructions apart, each of which adds one to another."""
+    """Return the mixes that tell each of a stage's instructions apart, each of which adds one to another."""
     mixes: list[tuple[str, ...]] = [(FORWARD,)]
     if BACKWARD in instructions:
         mixes.append((FORWARD, BACKWARD))

@@ -83,20 +83,22 @@ class Plan:
         return (self.cost_j - self.bound_j) / least_j
 
     def energy_j(self, until_s: float | None = None) -> float:
-        """Energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the plan)."""
+        """Return the energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the
+        plan)."""
         waits_s = 0.0 if until_s is None else until_s - self.time_s
         waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
         return self.cost_j + self.transfer_j + self.blocking_w * self.time_s + waiting_w * waits_s
 
     def by_stage(self) -> dict[int, list[int]]:
-        """{stage: numbers of its operations in the order in which they run}: positions in `parts` and the graph."""
+        """Return {stage: numbers of its operations in the order in which they run}: positions in `parts` and the
+        graph."""
         numbers: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
         for number in np.argsort(self.begin_ticks, kind="stable").tolist():
             numbers[self.graph.operations[number].stage].append(number)
         return numbers
 
     def document(self) -> dict:
-        """The plan as JSON: totals, then per stage the instructions in the order in which they run."""
+        """Return the plan as JSON: totals, then per stage the instructions in the order in which they run."""
 
         def instruction(number: int) -> dict:
             operation = self.graph.operations[number]
@@ -135,7 +137,7 @@ class Plan:
 
 
 def _clocks(part: Part) -> dict:
-    """What a part of an operation runs at: a pair, or the name of a setting in `kernel_settings`."""
+    """Return what a part of an operation runs at: a pair, or the name of a setting in `kernel_settings`."""
     if part.setting is not None:
         return {"kernel_setting": part.setting, "share_of_kernels": part.share}
     return {"core_mhz": part.core_mhz, "mem_mhz": part.mem_mhz, "share_of_kernels": part.share}
@@ -148,8 +150,8 @@ def write_plan(path: Path | str, plan: Plan, about: dict, made_of: Mapping[str, 
 
 
 def saving_line(plan: Plan, base: Plan) -> str:
-    """One line: what a plan saves against `base`, both for as long as the longer of them lasts, and how good it is
-    proven to be. Search in Python alone is named, with the remedy."""
+    """Return one line: what a plan saves against `base`, both for as long as the longer of them lasts, and how good it
+    is proven to be. Search in Python alone is named, with the remedy."""
     until_s = max(plan.time_s, base.time_s)
     saved = 100 * (1 - plan.energy_j(until_s) / base.energy_j(until_s))
     line = f"{plan.time_s:.6g} s (all-max {base.time_s:.6g} s): saves {saved:.2f} % at the same time"
@@ -214,8 +216,8 @@ class Planner:
 
     @property
     def notes(self) -> list[str]:
-        """What of the profile's file was left out; a line for each instruction that offers no trade-off: it is planned
-        with constant time."""
+        """Return what of the profile's file was left out; a line for each instruction that offers no trade-off: it is
+        planned with constant time."""
         lines: list[str] = list(self.profile.notices)
         for (stage, instruction), curve in sorted(self.curves.items()):
             if len(curve.ticks) == 1:
@@ -257,7 +259,7 @@ class Planner:
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
 
     def part_of_frontier(self, part: int, parts: int) -> list[Solved]:
-        """What one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
+        """Return what one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
         solved = self._programme().solved(part=part, parts=parts)
         return [
             Solved(bounds.ticks, bounds.cost_j, bounds.intercept_j, bounds.price_w, self._digest) for bounds in solved
@@ -325,7 +327,7 @@ class Planner:
 
     @property
     def _is_large(self) -> bool:
-        """Whether the core's bounds take the place of the exact frontier."""
+        """Return whether the core's bounds take the place of the exact frontier."""
         return len(self.graph) > _FEW and self._interior is not None
 
     @cached_property
@@ -340,7 +342,7 @@ class Planner:
         return self._laid_out[kind]
 
     def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
-        """The plan of least energy found that ends by `time_s`.
+        """Return the plan of least energy found that ends by `time_s`.
 
         A time above the slowest iteration is answered with that plan and a note. Raises InputError for a time below
         the fastest.
@@ -348,8 +350,8 @@ class Planner:
         return self.plan_ticks(self._reached("planned time", time_s), kind)
 
     def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK, thorough: bool = True) -> Plan:
-        """As `plan`, with the time in ticks. thorough: search long for one clock per operation; else for an answer
-        while others wait."""
+        """Return what `plan` does, with the time in ticks. thorough: search long for one clock per operation; else for
+        an answer while others wait."""
         fastest, slowest = self.ends_ticks
         note, planned = "", min(max(ticks, fastest), slowest)
         if ticks < fastest * _SAME:
@@ -361,7 +363,8 @@ class Planner:
         return replace(self.plan_of(choice, rounded.finish, planned, cheapest), kind=kind, note=note)
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
-        """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
+        """Return the (kind, Rounded) of least energy for `ticks` on the frontier; its choice is among
+        self.offered(kind)."""
         point = None if self._interior is None else self._interior.point(ticks, _START)
         if point is not None and (self._is_large or self._is_read):
             begin, end = point.begin, point.end
@@ -378,7 +381,7 @@ class Planner:
         return min(candidates, key=lambda candidate: candidate[1].cost_j)
 
     def _bound_j(self, ticks: int) -> float:
-        """The least effective energy of iterations of `ticks`."""
+        """Return the least effective energy of iterations of `ticks`."""
         if not (self._is_large or isinstance(self.frontier, Bracket)):
             return float(self.frontier.cost_at(ticks))
         assert self._interior is not None
@@ -387,11 +390,11 @@ class Planner:
         return self._solved[1]
 
     def offered(self, kind: str) -> dict[Key, OperationOptions]:
-        """{key: OperationOptions} that plans of a kind choose from."""
+        """Return {key: OperationOptions} that plans of a kind choose from."""
         return self.options if kind == ONE_CLOCK else self._split
 
     def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK, thorough: bool = False) -> Plan:
-        """The plan for a pipeline that must wait until `time_s` anyway: least energy until then.
+        """Return the plan for a pipeline that must wait until `time_s` anyway: least energy until then.
 
         All of that time is used, up to the slowest iteration: whatever is left is waited at the synchronising power.
         Where that is below the blocking power, being done early may save more: then less of the time is used.
@@ -407,14 +410,15 @@ class Planner:
         return self.frontier.ticks_at_price(gains_w) if gains_w > 0 else self.ends_ticks[1]
 
     def bound_j(self, until_s: float) -> float:
-        """Least energy of an iteration that lasts until `until_s`: no plan takes less."""
+        """Return the least energy of an iteration that lasts until `until_s`: no plan takes less."""
         ticks = min(int(until_s * TICKS_PER_S), self._used_ticks)
         waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
         rest_j = waiting_w * (until_s - ticks / TICKS_PER_S)
         return float(self.frontier.energy_at(ticks)) + self.transfer_j + rest_j
 
     def _reached(self, what: str, time_s: float) -> int:
-        """A time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as fast."""
+        """Return a time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as
+        fast."""
         if not (math.isfinite(time_s) and time_s > 0):
             raise InputError(f"pipeline: {what} {time_s} s: expected a number > 0")
         ticks, fastest = math.floor(time_s * TICKS_PER_S), self.ends_ticks[0]
@@ -427,7 +431,7 @@ class Planner:
         return ticks
 
     def plan_for_energy(self, budget_j: float, kind: str = ONE_CLOCK) -> Plan:
-        """The fastest plan found that takes at most `budget_j` in an iteration as long as itself.
+        """Return the fastest plan found that takes at most `budget_j` in an iteration as long as itself.
 
         The bound says from which time on there may be one; what rounding costs is made up for by more time.
         Raises InputError where no plan found takes as little.
@@ -473,13 +477,14 @@ class Planner:
         return min(within, key=lambda plan: plan.time_ticks)
 
     def plan_for_price(self, price_w: float, kind: str = ONE_CLOCK) -> Plan:
-        """The plan where one second less would cost `price_w` of effective energy."""
+        """Return the plan where one second less would cost `price_w` of effective energy."""
         if not (math.isfinite(price_w) and price_w >= 0):
             raise InputError(f"pipeline: price {price_w} W: expected a number >= 0")
         return self.plan_ticks(self.frontier.ticks_at_price(price_w), kind)
 
     def plan_of(self, choice: Sequence[int], finish: Sequence[int] | np.ndarray, promised: int, kind: str) -> Plan:
-        """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
+        """Return the plan in which operation i runs at position choice[i] of its options and ends at finish[i]
+        ticks."""
         offered = self.offered(kind)
         settings: dict[str, dict] = {}
         known = {
@@ -507,7 +512,7 @@ class Planner:
         )
 
     def _parts(self, key: Key, options: OperationOptions, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
-        """The Parts of an option; settings of single kernels are added to `settings`."""
+        """Return the Parts of an option; settings of single kernels are added to `settings`."""
         share = float(options.share[at])
         rows = (
             [(options.setting[at], 1 - share), (options.slower[at], share)] if share else [(options.setting[at], 1.0)]

@@ -49,11 +49,11 @@ class UnitCurve:
         return int(self.units[0])
 
     def setting_at(self, units: int) -> int:
-        """The slowest option that takes at most `units` by its floored time, else the fastest."""
+        """Return the slowest option that takes at most `units` by its floored time, else the fastest."""
         return int(self.settings_at(np.array([units]))[0])
 
     def settings_at(self, units: np.ndarray) -> np.ndarray:
-        """As setting_at, for an array of unit times."""
+        """Return what setting_at does, for an array of unit times."""
         # units fall
         return self.setting[np.minimum(np.searchsorted(-self.units, -units), len(self.units) - 1)]
 
@@ -61,7 +61,7 @@ class UnitCurve:
 def unit_curve(
     time_s: ArrayLike, energy_j: ArrayLike, blocking_w: float, unit_s: float = 0.001, filter_on: str = "raw"
 ) -> UnitCurve:
-    """Filter, floor to units of `unit_s`, subtract the blocking energy, fit.
+    """Return an operation's curve: filter, floor to units of `unit_s`, subtract the blocking energy, fit.
 
     filter_on: "raw" drops by energy, then subtracts (the artifact); "effective" subtracts first (Zeus's later code).
     Raises InputError where a floored time is zero.
@@ -90,13 +90,13 @@ def unit_curve(
 
 
 def _undominated(time: np.ndarray, cost: np.ndarray, factor: float) -> np.ndarray:
-    """Options for which no other is faster and cheaper, both by `factor`."""
+    """Return the options for which no other is faster and cheaper, both by `factor`."""
     worse = (time[None, :] < factor * time[:, None]) & (cost[None, :] < factor * cost[:, None])
     return np.flatnonzero(~worse.any(axis=1))
 
 
 def _exponential(units: np.ndarray, cost: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """c(q) = a exp(b q) + k of least squares with a >= 0. For a fixed b it is linear in a and k."""
+    """Return c(q) = a exp(b q) + k of least squares with a >= 0. For a fixed b it is linear in a and k."""
     q = (units - units.min()) / (units.max() - units.min())
 
     def linear(b: float) -> tuple[float, float, float]:
@@ -133,7 +133,7 @@ class PublishedFrontier:
     moves: list[tuple[np.ndarray, np.ndarray]]  # (R,) per point: operations that it makes shorter, and longer, by one
 
     def units_at(self, point: int) -> np.ndarray:
-        """(N,) planned durations of a point in unit times. Points share them but for a few operations each."""
+        """Return (N,) planned durations of a point in unit times. Points share them but for a few operations each."""
         units = self.slowest.copy()
         for shorter, longer in self.moves[: point % len(self.moves) + 1]:
             units[shorter] -= 1
@@ -141,7 +141,8 @@ class PublishedFrontier:
         return units
 
     def cheapest_within(self, time_s: float) -> int:
-        """The artifact's lookup: the point of least energy that promises at most `time_s`; the last if none does."""
+        """Return the artifact's lookup: the point of least energy that promises at most `time_s`; the last if none
+        does."""
         within = [point for point, promised_s in enumerate(self.time_s.tolist()) if promised_s <= time_s * (1 + 1e-12)]
         return min(within, key=lambda point: self.energy_j[point]) if within else len(self.time_s) - 1
 
@@ -149,7 +150,8 @@ class PublishedFrontier:
 def published_frontier(
     graph: Graph, curves: list[UnitCurve], blocking_w: float, unit_s: float = 0.001
 ) -> PublishedFrontier:
-    """The frontier of `curves`, one per operation. Edges take whole units of time, rounded down like the rest."""
+    """Return the frontier of `curves`, one per operation. Edges take whole units of time, rounded down like the
+    rest."""
     state = _State(graph, curves, unit_s)
     slowest = state.units.copy()
     time_s, energy_j, moves = [], [], []
@@ -162,7 +164,7 @@ def published_frontier(
 
 
 def published_length(graph: Graph, units: Sequence[int], unit_s: float) -> int:
-    """Unit times of an iteration whose operations take `units`."""
+    """Return the unit times of an iteration whose operations take `units`."""
     return max(finishes(_in_units(graph.before, unit_s), units))
 
 
@@ -193,7 +195,7 @@ class _State:
         self._time()
 
     def _time(self) -> None:
-        """Earliest and latest times of all nodes; the length of the iteration, in units."""
+        """Set earliest and latest times of all nodes; the length of the iteration, in units."""
         units, n = self.units.tolist(), len(self.units)
         finish = finishes(self.before, units)
         self.length = max(finish)
@@ -208,7 +210,7 @@ class _State:
         )
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        """(least, most) flow of an operation's arc, uJ: what a unit more saves, what a unit less costs."""
+        """Return the (least, most) flow of an operation's arc, uJ: what a unit more saves, what a unit less costs."""
         at, units = self.curves[number].at_unit, int(self.units[number])
         fastest, slowest = self.curves[number].fastest, self.curves[number].slowest
         if fastest == slowest:
@@ -219,7 +221,7 @@ class _State:
         return least, _whole(abs(at[units - 1] - at[units]) + (0.0 if units == slowest else _UNIT_J))
 
     def step(self) -> bool:
-        """Shorten the iteration by one unit; False where that is not possible or changes nothing."""
+        """Shorten the iteration by one unit; return False where that is not possible or changes nothing."""
         n = len(self.units)
         duration = np.concatenate([self.units, self.lag])
         critical = np.flatnonzero(self.earliest[self.tail] + duration == self.latest[self.head])
@@ -262,7 +264,8 @@ class _State:
     def _source_side(
         self, tail: np.ndarray, head: np.ndarray, least: np.ndarray, most: np.ndarray
     ) -> np.ndarray | None:
-        """(nodes,) bool: the source-most side of a minimum cut with lower bounds; None where no flow keeps them."""
+        """Return (nodes,) bool: the source-most side of a minimum cut with lower bounds; None where no flow keeps
+        them."""
         nodes = self.super_sink + 1
         into = np.bincount(head, weights=least, minlength=nodes).astype(np.int64)
         out = np.bincount(tail, weights=least, minlength=nodes).astype(np.int64)

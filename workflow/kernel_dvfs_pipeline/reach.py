@@ -60,7 +60,7 @@ def reachable(planner: Planner, plan: Plan, known: Spreads) -> Plan:
 
 
 def _changes(stages: int, parts: Sequence[tuple[Part, ...]], by_stage: dict[int, list[int]]) -> list[int]:
-    """Changes of clocks of each stage in an iteration, the one to its first clocks included."""
+    """Return the changes of clocks of each stage in an iteration, the one to its first clocks included."""
     changes = []
     for stage in range(stages):
         pairs = [pair for number in by_stage[stage] if (pair := parts[number][0][:2]) != (None, None)]
@@ -69,7 +69,7 @@ def _changes(stages: int, parts: Sequence[tuple[Part, ...]], by_stage: dict[int,
 
 
 def _reachable_rows(planner: Planner, plan: Plan, numbers: Sequence[int], known: Spreads) -> list[int]:
-    """The row of its settings at which each operation of a stage runs."""
+    """Return the row of its settings at which each operation of a stage runs."""
     begin_s = plan.begin_ticks[numbers] / TICKS_PER_S
     limit_s = (plan.end_ticks[numbers] - plan.begin_ticks[numbers]) / TICKS_PER_S
     by_pair: dict[Key, dict[Clocks, int]] = {}
@@ -114,7 +114,7 @@ def _reachable_rows(planner: Planner, plan: Plan, numbers: Sequence[int], known:
 def _cheapest(
     begin_s: np.ndarray, cost: np.ndarray, pairs: Sequence[Clocks], known: Spreads, first: int, rest_s: float
 ) -> tuple[float, np.ndarray] | None:
-    """(J, pair of each operation) of least cost where the first pair is `first`; None where there is none.
+    """Return (J, pair of each operation) of least cost where the first pair is `first`; None where there is none.
 
     best[j, c]: the least cost of all operations before j, where pair c is changed to at j. A pair is kept from there on
     for as long as its change takes; the first one, which is asked for as the last iteration ends, likewise.

@@ -81,18 +81,18 @@ class Offered:
         return len(self.first) - 1
 
     def within(self, durations: np.ndarray) -> np.ndarray:
-        """(N,) the slowest option of at most each duration (ticks), -1 where there is none."""
+        """Return (N,) the slowest option of at most each duration (ticks), -1 where there is none."""
         choice = np.empty(len(self), np.int64)
         for options, members in zip(self.kinds, self.members):
             choice[members] = np.searchsorted(options.ticks, durations[members], side="right") - 1
         return choice
 
     def ticks_of(self, choice: np.ndarray) -> np.ndarray:
-        """(N,) durations."""
+        """Return (N,) durations."""
         return self.ticks[self.first[:-1] + choice]
 
     def cost_of(self, choice: np.ndarray) -> np.ndarray:
-        """(N,) effective energies, J."""
+        """Return (N,) effective energies, J."""
         return self.cost_j[self.first[:-1] + choice]
 
     @cached_property
@@ -104,7 +104,7 @@ class Offered:
 
 
 def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
-    """The extension module, or None where it is not built.
+    """Return the extension module, or None where it is not built.
 
     results_dir: the results folder that holds it; None: `results` of the current folder, else beside this package.
     """
@@ -114,7 +114,7 @@ def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
 
 
 def interior(module: Any, graph: Graph, curves: list[TradeOffCurve]) -> Any:
-    """The linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
+    """Return the linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
     return module.Interior(_edges(module, graph), _hull(module, curves))
 
 
@@ -127,7 +127,7 @@ def round_to_options(
     point: Any = None,
     thorough: bool = True,
 ) -> Rounded:
-    """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
+    """Return options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
 
     The plan must leave every operation the time of its fastest option; then so does every start. point: the core's
     solution for `limit`, from which beam searches start, wide ones too where `thorough`. Raises ArithmeticError.
@@ -153,15 +153,15 @@ def round_to_options(
 
 
 def _neighbours(stages: int) -> list[range]:
-    """Of stages: those that choose anew together. Each does so with each of its neighbours."""
+    """Return, of the stages, those that choose anew together. Each does so with each of its neighbours."""
     together = min(max(3 * stages // 8, 3), stages)
     last = stages - together
     return [range(first, first + together) for first in [*range(0, last, max(together // 3, 1)), last]]
 
 
 def _searched(graph: Graph, offered: Offered, point: Any, limit: int, choice: np.ndarray, thorough: bool) -> Rounded:
-    """`choice`, or the best of beam searches: of all operations, then of some stages at a time; a thorough search goes
-    on with wide beams."""
+    """Return `choice`, or the best of beam searches: of all operations, then of some stages at a time; a thorough
+    search goes on with wide beams."""
     module = core()
     assert module is not None
     search = module.Search(_edges(module, graph), offered.native, point, limit)
@@ -184,12 +184,12 @@ def _loaded(results_dir: str) -> Any | None:
 
 
 def _edges(module: Any, graph: Graph) -> Any:
-    """The graph's edges as the core takes them."""
+    """Return the graph's edges as the core takes them."""
     return module.Edges(graph.tail, graph.head, graph.lag_ticks)
 
 
 def _hull(module: Any, curves: list[TradeOffCurve]) -> Any:
-    """The vertices of all operations' curves as the core takes them."""
+    """Return the vertices of all operations' curves as the core takes them."""
     first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
     return module.Choices(
         first,
@@ -214,7 +214,7 @@ def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
 
 
 def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
-    """A start, repaired in the better of both ways."""
+    """Return a start, repaired in the better of both ways."""
     ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
     return _rounded(graph, offered, min(ways, key=lambda way: float(offered.cost_of(way).sum())))
 
@@ -225,8 +225,8 @@ def _rounded(graph: Graph, offered: Offered, choice: np.ndarray) -> Rounded:
 
 
 def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
-    """`start` with slower options while they fit. With the core the one that saves most first, in all or per second;
-    without it backwards in the graph's order."""
+    """Return `start` with slower options while they fit. With the core the one that saves most first, in all or per
+    second; without it backwards in the graph's order."""
     module = core()
     if module is not None:
         return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
@@ -243,7 +243,8 @@ def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_
 
 
 def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
-    """Begins and ends that offer cheaper options in all than those planned, by at most `cuts` moves of sets of times.
+    """Return begins and ends that offer cheaper options in all than those planned, by at most `cuts` moves of sets of
+    times.
 
     Rounds of moves end when some gained nothing. The random choices have a fixed seed.
     """
@@ -293,7 +294,8 @@ def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: in
 
 
 def _steps(offered: Offered, durations: np.ndarray, rng: np.random.Generator) -> list[int]:
-    """Steps of time worth trying, the longest first: to operations' next slower options, and between options."""
+    """Return the steps of time worth trying, the longest first: to operations' next slower options, and between
+    options."""
     at = offered.first[:-1] + offered.within(durations)
     next_ = np.minimum(at + 1, offered.first[1:] - 1)
     missing = offered.ticks[next_] - durations
@@ -336,7 +338,7 @@ class _Cut:
         self.room = np.concatenate([excess[dear], always, -weight[wanted], weight[unwanted], [_NEVER, _NEVER]])
 
     def moved(self) -> np.ndarray:
-        """The nodes that move in the best way; none where nothing gains."""
+        """Return the nodes that move in the best way; none where nothing gains."""
         solver = max_flow.SimpleMaxFlow()
         solver.add_arcs_with_capacity(self.tail, self.head, self.room)
         start = self.nodes

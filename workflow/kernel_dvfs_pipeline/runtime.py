@@ -68,8 +68,8 @@ class Runtime:
         self.plan: Plan = self._base_plan
 
     def set_straggler(self, pipeline: int, t_iter_s: float) -> Plan | None:
-        """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays, as it
-        does until the straggler has lasted.
+        """Note that pipeline `pipeline` now takes t_iter_s. Return the new plan of the others, or None where the old
+        one stays, as it does until the straggler has lasted.
 
         Raises InputError; the plan in force stays then, too.
         """
@@ -88,13 +88,13 @@ class Runtime:
             raise
 
     def next_iteration(self) -> Plan | None:
-        """An iteration begins, and what is new is told. The new plan where a straggler has lasted, else None."""
+        """Note that an iteration begins. Return the new plan where a straggler has lasted, else None."""
         has_lasted = 1 in self._waits.values()
         self._waits = {pipeline: max(0, left - 1) for pipeline, left in self._waits.items()}
         return self._answer() if has_lasted else None
 
     def improve(self) -> Plan | None:
-        """The thorough search for the time that is followed: the new plan, or None where it saves nothing.
+        """Search thoroughly for the time that is followed. Return the new plan, or None where it saves nothing.
 
         set_straggler answers from the quick search, in 0.1 to 1.4 s; this one takes 0.3 to 5 s.
         """
@@ -104,7 +104,8 @@ class Runtime:
         return self._take(plan) if plan.energy_j(self.iteration_s) < self.plan.energy_j(self.iteration_s) else None
 
     def clear(self, pipeline: int) -> Plan | None:
-        """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""
+        """Note that pipeline `pipeline` no longer straggles; return the new plan, if any. Raises InputError where it
+        was not straggling."""
         if pipeline not in self._straggling:
             known = ", ".join(map(str, sorted(self._straggling))) or "none"
             raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")
@@ -134,7 +135,7 @@ class Runtime:
         return self._take(plan) if plan.energy_j(asked_s) < enough_j else None
 
     def _take(self, plan: Plan) -> Plan | None:
-        """`plan` from now on; None where it is in force already."""
+        """Follow `plan` from now on; return None where it is in force already."""
         if plan is self.plan:
             return None
         self.plan = plan
@@ -155,7 +156,7 @@ class StragglerIteration:
 
 
 def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[StragglerIteration]:
-    """Every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
+    """Return every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
 
     known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
     """
@@ -188,7 +189,8 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
 
 
 def _together(base: Plan, plan: Plan, now: np.ndarray, followed: np.ndarray) -> tuple[float, float]:
-    """(seconds, joules) of one iteration. A straggler that is followed runs `base`, every other pipeline `plan`."""
+    """Return the (seconds, joules) of one iteration. A straggler that is followed runs `base`, every other pipeline
+    `plan`."""
     runs = [(base if slow else plan, stretch) for slow, stretch in zip(followed.tolist(), now.tolist())]
     time_s = max(run.time_s * stretch for run, stretch in runs)
     # a straggler's joules grow with its time; then it waits for the slowest at the synchronising power
@@ -199,7 +201,7 @@ def _together(base: Plan, plan: Plan, now: np.ndarray, followed: np.ndarray) -> 
 
 
 def summary(iterations: Sequence[StragglerIteration]) -> str:
-    """One line: change of energy and time against the plan that does not follow the stragglers."""
+    """Return one line: change of energy and time against the plan that does not follow the stragglers."""
     time_s, energy_j, still_s, still_j = (
         math.fsum(getattr(iteration, name) for iteration in iterations)
         for name in ("time_s", "energy_j", "still_time_s", "still_energy_j")
@@ -212,7 +214,7 @@ def summary(iterations: Sequence[StragglerIteration]) -> str:
 
 
 def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = None) -> np.ndarray:
-    """(iterations, pipelines) slowdowns from a CSV iteration,pipeline,slowdown; 1 where it has no row.
+    """Return (iterations, pipelines) slowdowns from a CSV iteration,pipeline,slowdown; 1 where it has no row.
 
     iterations: None: up to the last row. Raises InputError, one line with file, line and column.
     """

@@ -53,7 +53,7 @@ class Switched:
 
 
 def with_switches(planner: Planner, ticks: int, latency_s: float, kind: str) -> Switched:
-    """The cheapest plan found that ends by `ticks` although each change of clocks takes `latency_s`."""
+    """Return the cheapest plan found that ends by `ticks` although each change of clocks takes `latency_s`."""
     still = [all_max(planner), per_stage(planner, ticks)]
     candidates = [Switched(plan, 0, plan.time_ticks) for plan in still if plan.time_ticks <= ticks]
     frontier = planner.frontier
@@ -66,7 +66,7 @@ def with_switches(planner: Planner, ticks: int, latency_s: float, kind: str) -> 
 
 
 def in_time(planner: Planner, ticks: int, latency_s: float, kind: str) -> Plan:
-    """The plan of with_switches, with a note that says what its changes take.
+    """Return the plan of with_switches, with a note that says what its changes take.
 
     Its begins and ends are those without changes. Raises InputError where no plan found is in time.
     """
@@ -117,7 +117,7 @@ class _Mending:
         )
 
     def run(self, limit: int) -> Switched | None:
-        """The plan once it is in time; None where not even everyone's fastest option is."""
+        """Mend the plan until it is in time and return it; None where not even everyone's fastest option is."""
         while True:
             finish, waits, switches = self._times()
             if max(finish) <= limit:
@@ -132,7 +132,7 @@ class _Mending:
         return self.planner.graph.finish_ticks([ticks[at] for ticks, at in zip(self.ticks, self.choice)])
 
     def _times(self) -> tuple[list[int], list[int | None], int]:
-        """(ends, what each waited for, number of switches) of a run with switches."""
+        """Return (ends, what each waited for, number of switches) of a run with switches."""
         graph, switches = self.planner.graph, 0
         finish: list[int] = []
         waits: list[int | None] = []
@@ -153,12 +153,12 @@ class _Mending:
         return finish, waits, switches
 
     def _in_order(self, number: int, now: tuple | None) -> tuple:
-        """The clocks of an operation, those first that are set already; () where it keeps what is set."""
+        """Return the clocks of an operation, those first that are set already; () where it keeps what is set."""
         parts = self.clocks[number][self.choice[number]]
         return parts[::-1] if len(parts) == 2 and now == parts[1] else parts
 
     def _first_clocks(self, numbers: list[int]) -> tuple | None:
-        """What a stage runs at when an iteration begins: what the same iteration ends with.
+        """Return what a stage runs at when an iteration begins: what the same iteration ends with.
 
         None where no clocks do: the first operation then changes them.
         """
@@ -196,7 +196,8 @@ class _Mending:
 
 
 def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, latency_s: float) -> StageProfile:
-    """A pair of clocks per launch, changes taking `latency_s`; options with one pair for all launches among them."""
+    """Return a profile with a pair of clocks per launch, changes taking `latency_s`; options with one pair for all
+    launches are among them."""
 
     def operation(launched: Launches) -> tuple[InstructionSettings, KernelClocks]:
         names = launch_order(launched)
@@ -220,7 +221,8 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
 
 
 def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Prices of time (W) among those of all segments of the launches' hulls; none where no launch has a choice."""
+    """Return prices of time (W) among those of all segments of the launches' hulls; none where no launch has a
+    choice."""
     segments = []
     for times, costs in zip(time_s, cost):
         keep = pareto(times, costs, np.arange(len(times)))
@@ -231,7 +233,7 @@ def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
 
 
 def cheapest(weight: np.ndarray, change: float) -> np.ndarray:
-    """(launches,) the clocks of least sum of weight (launches, pairs) and `change` for each change of clocks."""
+    """Return (launches,) the clocks of least sum of weight (launches, pairs) and `change` for each change of clocks."""
     count, pairs = weight.shape
     stay = np.arange(pairs)
     before = np.empty((count, pairs), np.int64)
@@ -255,7 +257,7 @@ class _LaunchClocks:
         self.pairs, self.names, self.choices = pairs, names, choices
 
     def at(self, option: int) -> dict[str, Clocks]:
-        """{"<place>:<kernel id>": (core, memory)}, MHz, None = auto; only where the clocks change."""
+        """Return {"<place>:<kernel id>": (core, memory)}, MHz, None = auto; only where the clocks change."""
         clocks: dict[str, Clocks] = {}
         now = None
         for place, (name, pair) in enumerate(zip(self.names, self.choices[option].tolist())):

@@ -85,7 +85,7 @@ class Solver:
         return read_kernels(source)
 
     def graph(self, microbatches: int) -> Graph:
-        """One iteration."""
+        """Return the graph of one iteration."""
         study = self.study
         if str(study["schedule"]).endswith(".json"):
             graph = read_graph(study["schedule"])
@@ -107,7 +107,7 @@ class Solver:
         )
 
     def planner(self, microbatches: int) -> Planner:
-        """One pair of clocks per operation, or two with a split."""
+        """Return the planner of one pair of clocks per operation, or two with a split."""
         if microbatches not in self._planners:
             planner = self._planners[microbatches] = self._planner(self.study.profile, microbatches)
             if self.joined:
@@ -115,7 +115,7 @@ class Solver:
         return self._planners[microbatches]
 
     def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:
-        """A pair of clocks per kernel, changes within an operation taking latency_s.
+        """Return the planner of a pair of clocks per kernel, changes within an operation taking latency_s.
 
         Raises InputError where only stages are known.
         """
@@ -134,18 +134,18 @@ class Solver:
         return Planner(profile, self.graph(microbatches), kernels=study["kernels"], **powers)
 
     def base(self, microbatches: int) -> Plan:
-        """All clocks at their highest."""
+        """Return the plan of all clocks at their highest."""
         return all_max(self.planner(microbatches))
 
     def plan(self, microbatches: int, ticks: int, kind: str) -> Plan:
-        """The plan of a kind that ends by `ticks`."""
+        """Return the plan of a kind that ends by `ticks`."""
         key = microbatches, ticks, kind
         if key not in self._plans:
             self._plans[key] = self.planner(microbatches).plan_ticks(ticks, kind)
         return self._plans[key]
 
     def published(self, microbatches: int, filter_on: str = "raw") -> tuple[list[UnitCurve], PublishedFrontier]:
-        """(curves per operation, frontier) of the published algorithm."""
+        """Return (curves per operation, frontier) of the published algorithm."""
         key = microbatches, filter_on
         if key not in self._published:
             study, planner = self.study, self.planner(microbatches)
@@ -162,7 +162,8 @@ class Solver:
         return self._published[key]
 
     def realised(self, microbatches: int, point: int, filter_on: str = "raw") -> Realised:
-        """What point number `point` of the published frontier really takes: its options at their measured figures."""
+        """Return what point number `point` of the published frontier really takes: its options at their measured
+        figures."""
         planner, (curves, frontier) = self.planner(microbatches), self.published(microbatches, filter_on)
         time_s, cost = [], 0.0
         for key, curve, units in zip(planner.keys, curves, frontier.units_at(point).tolist()):
@@ -173,7 +174,8 @@ class Solver:
         return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(ticks)) / TICKS_PER_S, cost)
 
     def realised_points(self, microbatches: int, filter_on: str) -> tuple[np.ndarray, np.ndarray]:
-        """(ticks, effective J) of every point of the published frontier, as `realised` has them, slowest first."""
+        """Return (ticks, effective J) of every point of the published frontier, as `realised` has them, slowest
+        first."""
         key = microbatches, filter_on
         if key not in self._realised:
             planner, (curves, frontier) = self.planner(microbatches), self.published(*key)
@@ -190,7 +192,7 @@ class Solver:
         return self._realised[key]
 
     def _replayed(self, planner: Planner, curves: list[UnitCurve], units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ticks (P,), effective J (P,)) of plans (P, N) in unit times, at measured figures."""
+        """Return (ticks (P,), effective J (P,)) of plans (P, N) in unit times, at measured figures."""
         cost_j = np.zeros(len(units))
         finish = np.empty(units.shape[::-1], np.int64)
         for number, (key, curve) in enumerate(zip(planner.keys, curves)):
@@ -203,7 +205,7 @@ class Solver:
         return finish.max(axis=0), cost_j
 
     def published_base(self, microbatches: int) -> tuple[float, float]:
-        """(time s, energy J) of all-max as the artifact counts it: the time from floored durations."""
+        """Return (time s, energy J) of all-max as the artifact counts it: the time from floored durations."""
         curves, _ = self.published(microbatches)
         unit_s = self.study["unit_time_s"]
         fastest = [curve.fastest for curve in curves]
@@ -211,7 +213,7 @@ class Solver:
         return time_s, self.base(microbatches).energy_j(time_s)
 
     def methods(self, microbatches: int, ratio: float = 1.0, simple: bool = True) -> Iterator[Method]:
-        """Every method in an iteration that lasts `ratio` x the time of all-max.
+        """Yield every method in an iteration that lasts `ratio` x the time of all-max.
 
         simple: also one clock for all and one clock per stage. The published algorithm comes thrice: as it promises
         (against its own floored base), and as its plan runs at measured times; it may then be late. At its best it
@@ -247,7 +249,7 @@ class Solver:
         yield entry(BOUND, float(planner.frontier.cost_at(used)), used / TICKS_PER_S)
 
     def _promised(self, microbatches: int, ratio: float) -> Method:
-        """What the published algorithm promises, by the artifact's lookup."""
+        """Return what the published algorithm promises, by the artifact's lookup."""
         _, frontier = self.published(microbatches)
         planner = self.planner(microbatches)
         blocking_w, transfer_j = planner.blocking_w, planner.transfer_j
@@ -266,7 +268,7 @@ class Solver:
         )
 
     def runs(self, microbatches: int) -> Iterator[RunnablePlan]:
-        """Plans that can be run, over time: ours, the published ones, and those that need no frontier."""
+        """Yield plans that can be run, over time: ours, the published ones, and those that need no frontier."""
         planner, base = self.planner(microbatches), self.base(microbatches)
         last = min(int(base.time_ticks * MARKED_RATIO), planner.frontier.slowest_ticks)
         for ticks in np.linspace(base.time_ticks, last, MARKS).astype(np.int64).tolist():
@@ -288,8 +290,8 @@ class Solver:
 
 
 def check(solver: Solver, microbatches: int) -> Check:
-    """20 times from the fastest to the slowest iteration: the bound against HiGHS, every plan against the bound and
-    its promise, the published plans as run against theirs."""
+    """Check 20 times from the fastest to the slowest iteration: the bound against HiGHS, every plan against the bound
+    and its promise, the published plans as run against theirs."""
     planner = solver.planner(microbatches)
     frontier, curves = planner.frontier, [planner.curves[key] for key in planner.keys]
     ticks = np.linspace(frontier.fastest_ticks, frontier.slowest_ticks, POINTS).astype(np.int64)
@@ -330,7 +332,8 @@ def _published_latest(solver: Solver, microbatches: int) -> float | None:
 
 
 def least_cost_j(graph: Graph, curves: list[TradeOffCurve], time_s: float) -> float:
-    """min sum c_i over begins, durations t_i and costs c_i (s, J): every hull segment below c_i, the last end by T.
+    """Return min sum c_i over begins, durations t_i and costs c_i (s, J): every hull segment below c_i, the last end by
+    T.
 
     curves: one per operation. Raises ArithmeticError where HiGHS finds no optimum.
     """

@@ -52,7 +52,7 @@ Clocks = tuple[float | None, float | None]  # (core, memory) MHz; None = auto or
 
 
 def known_clocks(core_mhz: float, mem_mhz: float) -> Clocks:
-    """The clocks of a pair in which nan stands for auto or not recorded."""
+    """Return the clocks of a pair in which nan stands for auto or not recorded."""
     core, mem = (None if math.isnan(mhz) else float(mhz) for mhz in (core_mhz, mem_mhz))
     return core, mem
 
@@ -67,7 +67,7 @@ class InstructionSettings(NamedTuple):
     source: list[str]  # where the numbers come from: `measured` or `simulated ...`
 
     def clocks(self, row: int) -> Clocks:
-        """The clocks of an option."""
+        """Return the clocks of an option."""
         return known_clocks(self.core_mhz[row], self.mem_mhz[row])
 
     @property
@@ -80,7 +80,7 @@ class KernelClocks(Protocol):
     """Clocks of single kernels at the options of one instruction."""
 
     def at(self, option: int) -> dict[str, Clocks]:
-        """{kernel id: its clocks} at an option."""
+        """Return {kernel id: its clocks} at an option."""
 
 
 class StageProfile:
@@ -111,7 +111,7 @@ class StageProfile:
         return 1 + max(stage for stage, _ in self.settings)
 
     def of(self, stage: int, instruction: str) -> InstructionSettings:
-        """Raises InputError naming the stage or instruction that is missing."""
+        """Return an instruction's settings. Raises InputError naming the stage or instruction that is missing."""
         settings = self.settings.get((stage, instruction))
         if settings is None:
             has = sorted({kind for number, kind in self.settings if number == stage})
@@ -134,7 +134,8 @@ def read_stage_profile(
     name: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> StageProfile:
-    """A StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad value.
+    """Return a StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad
+    value.
 
     columns: {column: its heading} where no heading says it.
     """
@@ -241,7 +242,7 @@ def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
 
 
 def _replicas(ranks: Iterable[tuple[str, ...]], replica: int | None) -> dict[str, list[tuple[str, ...]]]:
-    """{data-parallel replica: its ranks}. replica: where in a rank's name it stands; None: all are of one."""
+    """Return {data-parallel replica: its ranks}. replica: where in a rank's name it stands; None: all are of one."""
     by_replica: dict[str, list[tuple[str, ...]]] = {}
     for rank in ranks:
         by_replica.setdefault("" if replica is None else rank[replica], []).append(rank)
@@ -249,7 +250,8 @@ def _replicas(ranks: Iterable[tuple[str, ...]], replica: int | None) -> dict[str
 
 
 def _settings(where: str, by_clocks: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> InstructionSettings:
-    """The options of an instruction of a stage, pooled over its ranks. replica: as of _replicas. Raises InputError."""
+    """Return the options of an instruction of a stage, pooled over its ranks. replica: as of _replicas. Raises
+    InputError."""
     every = set().union(*by_clocks.values())
     for pair, ranks in by_clocks.items():
         if len(ranks) < len(every):

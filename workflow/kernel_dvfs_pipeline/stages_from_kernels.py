@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
 
 def read_kernels(path: Path | str) -> Kernels:
-    """The kernels of a profile (profile.parquet) that this project made for a model. Raises InputError.
+    """Return the kernels of a profile (profile.parquet) that this project made for a model. Raises InputError.
 
     Energies are multiplied by the tensor-parallel degree: the ranks of a stage all do the same.
     """
@@ -99,14 +99,14 @@ def read_kernels(path: Path | str) -> Kernels:
 
 
 def _passes(workload: dict) -> dict[str, str]:
-    """{kernel id: forward or backward}: a stage runs its part of the loss within these two."""
+    """Return {kernel id: forward or backward}: a stage runs its part of the loss within these two."""
     # a profile says of its kernels what passes() asks, and no more of a Row
     rows: list[Any] = [_Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
     return {name: kind for kind, launched in passes(rows, "llmc").items() for name, _ in launched}
 
 
 def layers_per_stage(layers: int, stages: int, layer_s: float, first_s: float = 0.0, last_s: float = 0.0) -> list[int]:
-    """Layers of each stage, >= 1. layer_s: one layer; first_s, last_s: embedding, and logits with the loss.
+    """Return the layers of each stage, >= 1. layer_s: one layer; first_s, last_s: embedding, and logits with the loss.
 
     Layers are equal, so giving each to the stage that is least loaded with it makes the greatest load least.
     Raises InputError where there are fewer layers than stages.
@@ -125,7 +125,8 @@ def layers_per_stage(layers: int, stages: int, layer_s: float, first_s: float = 
 
 
 def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
-    """{(virtual stage, instruction): [(kernel id, launches), ...]} in order; embedding first, logits and loss last."""
+    """Return {(virtual stage, instruction): [(kernel id, launches), ...]} in order; embedding first, logits and loss
+    last."""
     auto = next((at for at, pair in enumerate(kernels.pairs) if math.isnan(pair[0])), len(kernels.pairs) - 1)
 
     def duration_s(names: Iterable[str]) -> float:
@@ -159,7 +160,7 @@ def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
 
 
 def pass_level(kernels: Kernels, stages: int) -> StageProfile:
-    """One pair of clocks per operation: an option for each pair."""
+    """Return the profile of one pair of clocks per operation: an option for each pair."""
     core, mem = np.array(kernels.pairs).T
     settings = {}
     for key, launched in launches(kernels, stages).items():
@@ -170,7 +171,8 @@ def pass_level(kernels: Kernels, stages: int) -> StageProfile:
 
 
 def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfile:
-    """A pair of clocks per kernel: an option for each vertex of the Minkowski sum; it knows its kernels' clocks.
+    """Return the profile of a pair of clocks per kernel: an option for each vertex of the Minkowski sum; it knows its
+    kernels' clocks.
 
     blocking_w: of a stage with all its ranks; the hulls are those of effective energy.
     """
@@ -200,7 +202,8 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
 def stage_profile(
     work: dict[Key, Launches], operation: Callable[[Launches], tuple[InstructionSettings, KernelClocks]], name: str
 ) -> StageProfile:
-    """The profile of operations that launch `work`: settings and clocks are worked out once where stages are alike."""
+    """Return the profile of operations that launch `work`: settings and clocks are worked out once where stages are
+    alike."""
     distinct = {tuple(launched): launched for launched in work.values()}
     profiles = {names: operation(launched) for names, launched in distinct.items()}
     return StageProfile(
@@ -211,7 +214,8 @@ def stage_profile(
 
 
 def _corners(edges: Edges) -> np.ndarray:
-    """Numbers of edges after which a vertex is kept: hundreds of prices that hardly differ become one segment."""
+    """Return the numbers of edges after which a vertex is kept: hundreds of prices that hardly differ become one
+    segment."""
     price = -edges.de / edges.dt
     corners, first = [0], math.inf
     for number, price_w in enumerate(price.tolist()):
@@ -231,7 +235,7 @@ class _KernelClocks:
         self.pairs, self.names, self.edges, self.picked, self.corners = pairs, names, edges, picked, corners
 
     def at(self, option: int) -> dict[str, Clocks]:
-        """{kernel id: (core, memory)}, MHz, None = auto."""
+        """Return {kernel id: (core, memory)} at an option, MHz, None = auto."""
         taken = self.edges.options_after(int(self.corners[option]), len(self.names))
         return {
             name: known_clocks(*self.pairs[rows[at]]) for name, rows, at in zip(self.names, self.picked, taken.tolist())

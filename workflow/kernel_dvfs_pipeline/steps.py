@@ -82,7 +82,7 @@ def make_study(
 
 
 def corners(planner: Planner) -> Iterator[Corner]:
-    """The frontier's corners, slowest first; energy with that of transfers."""
+    """Yield the frontier's corners, slowest first; energy with that of transfers."""
     frontier = planner.frontier
     energy_j, price_w = frontier.energy_j + planner.transfer_j, frontier.records.price_uw / UW_PER_W
     columns = (frontier.time_s, energy_j, frontier.cost_j, price_w)
@@ -90,14 +90,14 @@ def corners(planner: Planner) -> Iterator[Corner]:
 
 
 def solve_frontier_part(solver: Solver, microbatches: int, part: int, parts: int) -> None:
-    """bounds-<part>of<parts>.csv."""
+    """Write bounds-<part>of<parts>.csv."""
     path = solver.study.solved(microbatches) / f"bounds-{part}of{parts}.csv"
     records = solver.planner(microbatches).part_of_frontier(part, parts)
     write_records(path, Solved, records, solver.study.made_of)
 
 
 def solve_plans(solver: Solver, microbatches: int) -> None:
-    """frontier.csv, published.csv, methods.csv, runs.csv and plans/<name>.json.
+    """Write frontier.csv, published.csv, methods.csv, runs.csv and plans/<name>.json.
 
     Plans: all-max; one-clock and split for its time; straggler-<ratio> for each T'/T of the study.
     """
@@ -126,7 +126,7 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
 
 
 def solve_switching(solver: Solver, microbatches: int) -> None:
-    """switching.csv: each plan keeps the time of all-max."""
+    """Write switching.csv: each plan keeps the time of all-max."""
     study, planner, base = solver.study, solver.planner(microbatches), solver.base(microbatches)
     rows = []
     for kind in KINDS:
@@ -147,12 +147,12 @@ def solve_switching(solver: Solver, microbatches: int) -> None:
 
 
 def solve_certificate(solver: Solver, microbatches: int) -> None:
-    """certificate.csv."""
+    """Write certificate.csv."""
     solver.study.write(microbatches, Check, [check(solver, microbatches)])
 
 
 def solve_levels(solver: Solver, microbatches: int) -> None:
-    """levels.csv: how much each level of choice adds. Raises InputError where only stages are known.
+    """Write levels.csv: how much each level of choice adds. Raises InputError where only stages are known.
 
     kernels alone: every operation keeps its own time at the highest clocks, so the pipeline is left as it is.
     """
@@ -183,7 +183,8 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
 
 
 def _kernels_alone(passes: Planner, kernels: Planner) -> float:
-    """Effective energy (J) when each operation takes its cheapest kernel-level option within its time at all-max."""
+    """Return the effective energy (J) when each operation takes its cheapest kernel-level option within its time at
+    all-max."""
     base = all_max(passes)
     total = 0.0
     for key, begin, end in zip(kernels.keys, base.begin_ticks.tolist(), base.end_ticks.tolist()):

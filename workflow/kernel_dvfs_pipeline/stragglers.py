@@ -48,7 +48,7 @@ class Lookup:
         self._thread.start()
 
     def tell(self, spans_s: Mapping[int, float]) -> None:
-        """How long the pipeline of each replica took, s; nan where nobody knows."""
+        """Tell how long the pipeline of each replica took, s; nan where nobody knows."""
         changed: dict[int, float | None] = {}
         for replica, span_s in spans_s.items():
             if math.isnan(span_s):
@@ -74,7 +74,8 @@ class Lookup:
             self._changes.put(changed)
 
     def answer(self) -> tuple[Any, set[int]] | None:
-        """(a plan's document, the stragglers, which do not follow it) where one was found since; None: none was."""
+        """Return (a plan's document, the stragglers, which do not follow it) where one was found since; None: none
+        was."""
         answer = None
         while not self._answers.empty():
             answer = self._answers.get()

@@ -38,24 +38,24 @@ class PipelinePlan:
     knows_kernels: bool  # whether the kernels behind the stages are known
 
     def solved(self, kind: type) -> list[str]:
-        """The files that hold a kind of records (study.FILES), one a number of microbatches."""
+        """Return the files that hold a kind of records (study.FILES), one a number of microbatches."""
         return [f"{self.folder}/mb{microbatches}/{FILES[kind]}" for microbatches in self.options["microbatches"]]
 
     def records(self) -> list[str]:
-        """The files of all kinds of records."""
+        """Return the files of all kinds of records."""
         paths = [path for kind in FILES if kind is not LevelEnergy for path in self.solved(kind)]
         return paths + (self.solved(LevelEnergy)[:1] if self.knows_kernels else [])
 
     def folder_of(self, output: Output) -> str:
-        """Where a table or figure belongs."""
+        """Return where a table or figure belongs."""
         return self.folder
 
     def inputs_of(self, output: Output) -> list[str]:
-        """What it is made from."""
+        """Return what it is made from."""
         return [f"{self.folder}/stages.csv", f"{self.folder}/study.json", *output.made_from(self)]
 
     def setups(self) -> list[PlannedFile]:
-        """Every setup that its jobs read."""
+        """Return every setup that its jobs read."""
         return [self.setup] if self.setup else []
 
     def sealed(self) -> tuple[list[str], dict[str, str]]:
@@ -63,16 +63,17 @@ class PipelinePlan:
         return [self.folder], {"source": self.source}
 
     def answer_line(self) -> str:
-        """What a run ends with. Raises InputError as line_of_pipeline does."""
+        """Return what a run ends with. Raises InputError as line_of_pipeline does."""
         return line_of_pipeline(self.folder)
 
     def plans(self) -> list[str]:
-        """The folders of plans, one a number of microbatches."""
+        """Return the folders of plans, one a number of microbatches."""
         return [f"{self.folder}/mb{microbatches}/plans" for microbatches in self.options["microbatches"]]
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
-    """The pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
+    """Return the pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot
+    say."""
     asked = config["pipeline"]
     try:
         repeated = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
@@ -139,14 +140,15 @@ def _unscaled(asked: dict, what: str) -> None:
 
 
 def waiting_w(spec: dict) -> float:
-    """What a simulated GPU draws while it waits at its own clocks, W: memory and clock tree, no kernel's work."""
+    """Return what a simulated GPU draws while it waits at its own clocks, W: memory and clock tree, no kernel's
+    work."""
     clocks = spec["clocks"]
     warm_c = spec["thermal"]["reference_c"]
     return round(static_w(spec, clocks["auto_mem_mhz"], warm_c) + clock_w(spec["core"], clocks["auto_core_mhz"]), 2)
 
 
 def _shape(asked: dict) -> str:
-    """`pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
+    """Return `pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
     words = [f"pp{asked['stages']}"]
     if asked["schedule"] != "1f1b":
         words.append(_schedule(asked["schedule"]) + (str(asked["chunks"]) if asked["chunks"] > 1 else ""))
@@ -154,7 +156,7 @@ def _shape(asked: dict) -> str:
 
 
 def _schedule(asked: str) -> str:
-    """Its name; of a graph that of its file, and what tells its content from any other."""
+    """Return its name; of a graph that of its file, and what tells its content from any other."""
     if not asked.endswith(".json"):
         return asked
     try:
@@ -172,7 +174,7 @@ def _options(asked: dict, name: str, blocking_w: float) -> dict:
 
 
 def line_of_pipeline(folder: str) -> str:
-    """What a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
+    """Return what a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
     simulated A100), against all clocks at their highest. Open <folder>/report.html`.
 
     From tables/no_straggler.json: the plans with one clock an operation, which can be played. Where that table is not

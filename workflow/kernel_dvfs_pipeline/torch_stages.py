@@ -74,12 +74,12 @@ class CudaMarks:
 
 
 def marks_for(device: torch.device) -> GpuMarks:
-    """The marks of what runs on a device."""
+    """Return the marks of what runs on a device."""
     return CudaMarks() if device.type == "cuda" else HostMarks()
 
 
 def gathered(value: Any) -> list[Any]:
-    """What all ranks give, in their order."""
+    """Return what all ranks give, in their order."""
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
@@ -162,7 +162,7 @@ class Follow:
         return loss
 
     def begin(self, instruction: str, stage: int, microbatch: int) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         if instruction == FORWARD:
             self._forward = microbatch
         work = PlannedOperation(instruction, stage, microbatch)
@@ -172,7 +172,7 @@ class Follow:
             self.executor.begin(work)
 
     def end(self) -> None:
-        """It has ended."""
+        """Note that it has ended."""
         if self.executor:
             self.executor.end()
 
@@ -193,7 +193,7 @@ class Follow:
 
     @property
     def pipeline_rank(self) -> int:
-        """Which device of its pipeline this rank is."""
+        """Return which device of its pipeline this rank is."""
         return int(self.stages[0].group_rank)
 
 
@@ -237,7 +237,7 @@ class Replays:
         return Timed(times_s, self._between_s(stamps[0][0], stamps[-1][-1]) / rounds)
 
     def _round(self, stage: FollowedStage, mix: tuple[str, ...], chunk: int) -> list[Any]:
-        """One of each operation of a mix; stamps before, between and after them."""
+        """Run one of each operation of a mix; return stamps before, between and after them."""
         arguments, named = self._follow.inputs[stage.stage_index, chunk]
         stamps, loss = [self._stamp()], None
         for name in mix:

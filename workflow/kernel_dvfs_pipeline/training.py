@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
     @staticmethod
     def here() -> Place:
-        """Raises InputError outside of torchrun."""
+        """Return this process's place. Raises InputError outside of torchrun."""
         try:
             return Place(*(int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")))
         except (KeyError, ValueError):
@@ -56,8 +56,8 @@ class Place(NamedTuple):
 
 
 def uuid_of(gpus: str, place: Place) -> str:
-    """The UUID of this rank's GPU; "" where none is looked at. gpus: one for each local rank, or fewer that they share;
-    "": that of the rank's own number. Raises InputError."""
+    """Return the UUID of this rank's GPU; "" where none is looked at. gpus: one for each local rank, or fewer that they
+    share; "": that of the rank's own number. Raises InputError."""
     if gpus == NO_GPU:
         return ""
     named = [gpu.strip() for gpu in gpus.split(",")] if gpus else []
@@ -68,7 +68,7 @@ def uuid_of(gpus: str, place: Place) -> str:
 
 @contextmanager
 def _started(path: str, say: Callable[[str], object]) -> Iterator[tuple[Follow, Callable[[], object]]]:
-    """A training's Follow, and what runs an iteration of it."""
+    """Yield a training's Follow, and what runs an iteration of it."""
     make = _training(path)
     import torch
     import torch.distributed as dist
@@ -93,7 +93,7 @@ def _started(path: str, say: Callable[[str], object]) -> Iterator[tuple[Follow, 
 
 
 def _training(path: str) -> Callable[[Any], Any]:
-    """The function `training` of a file. Raises InputError where it has none."""
+    """Return the function `training` of a file. Raises InputError where it has none."""
     spec = importlib.util.spec_from_file_location("training", path)
     if spec is None or spec.loader is None or not os.path.isfile(path):
         raise InputError(f"{path}: expected a Python file with a function training(follow)")
@@ -161,7 +161,7 @@ def measure(
 
 
 def _graph(every: Sequence[tuple[int, int, int, Sequence[Any]]]) -> Graph:
-    """The graph of the first replica's pipeline, in the order that was recorded."""
+    """Return the graph of the first replica's pipeline, in the order that was recorded."""
     orders = {device: works for device, dp_rank, tp_rank, works in every if dp_rank == tp_rank == 0}
     return recorded_graph([orders[device] for device in sorted(orders)])
 

@@ -42,7 +42,8 @@ _CHARACTERS = 68
 
 
 def subtitle(study: PipelineStudy, better: str = "", microbatches: int | None = None) -> str:
-    """Whose numbers a figure shows: subject and shape; better: the direction in which numbers are better, or ""."""
+    """Return whose numbers a figure shows: subject and shape; better: the direction in which numbers are better, or
+    ""."""
     shape = f"{study['stages']} stages" + (f" x {microbatches} microbatches" if microbatches else "")
     text = f"{study.subject}, {study['name']}, {shape}" + (f"; better: {better}" if better else "")
     return textwrap.fill(text, _CHARACTERS, break_on_hyphens=False)
@@ -82,7 +83,7 @@ _NEAR_POINTS = 1.0  # percentage points of time and energy; the names of nearer 
     inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(RunnablePlan)[:1],
 )
 def frontier(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches."""
+    """Draw it for the first number of microbatches."""
     import pandas as pd
     import plotnine as p9
 
@@ -125,7 +126,7 @@ def frontier(study: PipelineStudy) -> p9.ggplot:
 
 
 def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """(bound; plans as run; baselines), each with columns time and energy: changes against all-max in percent.
+    """Return (bound; plans as run; baselines), each with columns time and energy: changes against all-max in percent.
 
     Bound and plans end at their least energy: nobody wants to be slower for more."""
     import numpy as np
@@ -180,7 +181,7 @@ _DRAWN = (BOUND, ONE_CLOCK, REALISED, BEST_PUBLISHED)
     inputs=lambda plan: tables.OUTPUTS["table", "straggler"].made_from(plan),
 )
 def straggler(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches: bound, our plans, the published ones as looked up and at best."""
+    """Draw it for the first number of microbatches: bound, our plans, the published ones as looked up and at best."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -208,7 +209,7 @@ def straggler(study: PipelineStudy) -> p9.ggplot:
 
 
 def straggler_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
-    """Ours of the table `straggler`, the series that are drawn; method: a category, by the names of figures."""
+    """Return ours of the table `straggler`, the series that are drawn; method: a category, by the names of figures."""
     import pandas as pd
 
     frame = tables.straggler(study)
@@ -225,7 +226,7 @@ def straggler_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     inputs=lambda plan: tables.OUTPUTS["table", "breakdown"].made_from(plan),
 )
 def breakdown(study: PipelineStudy) -> p9.ggplot:
-    """Stacked bars of ours; the paper's emulated totals are whole bars."""
+    """Draw stacked bars of ours; the paper's emulated totals are whole bars."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -251,7 +252,7 @@ def breakdown(study: PipelineStudy) -> p9.ggplot:
 
 
 def breakdown_data(study: PipelineStudy) -> pd.DataFrame:
-    """A row per bar and part: label, part, change_percent (negative = saved)."""
+    """Return a row per bar and part: label, part, change_percent (negative = saved)."""
     import pandas as pd
 
     frame = tables.breakdown(study)
@@ -279,7 +280,7 @@ def breakdown_data(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: tables.OUTPUTS["table", "levels"].made_from(plan),
 )
 def levels(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches, by T'/T; latencies are evenly spaced, zero among them."""
+    """Draw them for the first number of microbatches, by T'/T; latencies are evenly spaced, zero among them."""
     import pandas as pd
     import plotnine as p9
 
@@ -329,7 +330,8 @@ def levels(study: PipelineStudy) -> p9.ggplot:
     inputs=lambda plan: tables.OUTPUTS["table", "switching"].made_from(plan),
 )
 def switching(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among them."""
+    """Draw it for the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among
+    them."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -374,7 +376,7 @@ _PLANS = {"highest clocks": "all-max", "planned, same time": "one-clock"}
     inputs=lambda plan: plan.plans()[:1],
 )
 def timeline(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches; gaps are stages that wait."""
+    """Draw it for the first number of microbatches; gaps are stages that wait."""
     import plotnine as p9
     from mizani.breaks import breaks_extended
 
@@ -403,7 +405,7 @@ def timeline(study: PipelineStudy) -> p9.ggplot:
 
 
 def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
-    """A row per operation and plan: begin_s, end_s, low and high (of its bar), watt (mean, of one GPU)."""
+    """Return a row per operation and plan: begin_s, end_s, low and high (of its bar), watt (mean, of one GPU)."""
     import pandas as pd
 
     rows = []
@@ -427,7 +429,7 @@ def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
 
 
 def _watt(settings: InstructionSettings, parts: Sequence[PlannedPart]) -> float:
-    """Mean power (W) over the parts of an operation."""
+    """Return the mean power (W) over the parts of an operation."""
     rows = {settings.clocks(row): row for row in range(len(settings.time_s))}
     chosen = [(rows[part["core_mhz"], part["mem_mhz"]], part["share_of_kernels"]) for part in parts]
     energy_j = sum(share * settings.energy_j[row] for row, share in chosen)

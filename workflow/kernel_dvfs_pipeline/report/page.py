@@ -40,7 +40,8 @@ _SHOWN = {
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing was solved yet."""
+    """Return (the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing was solved
+    yet."""
     study = PipelineStudy(folder)
     count = study["microbatches"][0]  # that the figures are of
     methods = study.methods(count)
@@ -83,7 +84,7 @@ def _sentence(method: Method) -> list[tuple[str, bool]]:
 
 
 def _with_straggler(study: PipelineStudy, microbatches: int) -> list[dict[str, Any]]:
-    """What is saved where another pipeline makes all wait; none where the study has no such plan."""
+    """Return what is saved where another pipeline makes all wait; none where the study has no such plan."""
     if BLOAT_RATIO not in study["straggler"]:
         return []
     method = study.methods(microbatches, BLOAT_RATIO)[ONE_CLOCK]
@@ -99,7 +100,7 @@ def _command(study: PipelineStudy, microbatches: int) -> tuple[str, str]:
 
 
 def _marks(study: PipelineStudy, methods: dict[str, Method], one_clock: Method) -> list[tuple[str, bool]]:
-    """[(what speaks for or against it, whether against)]."""
+    """Return [(what speaks for or against it, whether against)]."""
     marks = []
     if BOUND in methods:
         above = 100 * (one_clock.energy_j / methods[BOUND].energy_j - 1)

@@ -21,7 +21,8 @@ OURS = "ours"
 
 
 def whose(frame: pd.DataFrame, subject: str) -> pd.DataFrame:
-    """A table with rows of the paper gets a column `gpu`: `subject` in our rows, who published them in the others."""
+    """Return a table whose rows of the paper get a column `gpu`: `subject` in our rows, who published them in the
+    others."""
     if "source" not in frame:
         return frame
     return frame.assign(gpu=[subject if source == OURS else f"{source}, not ours" for source in frame.source])

@@ -32,7 +32,7 @@ OUTPUTS = Outputs()
     inputs=lambda plan: plan.solved(Method),
 )
 def no_straggler(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload and method."""
+    """Return one row a workload and method."""
     import pandas as pd
 
     rows = []
@@ -87,7 +87,7 @@ def _no_straggler_row(
     inputs=lambda plan: plan.solved(Method),
 )
 def straggler(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload, method and T'/T."""
+    """Return one row a workload, method and T'/T."""
     import pandas as pd
 
     rows = [
@@ -128,7 +128,7 @@ _PAPER_BATCH = 1536
     inputs=lambda plan: plan.solved(Method),
 )
 def emulation(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload, number of microbatches and method."""
+    """Return one row a workload, number of microbatches and method."""
     import pandas as pd
 
     rows: list[dict] = []
@@ -174,7 +174,7 @@ def emulation(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: plan.solved(Method),
 )
 def breakdown(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload, number of microbatches and method, at T'/T = 1.2."""
+    """Return one row a workload, number of microbatches and method, at T'/T = 1.2."""
     import pandas as pd
 
     rows: list[dict] = []
@@ -227,7 +227,7 @@ def breakdown(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: plan.solved(LevelEnergy)[:1],
 )
 def levels(study: PipelineStudy) -> pd.DataFrame:
-    """One row a level and T'/T, for the first number of microbatches."""
+    """Return one row a level and T'/T, for the first number of microbatches."""
     import pandas as pd
 
     microbatches = study["microbatches"][0]
@@ -248,7 +248,7 @@ def levels(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: plan.solved(SlowChange),
 )
 def switching(study: PipelineStudy) -> pd.DataFrame:
-    """One row a number of microbatches, kind of plan and latency; each plan keeps the time of all-max."""
+    """Return one row a number of microbatches, kind of plan and latency; each plan keeps the time of all-max."""
     import pandas as pd
 
     return pd.DataFrame(
@@ -274,7 +274,7 @@ _ORDER = "bound <= split <= one clock"
     inputs=lambda plan: plan.solved(Check),
 )
 def certificate(study: PipelineStudy) -> pd.DataFrame:
-    """One row a number of microbatches; the columns are those of study.Check."""
+    """Return one row a number of microbatches; the columns are those of study.Check."""
     import pandas as pd
 
     return pd.DataFrame(
