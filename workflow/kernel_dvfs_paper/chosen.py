@@ -343,8 +343,7 @@ def auto_marks(results: Results) -> Iterator[Number]:
 
 
 def marks(chosen: pd.DataFrame, paper: np.ndarray) -> Iterator[Number]:
-    """Judge claim 30 by each kernel's chosen point (evidence.compared) and the clocks that the paper prints as auto
-    there.
+    """Judge claim 30 by each kernel's chosen point (evidence.compared) and the clocks that are auto in the paper.
 
     A clock that is not lowered runs as auto's does (claim 11 counts alike): auto and its number (9251, 2100 MHz) tie,
     and scatter decides which is printed. So a row agrees where the paper prints no more at auto than are not lowered.
@@ -548,8 +547,7 @@ def power_bends(results: Results) -> Iterator[Number]:
 
 
 def _full_load(results: Results) -> Iterator[pd.DataFrame]:
-    """Yield time and energy of each GEMM and pass by the core clock that ran, MHz, at the memory clock that auto
-    uses."""
+    """Yield time and energy of each GEMM and pass by the core clock that ran, MHz, at auto's memory clock."""
     for study in ("kernel", "pass"):
         rows = evidence.points(results, study)
         is_full = rows.target.isin(evidence.gemms(results)) | (study == "pass")
@@ -559,8 +557,7 @@ def _full_load(results: Results) -> Iterator[pd.DataFrame]:
 
 
 def bend(curve: pd.DataFrame) -> float:
-    """Return the slope of power in the upper half of the clocks over that in the lower half. curve: time_s, energy_j by
-    MHz."""
+    """Return power's slope in the upper half of the clocks over that in the lower. curve: time_s, energy_j by MHz."""
     power = curve.energy_j / curve.time_s
     low, high = curve.index[0], curve.index[-1]
     middle = curve.index[1:-1][np.abs(curve.index[1:-1] - (low + high) / 2).argmin()]

@@ -81,8 +81,7 @@ def growing_error(problem: Problem, true_time: np.ndarray) -> Iterator[Number]:
 
 
 def selection_error(problem: Problem, true_time: np.ndarray, subset: np.ndarray) -> float:
-    """Return the change of time in truth - claimed, in points, of the strict global choice for the kernels of a subset
-    alone."""
+    """Return the change of time in truth - claimed, in points, of the strict global choice for a subset's kernels."""
     options = [np.flatnonzero(problem.target == kernel) for kernel in subset]
     subproblem = Problem.of(
         [problem.time[numbers] for numbers in options],

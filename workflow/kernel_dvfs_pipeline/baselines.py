@@ -46,8 +46,7 @@ def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
 
 
 def all_max(planner: Planner) -> Plan:
-    """Return the plan of every instruction at its highest clocks: core first, then memory; auto counts as the
-    highest."""
+    """Return the plan of all instructions at their highest clocks: core first, then memory; auto is the highest."""
     rows = {}
     for key in planner.options:
         settings = planner.profile.of(*key)
@@ -170,8 +169,7 @@ def _shared(tables: Iterable[dict]) -> set[tuple[float, ...]]:
 
 
 def _rows_by_clock(planner: Planner, key: Key) -> dict[tuple[float, ...], int]:
-    """Return {(core, memory): row}, MHz; auto counts as the highest. Constant work without a clock has its row at
-    any."""
+    """Return {(core, memory): row}, MHz; auto is the highest. Constant work without a clock has its row at any."""
     settings = planner.profile.of(*key)
     if settings.keeps_clocks:
         return defaultdict(int)

@@ -89,13 +89,11 @@ class Programme:
         return Bounds.of(ticks, self.point(ticks, error))
 
     def frontier(self, error: float = ERROR) -> Bracket:
-        """Return the whole frontier, within `error` of the energy. Bracket.error tells where 53 bits do not allow
-        it."""
+        """Return the whole frontier, within `error` of the energy; Bracket.error tells where 53 bits are too few."""
         return Bracket.around(self.solved(error), self.least_cost_j, self.blocking_w)
 
     def part_ticks(self, part: int, parts: int) -> tuple[int, int]:
-        """Return the (fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins where it
-        ends.
+        """Return the (fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins there.
 
         Each has an equal share of what is saved where all operations become slower alike: times are asked mostly
         where energy falls steeply, so the parts are about as much work.
@@ -180,8 +178,7 @@ class Bracket(Frontier):
         return np.interp(ticks, self.upper_ticks[::-1], self.upper_cost_j[::-1])
 
     def _errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (times, shares of the energy by which the bounds differ there); between two of them it is nowhere
-        more."""
+        """Return (times, shares of the energy by which the bounds differ there); nowhere between is it more."""
         ticks = np.unique(np.concatenate([self.records.ticks, self.upper_ticks]))
         least = self.cost_at(ticks)
         return ticks, (self.upper_cost_at(ticks) - least) / (least + self.blocking_w * ticks / TICKS_PER_S)

@@ -75,8 +75,7 @@ def curve_of(options: OperationOptions) -> TradeOffCurve:
 
 
 def split_options(options: OperationOptions, curve: TradeOffCurve, kernels: int) -> OperationOptions:
-    """Return `options`, and those that change clocks once, at one of the `kernels` - 1 boundaries; undominated, fastest
-    first.
+    """Return `options`, and those that change clocks once, at one of `kernels` - 1 boundaries: undominated, rising.
 
     An operation of n equal kernels runs the first of them at one clock and the rest at the next on the hull. The time
     is rounded to the slow side, so what is planned is never shorter than what is run. curve: the hull of `options`.

@@ -44,8 +44,7 @@ def write_csv(path: Path | str, plan: PlanDocument) -> None:
 
 
 def write_zeus(path: Path | str, plan: PlanDocument) -> None:
-    """Write the frequencies of every stage as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies
-    does."""
+    """Write every stage's frequencies as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies."""
     if not str(path).endswith(".py"):
         raise InputError(f"{path}: Zeus loads a file that ends in .py; name one")
     lines = (f"    {frequencies!r},\n" for frequencies in zeus_frequencies(plan))

@@ -63,8 +63,7 @@ def read_played(path: str) -> PlayedPlan:
 
 
 def following(plan: PlayedPlan, stage: int, where: str = "plan") -> Following:
-    """Return the Following of a stage. Raises InputError for a stage that the plan lacks, and for clocks within
-    operations."""
+    """Return a stage's Following. Raises InputError for a stage that is missing, and for clocks within operations."""
     known = of_document(plan["latency"])
     instructions = next((rank["instructions"] for rank in plan["ranks"] if rank["stage"] == stage), None)
     if instructions is None:

@@ -241,8 +241,7 @@ class Frontier:
         return int(self.records.ticks[0])
 
     def cost_at(self, ticks: ArrayLike) -> np.ndarray:
-        """Return the least effective energy (J) of iterations of `ticks` (scalar or array), exact between records
-        too."""
+        """Return the least effective energy (J) of iterations of `ticks` (scalar or array), exact between records."""
         return np.interp(np.asarray(ticks), self.records.ticks[::-1], self.cost_j[::-1])
 
     def energy_at(self, ticks: ArrayLike) -> np.ndarray:
@@ -250,8 +249,7 @@ class Frontier:
         return self.cost_at(ticks) + self.blocking_w * np.asarray(ticks) / TICKS_PER_S
 
     def ticks_at_price(self, price_w: float) -> int:
-        """Return the time of the fastest iteration at which a second less would cost at least `price_w` of effective
-        energy.
+        """Return the time of the fastest iteration at which a second less costs at least `price_w` of effective energy.
 
         At the price of waiting, blocking_w, that is the iteration of least energy.
         """
@@ -274,8 +272,7 @@ class Frontier:
         return int(np.ceil(ticks[last] + share * float(ticks[last + 1] - ticks[last])))
 
     def planned(self, ticks: int) -> list[np.ndarray]:
-        """Return [begins, ends], int64 ticks (N,), of a least-energy plan of `ticks`; between far records,
-        interpolated.
+        """Return [begins, ends], int64 ticks (N,), of a least-energy plan of `ticks`; interpolated between far records.
 
         From one corner to the next every time falls at the same pace until it stands still, so most operations keep
         whole durations. Interpolated times are whole ticks below the exact ones: durations and edges are whole, so

@@ -119,8 +119,7 @@ def _waits(count: int, operation: np.ndarray, other: np.ndarray, lag_ticks: np.n
 
 
 def finishes(before: Waits, durations: Sequence[float]) -> list:
-    """Return the earliest ends of operations in topological order, in any unit of time; before: per operation [(other,
-    lag)]."""
+    """Return the earliest ends of operations in topological order, in any unit; before: [(other, lag)] of each."""
     finish: list = []
     for duration, waits in zip(durations, before):
         finish.append(max((finish[other] + lag for other, lag in waits), default=0) + duration)

@@ -293,8 +293,7 @@ class Measuring:
         )
 
     def _rounds(self, stage: int, mix: tuple[str, ...], seconds: float) -> int:
-        """Return how many rounds a block has, the same on all ranks: of tensor-parallel ones each waits for the
-        others."""
+        """Return a block's rounds, the same on all ranks: of tensor-parallel ones each waits for the others."""
         count = _TRIED
         for tried_s in (_TRIED_S, seconds):  # a few rounds say how many tell more
             round_s = min(self._gather(self._bench.run(stage, mix, count).round_s))

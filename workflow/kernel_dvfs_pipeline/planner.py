@@ -83,15 +83,13 @@ class Plan:
         return (self.cost_j - self.bound_j) / least_j
 
     def energy_j(self, until_s: float | None = None) -> float:
-        """Return the energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the
-        plan)."""
+        """Return the pipeline's energy in an iteration that lasts until `until_s` (default: as long as the plan)."""
         waits_s = 0.0 if until_s is None else until_s - self.time_s
         waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
         return self.cost_j + self.transfer_j + self.blocking_w * self.time_s + waiting_w * waits_s
 
     def by_stage(self) -> dict[int, list[int]]:
-        """Return {stage: numbers of its operations in the order in which they run}: positions in `parts` and the
-        graph."""
+        """Return {stage: numbers of its operations in their order}: positions in `parts` and the graph."""
         numbers: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
         for number in np.argsort(self.begin_ticks, kind="stable").tolist():
             numbers[self.graph.operations[number].stage].append(number)
@@ -363,8 +361,7 @@ class Planner:
         return replace(self.plan_of(choice, rounded.finish, planned, cheapest), kind=kind, note=note)
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
-        """Return the (kind, Rounded) of least energy for `ticks` on the frontier; its choice is among
-        self.offered(kind)."""
+        """Return (kind, Rounded) of least energy for `ticks` on the frontier; its choice is of self.offered(kind)."""
         point = None if self._interior is None else self._interior.point(ticks, _START)
         if point is not None and (self._is_large or self._is_read):
             begin, end = point.begin, point.end
@@ -417,8 +414,7 @@ class Planner:
         return float(self.frontier.energy_at(ticks)) + self.transfer_j + rest_j
 
     def _reached(self, what: str, time_s: float) -> int:
-        """Return a time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as
-        fast."""
+        """Return a time that is asked for in whole ticks, rounded down. Raises InputError where none is as fast."""
         if not (math.isfinite(time_s) and time_s > 0):
             raise InputError(f"pipeline: {what} {time_s} s: expected a number > 0")
         ticks, fastest = math.floor(time_s * TICKS_PER_S), self.ends_ticks[0]
@@ -483,8 +479,7 @@ class Planner:
         return self.plan_ticks(self.frontier.ticks_at_price(price_w), kind)
 
     def plan_of(self, choice: Sequence[int], finish: Sequence[int] | np.ndarray, promised: int, kind: str) -> Plan:
-        """Return the plan in which operation i runs at position choice[i] of its options and ends at finish[i]
-        ticks."""
+        """Return the plan in which operation i runs at option choice[i] of its own and ends at finish[i] ticks."""
         offered = self.offered(kind)
         settings: dict[str, dict] = {}
         known = {

@@ -141,8 +141,7 @@ class PublishedFrontier:
         return units
 
     def cheapest_within(self, time_s: float) -> int:
-        """Return the artifact's lookup: the point of least energy that promises at most `time_s`; the last if none
-        does."""
+        """Return the artifact's lookup: the point of least energy that promises at most `time_s`, else the last."""
         within = [point for point, promised_s in enumerate(self.time_s.tolist()) if promised_s <= time_s * (1 + 1e-12)]
         return min(within, key=lambda point: self.energy_j[point]) if within else len(self.time_s) - 1
 
@@ -150,8 +149,7 @@ class PublishedFrontier:
 def published_frontier(
     graph: Graph, curves: list[UnitCurve], blocking_w: float, unit_s: float = 0.001
 ) -> PublishedFrontier:
-    """Return the frontier of `curves`, one per operation. Edges take whole units of time, rounded down like the
-    rest."""
+    """Return the frontier of `curves`, one per operation. Edges take whole units of time, rounded down as well."""
     state = _State(graph, curves, unit_s)
     slowest = state.units.copy()
     time_s, energy_j, moves = [], [], []
@@ -264,8 +262,7 @@ class _State:
     def _source_side(
         self, tail: np.ndarray, head: np.ndarray, least: np.ndarray, most: np.ndarray
     ) -> np.ndarray | None:
-        """Return (nodes,) bool: the source-most side of a minimum cut with lower bounds; None where no flow keeps
-        them."""
+        """Return (nodes,) bool: the source-most side of a minimum cut with lower bounds; None: no flow keeps them."""
         nodes = self.super_sink + 1
         into = np.bincount(head, weights=least, minlength=nodes).astype(np.int64)
         out = np.bincount(tail, weights=least, minlength=nodes).astype(np.int64)

@@ -243,8 +243,7 @@ def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_
 
 
 def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
-    """Return begins and ends that offer cheaper options in all than those planned, by at most `cuts` moves of sets of
-    times.
+    """Return begins and ends that offer cheaper options in all than planned, by at most `cuts` moves of sets of times.
 
     Rounds of moves end when some gained nothing. The random choices have a fixed seed.
     """
@@ -294,8 +293,7 @@ def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: in
 
 
 def _steps(offered: Offered, durations: np.ndarray, rng: np.random.Generator) -> list[int]:
-    """Return the steps of time worth trying, the longest first: to operations' next slower options, and between
-    options."""
+    """Return steps of time worth trying, the longest first: to operations' next slower options, and between options."""
     at = offered.first[:-1] + offered.within(durations)
     next_ = np.minimum(at + 1, offered.first[1:] - 1)
     missing = offered.ticks[next_] - durations

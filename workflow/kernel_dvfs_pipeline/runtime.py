@@ -104,8 +104,7 @@ class Runtime:
         return self._take(plan) if plan.energy_j(self.iteration_s) < self.plan.energy_j(self.iteration_s) else None
 
     def clear(self, pipeline: int) -> Plan | None:
-        """Note that pipeline `pipeline` no longer straggles; return the new plan, if any. Raises InputError where it
-        was not straggling."""
+        """Note that `pipeline` straggles no more; return the new plan or None. Raises InputError where it did not."""
         if pipeline not in self._straggling:
             known = ", ".join(map(str, sorted(self._straggling))) or "none"
             raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")
@@ -189,8 +188,7 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
 
 
 def _together(base: Plan, plan: Plan, now: np.ndarray, followed: np.ndarray) -> tuple[float, float]:
-    """Return the (seconds, joules) of one iteration. A straggler that is followed runs `base`, every other pipeline
-    `plan`."""
+    """Return (seconds, joules) of one iteration. A straggler that is followed runs `base`, all others `plan`."""
     runs = [(base if slow else plan, stretch) for slow, stretch in zip(followed.tolist(), now.tolist())]
     time_s = max(run.time_s * stretch for run, stretch in runs)
     # a straggler's joules grow with its time; then it waits for the slowest at the synchronising power

@@ -221,8 +221,7 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
 
 
 def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Return prices of time (W) among those of all segments of the launches' hulls; none where no launch has a
-    choice."""
+    """Return prices of time (W) among those of all segments of the launches' hulls; none without a choice."""
     segments = []
     for times, costs in zip(time_s, cost):
         keep = pareto(times, costs, np.arange(len(times)))

@@ -162,8 +162,7 @@ class Solver:
         return self._published[key]
 
     def realised(self, microbatches: int, point: int, filter_on: str = "raw") -> Realised:
-        """Return what point number `point` of the published frontier really takes: its options at their measured
-        figures."""
+        """Return what point `point` of the published frontier really takes: its options at their measured figures."""
         planner, (curves, frontier) = self.planner(microbatches), self.published(microbatches, filter_on)
         time_s, cost = [], 0.0
         for key, curve, units in zip(planner.keys, curves, frontier.units_at(point).tolist()):
@@ -174,8 +173,7 @@ class Solver:
         return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(ticks)) / TICKS_PER_S, cost)
 
     def realised_points(self, microbatches: int, filter_on: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return (ticks, effective J) of every point of the published frontier, as `realised` has them, slowest
-        first."""
+        """Return (ticks, effective J) of all points of the published frontier, as `realised` does, slowest first."""
         key = microbatches, filter_on
         if key not in self._realised:
             planner, (curves, frontier) = self.planner(microbatches), self.published(*key)
@@ -332,8 +330,7 @@ def _published_latest(solver: Solver, microbatches: int) -> float | None:
 
 
 def least_cost_j(graph: Graph, curves: list[TradeOffCurve], time_s: float) -> float:
-    """Return min sum c_i over begins, durations t_i and costs c_i (s, J): every hull segment below c_i, the last end by
-    T.
+    """Return min sum c_i over begins, durations t_i and costs c_i (s, J): hull segments below c_i, the last end by T.
 
     curves: one per operation. Raises ArithmeticError where HiGHS finds no optimum.
     """

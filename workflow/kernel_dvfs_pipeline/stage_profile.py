@@ -134,8 +134,7 @@ def read_stage_profile(
     name: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> StageProfile:
-    """Return a StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad
-    value.
+    """Return the StageProfile of a CSV. Raises InputError, a line with file, line and column, for the first bad value.
 
     columns: {column: its heading} where no heading says it.
     """
@@ -250,8 +249,7 @@ def _replicas(ranks: Iterable[tuple[str, ...]], replica: int | None) -> dict[str
 
 
 def _settings(where: str, by_clocks: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> InstructionSettings:
-    """Return the options of an instruction of a stage, pooled over its ranks. replica: as of _replicas. Raises
-    InputError."""
+    """Return an instruction's options on a stage, pooled over ranks. replica: as of _replicas. Raises InputError."""
     every = set().union(*by_clocks.values())
     for pair, ranks in by_clocks.items():
         if len(ranks) < len(every):

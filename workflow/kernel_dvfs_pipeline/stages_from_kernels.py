@@ -125,8 +125,7 @@ def layers_per_stage(layers: int, stages: int, layer_s: float, first_s: float = 
 
 
 def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
-    """Return {(virtual stage, instruction): [(kernel id, launches), ...]} in order; embedding first, logits and loss
-    last."""
+    """Return {(virtual stage, instruction): [(kernel id, launches), ...]}, embedding first, logits and loss last."""
     auto = next((at for at, pair in enumerate(kernels.pairs) if math.isnan(pair[0])), len(kernels.pairs) - 1)
 
     def duration_s(names: Iterable[str]) -> float:
@@ -202,8 +201,7 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
 def stage_profile(
     work: dict[Key, Launches], operation: Callable[[Launches], tuple[InstructionSettings, KernelClocks]], name: str
 ) -> StageProfile:
-    """Return the profile of operations that launch `work`: settings and clocks are worked out once where stages are
-    alike."""
+    """Return the profile of operations that launch `work`, worked out once where stages are alike."""
     distinct = {tuple(launched): launched for launched in work.values()}
     profiles = {names: operation(launched) for names, launched in distinct.items()}
     return StageProfile(
@@ -214,8 +212,7 @@ def stage_profile(
 
 
 def _corners(edges: Edges) -> np.ndarray:
-    """Return the numbers of edges after which a vertex is kept: hundreds of prices that hardly differ become one
-    segment."""
+    """Return the edges after which a vertex is kept: hundreds of prices that hardly differ become one segment."""
     price = -edges.de / edges.dt
     corners, first = [0], math.inf
     for number, price_w in enumerate(price.tolist()):

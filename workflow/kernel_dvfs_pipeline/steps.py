@@ -183,8 +183,7 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
 
 
 def _kernels_alone(passes: Planner, kernels: Planner) -> float:
-    """Return the effective energy (J) when each operation takes its cheapest kernel-level option within its time at
-    all-max."""
+    """Return effective energy (J) when each operation takes its cheapest kernel-level option in its time at all-max."""
     base = all_max(passes)
     total = 0.0
     for key, begin, end in zip(kernels.keys, base.begin_ticks.tolist(), base.end_ticks.tolist()):

@@ -74,8 +74,7 @@ class Lookup:
             self._changes.put(changed)
 
     def answer(self) -> tuple[Any, set[int]] | None:
-        """Return (a plan's document, the stragglers, which do not follow it) where one was found since; None: none
-        was."""
+        """Return (a plan's document, the stragglers, which do not follow it) where one was found since, else None."""
         answer = None
         while not self._answers.empty():
             answer = self._answers.get()

@@ -328,8 +328,7 @@ class PipelineStudy:
 
     @property
     def subject(self) -> str:
-        """Return whose numbers these are: "simulated A100 SXM", or the measured table's name; always an emulated
-        pipeline."""
+        """Return whose numbers these are: "simulated A100 SXM", or the table's name; always an emulated pipeline."""
         return f"{self['subject']}, emulated pipeline"
 
     @property

@@ -72,8 +72,7 @@ class PipelinePlan:
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
-    """Return the pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot
-    say."""
+    """Return the pipeline study of a checked `config`. Raises InputError for what the schema cannot say."""
     asked = config["pipeline"]
     try:
         repeated = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
@@ -140,8 +139,7 @@ def _unscaled(asked: dict, what: str) -> None:
 
 
 def waiting_w(spec: dict) -> float:
-    """Return what a simulated GPU draws while it waits at its own clocks, W: memory and clock tree, no kernel's
-    work."""
+    """Return what a simulated GPU draws while it waits at auto, W: memory and clock tree, no kernel's work."""
     clocks = spec["clocks"]
     warm_c = spec["thermal"]["reference_c"]
     return round(static_w(spec, clocks["auto_mem_mhz"], warm_c) + clock_w(spec["core"], clocks["auto_core_mhz"]), 2)

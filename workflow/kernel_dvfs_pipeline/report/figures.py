@@ -330,8 +330,7 @@ def levels(study: PipelineStudy) -> p9.ggplot:
     inputs=lambda plan: tables.OUTPUTS["table", "switching"].made_from(plan),
 )
 def switching(study: PipelineStudy) -> p9.ggplot:
-    """Draw it for the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among
-    them."""
+    """Draw it for the first number of microbatches, by what was asked for; latencies are evenly spaced, with zero."""
     import plotnine as p9
 
     from kernel_dvfs.report import style

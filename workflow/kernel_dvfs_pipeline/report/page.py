@@ -40,8 +40,7 @@ _SHOWN = {
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """Return (the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing was solved
-    yet."""
+    """Return (the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing is solved."""
     study = PipelineStudy(folder)
     count = study["microbatches"][0]  # that the figures are of
     methods = study.methods(count)
