@@ -10,7 +10,7 @@ from kernel_dvfs import shipped
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.report.inference import Band, band_of, digest
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_paper.used import claims_used, told
+from kernel_dvfs_paper.used import claims_used, in_words
 
 BOARD, NAME = {"id": "toy", "cap_w": 100}, "toy-b40-tp1"
 ROW = {
@@ -108,12 +108,12 @@ def test_claims_that_a_board_was_inferred_by_are_predicted_where_they_hold_witho
     used = claims_used(BOARD, NAME, path)
     assert used == {9: ("the headline", 0.37), 3: ("clocks per pass", 0.5)}
     assert claims_used(BOARD, "toy-b20-tp1", path) == {}
-    assert told(9, "holds", used) == "used; predicted wrong without those on the headline (37 % of draws)"
-    assert told(3, "differs", used) == "used; predicted right without those on clocks per pass (50 % of draws)"
-    assert told(8, "holds", used) == "not used; predicted right"
-    assert told(8, "differs", used) == "not used; predicted wrong"
-    assert told(8, "not testable", used) == ""
-    assert told(5, "holds", used) == "built in"
+    assert in_words(9, "holds", used) == "used; predicted wrong without those on the headline (37 % of draws)"
+    assert in_words(3, "differs", used) == "used; predicted right without those on clocks per pass (50 % of draws)"
+    assert in_words(8, "holds", used) == "not used; predicted right"
+    assert in_words(8, "differs", used) == "not used; predicted wrong"
+    assert in_words(8, "not testable", used) == ""
+    assert in_words(5, "holds", used) == "built in"
 
 
 @pytest.mark.parametrize("wrong", [{"claim": "nine"}, {"holds_without_group": "1.2"}, {"holds_without_group": ""}])

@@ -56,9 +56,9 @@ BACKWARD = (
     cause=KNIFE_EDGE,
 )
 def per_pass(results: Results) -> Iterator[Number]:
-    found = evidence.schedule(results, PASS_STRICT)
-    yield Number("energy, claimed", found["energy_change_percent"], "%", PASS_ENERGY)
-    yield Number("time, claimed", found["time_change_percent"], "%", {"<=": 0})
+    schedule = evidence.schedule(results, PASS_STRICT)
+    yield Number("energy, claimed", schedule["energy_change_percent"], "%", PASS_ENERGY)
+    yield Number("time, claimed", schedule["time_change_percent"], "%", {"<=": 0})
 
 
 @claim(
@@ -69,10 +69,10 @@ def per_pass(results: Results) -> Iterator[Number]:
     cause=UNMEASURED,
 )
 def validated(results: Results) -> Iterator[Number]:
-    found = evidence.table(results, "validation").set_index("quantity")
-    yield Number("energy, measured again", found.fresh_change_percent.energy, "%", KERNEL_ENERGY)
-    yield Number("time, measured again", found.fresh_change_percent.time, "%", KERNEL_TIME)
-    for name, row in found.iterrows():
+    validation = evidence.table(results, "validation").set_index("quantity")
+    yield Number("energy, measured again", validation.fresh_change_percent.energy, "%", KERNEL_ENERGY)
+    yield Number("time, measured again", validation.fresh_change_percent.time, "%", KERNEL_TIME)
+    for name, row in validation.iterrows():
         yield Number(f"95 % of {name}", (row.fresh_low_percent, row.fresh_high_percent), "%")
 
 
@@ -84,9 +84,9 @@ def validated(results: Results) -> Iterator[Number]:
     cause=UNMEASURED,
 )
 def claimed(results: Results) -> Iterator[Number]:
-    found = evidence.schedule(results)
-    yield Number("energy, claimed", found["energy_change_percent"], "%", CLAIMED_ENERGY)
-    yield Number("time, claimed", found["time_change_percent"], "%", CLAIMED_TIME)
+    schedule = evidence.schedule(results)
+    yield Number("energy, claimed", schedule["energy_change_percent"], "%", CLAIMED_ENERGY)
+    yield Number("time, claimed", schedule["time_change_percent"], "%", CLAIMED_TIME)
 
 
 # --- clocks per pass --------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def square(results: Results) -> Iterator[Number]:
 
 
 def in_the_square(rows: pd.DataFrame, backward: pd.DataFrame) -> Iterator[Number]:
-    """Claim 2, of the points of the forward and of the backward pass (evidence.compared)."""
+    """Judge claim 2 by the points of the forward and of the backward pass (evidence.compared)."""
     inside = rows[~rows.is_baseline & (rows.time_change <= 0) & (rows.energy_change < 0)]
     energy = inside.energy_change
     # pairs on the square's edge come and go with the scatter
@@ -119,8 +119,8 @@ def in_the_square(rows: pd.DataFrame, backward: pd.DataFrame) -> Iterator[Number
     if len(inside):
         # with the backward pass at auto (claim 3) the forward pass alone saves the paper's 2 % of both: small is a gain
         # that makes no more of the iteration than what rounds to that
-        own, other = (each.auto_energy_j.iloc[0] for each in (rows, backward))
-        share = own / (own + other)
+        forward_j, backward_j = (points.auto_energy_j.iloc[0] for points in (rows, backward))
+        share = forward_j / (forward_j + backward_j)
         yield Number("largest gain: energy", energy.min(), "%", {">=": PASS_ENERGY[">="] / share})
         similar = SIMILAR_SHARE * -PAPER_PERCENT["pass"] / share
         yield Number("range of the gains", energy.max() - energy.min(), "points", {"<=": similar})
@@ -136,7 +136,7 @@ def backward_keeps_auto(results: Results) -> Iterator[Number]:
 
 
 def keeps_auto(rows: pd.DataFrame, taken: pd.DataFrame) -> Iterator[Number]:
-    """Claim 3, of the points of a pass and the one that a strict choice takes (evidence.compared)."""
+    """Judge claim 3 by the points of a pass and the one that a strict choice takes (evidence.compared)."""
     lower = _lower(rows)
     if lower.empty:
         raise NotTestable("no pair of the backward pass ran at a lower clock than auto; widen the grid")
@@ -150,7 +150,7 @@ def relaxed_is_wiser(results: Results) -> Iterator[Number]:
 
 
 def at_a_small_delay(rows: pd.DataFrame) -> Iterator[Number]:
-    """Claim 4, of the points of a pass (evidence.compared)."""
+    """Judge claim 4 by the points of a pass (evidence.compared)."""
     lower = _lower(rows)
     saving = lower[(lower.time_change > 0) & (lower.energy_change <= -VISIBLE_PERCENT)]
     small = (saving.time_change <= SMALL_DELAY_PERCENT).sum()
@@ -203,8 +203,8 @@ def lower_memory_dominated(results: Results) -> Iterator[Number]:
     rows = evidence.points(results, "pass")
     if rows.empty or not rows.lower_mem.groupby(rows.target).any().all():
         raise NotTestable("a pass was not measured at a lower memory clock than auto's; widen the grid")
-    for name, own in rows.groupby("target", sort=False):
-        lead = leads(own)
+    for name, points in rows.groupby("target", sort=False):
+        lead = leads(points)
         # dominated unless it saves visibly more than what is as fast
         undominated = (lead > VISIBLE_PERCENT).sum()
         yield Number(f"pairs at a lower memory clock, not dominated, {name}", undominated, "", {"=": 0})
@@ -212,8 +212,8 @@ def lower_memory_dominated(results: Results) -> Iterator[Number]:
 
 
 def leads(rows: pd.DataFrame) -> np.ndarray:
-    """Points of energy by which each pair of a pass at a lower memory clock beats all that is as fast at one that is
-    not lower; rows: of evidence.compared.
+    """Return the points of energy by which each pair of a pass at a lower memory clock beats all that is as fast at one
+    that is not lower; rows: of evidence.compared.
 
     The paper speaks of curves, and the GPU has clocks between those of the grid: as fast is also what lies on a line
     between two pairs of a memory clock. Infinite where nothing is as fast.
@@ -230,7 +230,7 @@ def leads(rows: pd.DataFrame) -> np.ndarray:
 
 
 def _pass(results: Results, name: str) -> pd.DataFrame:
-    """The points of one pass."""
+    """Return the points of one pass."""
     rows = evidence.points(results, "pass")
     if name not in set(rows.target):
         raise NotTestable(f"no {name} pass was measured; measure whole passes")
@@ -238,12 +238,12 @@ def _pass(results: Results, name: str) -> pd.DataFrame:
 
 
 def _lower(rows: pd.DataFrame) -> pd.DataFrame:
-    """Points that lower a clock: one that lowers none differs from auto by scatter only."""
+    """Return the points that lower a clock: one that lowers none differs from auto by scatter only."""
     return rows[lowers(rows).any(axis=1)]
 
 
 def lowers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Whether a point lowers each clock; columns core, mem (bool). rows: of evidence.compared.
+    """Return whether a point lowers each clock; columns core, mem (bool). rows: of evidence.compared.
 
     Core: asked for, and run, below auto's clock on a cool board, if only by a step of 15 MHz: then the voltage is
     lower, also where a hot load at auto runs no faster. A request above that is auto's own by another name. Memory: as
@@ -272,12 +272,13 @@ def clocks_differ(results: Results) -> Iterator[Number]:
             least = GRID_MHZ if part.lower_mem.nunique() == 1 else 0
             yield Number(f"range of core clocks, {name}", part.core.max() - part.core.min(), "MHz", {">": least})
     try:
-        found, how = remeasured.kernel_changes(evidence.validation(results)), MEASURED_AGAIN
+        changes, how = remeasured.kernel_changes(evidence.validation(results)), MEASURED_AGAIN
     except NotTestable:
         both, how = (rows.time_change < -BEYOND_SCATTER_PERCENT) & (rows.energy_change < 0), CLAIMED
     else:
         both = pd.Series(
-            time.mean < -BEYOND_SCATTER_PERCENT and time.high < 0 and energy.high < 0 for time, energy in found.values()
+            time.mean < -BEYOND_SCATTER_PERCENT and time.high < 0 and energy.high < 0
+            for time, energy in changes.values()
         )
     yield Number(f"kernels that save energy and time, {how}", both.sum(), "", {">=": 1})
 
@@ -296,7 +297,7 @@ def one_or_the_other(results: Results) -> Iterator[Number]:
 
 
 def one_clock(chosen: pd.DataFrame) -> Iterator[Number]:
-    """Claim 11, of each kernel's chosen point (evidence.compared)."""
+    """Judge claim 11 by each kernel's chosen point (evidence.compared)."""
     rows = lowers(chosen)
     parts = {"core only": rows.core & ~rows.mem, "memory only": rows.mem & ~rows.core, "both": rows.core & rows.mem}
     counts = {name: int(part.sum()) for name, part in parts.items()}
@@ -336,12 +337,13 @@ def auto_marks(results: Results) -> Iterator[Number]:
     if results.workload.get("model") != "gpt3-xl" or sorted(row.values()) != list(range(1, PAPER_ROWS + 1)):
         raise NotTestable(f"the marks are of the {PAPER_ROWS} kernels of gpt3-xl; use that model")
     points = evidence.strict(results)
-    paper = points.index.map(row).map({each: count for count, rows in PAPER_AUTO.items() for each in rows}).fillna(1)
+    at_auto = {number: count for count, rows in PAPER_AUTO.items() for number in rows}
+    paper = points.index.map(row).map(at_auto).fillna(1)
     yield from marks(points, paper.to_numpy())
 
 
 def marks(chosen: pd.DataFrame, paper: np.ndarray) -> Iterator[Number]:
-    """Claim 30, of each kernel's chosen point (evidence.compared) and the clocks that the paper prints as auto there.
+    """Judge claim 30 by each kernel's chosen point (evidence.compared) and the clocks that are auto in the paper.
 
     A clock that is not lowered runs as auto's does (claim 11 counts alike): auto and its number (9251, 2100 MHz) tie,
     and scatter decides which is printed. So a row agrees where the paper prints no more at auto than are not lowered.
@@ -357,8 +359,8 @@ def marks(chosen: pd.DataFrame, paper: np.ndarray) -> Iterator[Number]:
 
 
 def chance(agrees: np.ndarray) -> float:
-    """How many of n agree in 95 % of random orders at most, by the mean and variance of such a sum (Hoeffding 1951, "A
-    combinatorial central limit theorem"). agrees: (n, n), whether i of one agrees with j of the other."""
+    """Return how many of n agree in 95 % of random orders at most, by the mean and variance of such a sum (Hoeffding
+    1951, "A combinatorial central limit theorem"). agrees: (n, n), whether i of one agrees with j of the other."""
     centred = agrees - agrees.mean(axis=0) - agrees.mean(axis=1, keepdims=True) + agrees.mean()
     return float(agrees.sum() / len(agrees) + CHANCE_SDS * np.sqrt((centred**2).sum() / (len(agrees) - 1)))
 
@@ -437,7 +439,7 @@ def plateaus_from_grid(results: Results) -> Iterator[Number]:
     largest = 100 * (problem.time[least] / problem.time[problem.baseline] - 1).max()
     slacks = np.arange(0, largest + STEP_PERCENT, STEP_PERCENT)
     local, coarser, overall = (
-        longest_plateau([-(each.energy_change_percent or 0) for each in frontier(of, slacks, scope)])
+        longest_plateau([-(choice.energy_change_percent or 0) for choice in frontier(of, slacks, scope)])
         for of, scope in ((problem, "local"), (coarse, "local"), (problem, "global"))
     )
     yield Number("longest plateau in slack: local", local, "%", {">": overall})
@@ -445,7 +447,7 @@ def plateaus_from_grid(results: Results) -> Iterator[Number]:
 
 
 def longest_plateau(saved: Sequence[float]) -> float:
-    """Percent of slack over which the savings at every STEP_PERCENT (points of energy) hardly rise."""
+    """Return the percent of slack over which the savings at every STEP_PERCENT (points of energy) hardly rise."""
     energy = np.asarray(saved)
     on_the_way = energy[:-1] < energy[0] + NEARLY_ALL * (energy[-1] - energy[0])
     if not on_the_way.any():
@@ -477,13 +479,13 @@ def fine_against_coarse(results: Results) -> Iterator[Number]:
 
 
 def _levels(results: Results) -> list[str]:
-    """Granularities that clocks were chosen at: pass, kernel or one of them."""
+    """Return the granularities that clocks were chosen at: pass, kernel or one of them."""
     have = set(evidence.table(results, "strategies").granularity)
     return [level for level in ("pass", "kernel") if level in have]
 
 
 def _relaxed(results: Results) -> pd.DataFrame:
-    """The global rows of table relaxed that may lose time."""
+    """Return the global rows of table relaxed that may lose time."""
     return evidence.table(results, "relaxed").dropna().query("scope == 'global' and slack_percent >= 0")
 
 
@@ -496,10 +498,10 @@ def switching(results: Results) -> Iterator[Number]:
     latency_s = {domain: spec["switching"][domain]["median_s"] for domain in ("core", "mem")}
     rows = evidence.strict(results)
     order = launch_order(results.workload, rows.launches_per_iteration.to_dict())
-    changes, shorter, own = walk(order, rows.time_s, rows[["core", "mem"]], latency_s)
+    changes, shorter, share = walk(order, rows.time_s, rows[["core", "mem"]], latency_s)
     yield Number("kernels shorter than the latency of their change", len(shorter), "", {">=": 1})
     # worse: once a tenth of the time runs at clocks that were chosen for another kernel
-    yield Number("share of the time at a launch's own clocks", own, "", {"<": 0.9})
+    yield Number("share of the time at a launch's own clocks", share, "", {"<": 0.9})
     yield Number("clock changes", changes)
     for domain, seconds in latency_s.items():
         yield Number(f"{domain} latency, assumed and not measured", 1e3 * seconds, "ms")
@@ -508,26 +510,26 @@ def switching(results: Results) -> Iterator[Number]:
 def walk(
     order: Sequence[str], time_s: pd.Series, clocks: pd.DataFrame, latency_s: Mapping[str, float]
 ) -> tuple[int, set[str], float]:
-    """(changes of clocks, kernels shorter than the latency of theirs, share of the time at a launch's own clocks) of an
-    iteration, launch by launch; time_s and clocks (a column a domain, MHz) by kernel.
+    """Return (changes of clocks, kernels shorter than the latency of theirs, share of the time at a launch's own
+    clocks) of an iteration, launch by launch; time_s and clocks (a column a domain, MHz) by kernel.
 
     A change is asked for as a kernel starts; the clocks before rule until it or the next one is through.
     """
-    changes, shorter, own_s, pending_s = 0, set(), 0.0, 0.0
-    mhz, each_s = clocks.to_dict(), time_s.to_dict()
+    changes, shorter, chosen_s, pending_s = 0, set(), 0.0, 0.0
+    mhz, launch_s = clocks.to_dict(), time_s.to_dict()
     for before, name in zip([order[-1], *order], order):  # iterations follow one another
         late = [latency_s[domain] for domain, of in mhz.items() if _apart(of[before], of[name])]
         if late:
             changes, pending_s = changes + 1, max(late)
-            if each_s[name] < pending_s:
+            if launch_s[name] < pending_s:
                 shorter.add(name)
-        own_s += max(0.0, each_s[name] - pending_s)
-        pending_s = max(0.0, pending_s - each_s[name])
-    return changes, shorter, own_s / sum(each_s[name] for name in order)
+        chosen_s += max(0.0, launch_s[name] - pending_s)
+        pending_s = max(0.0, pending_s - launch_s[name])
+    return changes, shorter, chosen_s / sum(launch_s[name] for name in order)
 
 
-def _apart(one: float, other: float) -> bool:
-    return min(one, other) < (1 - LOWER_SHARE) * max(one, other)
+def _apart(first_mhz: float, second_mhz: float) -> bool:
+    return min(first_mhz, second_mhz) < (1 - LOWER_SHARE) * max(first_mhz, second_mhz)
 
 
 @claim(29, "Power rises more than linearly in the clock, so the highest clocks are the least efficient", "2, 5")
@@ -545,17 +547,17 @@ def power_bends(results: Results) -> Iterator[Number]:
 
 
 def _full_load(results: Results) -> Iterator[pd.DataFrame]:
-    """Time and energy of each GEMM and pass by the core clock that ran, MHz, at the memory clock that auto uses."""
+    """Yield time and energy of each GEMM and pass by the core clock that ran, MHz, at auto's memory clock."""
     for study in ("kernel", "pass"):
         rows = evidence.points(results, study)
         is_full = rows.target.isin(evidence.gemms(results)) | (study == "pass")
         rows = rows[rows.core_mhz.notna() & (rows.mem == rows.auto_mem) & is_full]
-        for _, own in rows.groupby("target", sort=False):
-            yield own.groupby(own.core.round())[["time_s", "energy_j"]].mean().sort_index()
+        for _, points in rows.groupby("target", sort=False):
+            yield points.groupby(points.core.round())[["time_s", "energy_j"]].mean().sort_index()
 
 
 def bend(curve: pd.DataFrame) -> float:
-    """Slope of power in the upper half of the clocks over that in the lower half. curve: time_s, energy_j by MHz."""
+    """Return power's slope in the upper half of the clocks over that in the lower. curve: time_s, energy_j by MHz."""
     power = curve.energy_j / curve.time_s
     low, high = curve.index[0], curve.index[-1]
     middle = curve.index[1:-1][np.abs(curve.index[1:-1] - (low + high) / 2).argmin()]

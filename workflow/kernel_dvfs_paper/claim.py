@@ -54,7 +54,7 @@ class Number:
 
     @property
     def kept(self) -> bool:
-        """Whether the rule is kept. What is NaN keeps none."""
+        """Return whether the rule is kept. What is NaN keeps none."""
         return all(_SIGNS[sign](self.value, limit) for sign, limit in self.rule.items())
 
     @property
@@ -65,7 +65,7 @@ class Number:
         return " and ".join(f"{sign} {limit:.4g}" for sign, limit in self.rule.items())
 
     def __str__(self) -> str:
-        """`time +0.314 % (<= 0.5)`."""
+        """Return `time +0.314 % (<= 0.5)`."""
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         shown = " to ".join(value if isinstance(value, str) else self._shown(float(value)) for value in values)
         return f"{self.name} {shown} {self.unit}".rstrip() + (f" ({self.ruled})" if self.rule else "")
@@ -89,7 +89,7 @@ class Claim:
     cause: str = ""  # why it differs, where that is known whatever the numbers are
 
     def row(self, results: Results) -> dict[str, Any]:
-        """Its row of the table."""
+        """Return its row of the table."""
         try:
             numbers = list(self.judge(results))
         except NotTestable as missing:
@@ -112,35 +112,35 @@ def claim(number: int, text: str, source: str, **more: str) -> Callable[[Callabl
 
 
 def table(results: Results, name: str) -> pd.DataFrame:
-    """A finished table."""
+    """Return a finished table."""
     if not results.has(f"tables/{name}.json"):
         raise NotTestable(f"there is no table {name} for this GPU; configure that study and run snakemake report")
     return results.table(name)
 
 
 def schedule(results: Results, name: str = STRICT) -> dict[str, Any]:
-    """A feasible schedule, as published."""
+    """Return a feasible schedule, as published."""
     if not results.has(f"schedules/{results.named(name)}.json"):
         raise NotTestable(f"there is no schedule {name}; run snakemake choose on a profile with such targets")
-    found = results.schedule(name)
-    if found["status"] != "optimal":
-        raise NotTestable(f"schedule {name} is {found['status']}; no choice keeps its limit")
-    return found
+    document = results.schedule(name)
+    if document["status"] != "optimal":
+        raise NotTestable(f"schedule {name} is {document['status']}; no choice keeps its limit")
+    return document
 
 
 def strategy(results: Results, granularity: str, scope: str, objective: str) -> tuple[float, float, float]:
-    """(energy, time, EDP) change in percent by a row of Table 2, strict where it is waste."""
+    """Return (energy, time, EDP) change in percent by a row of Table 2, strict where it is waste."""
     rows = table(results, "strategies")
-    found = rows[
+    matching = rows[
         (rows.granularity == granularity)
         & (rows.scope == scope)
         & (rows.objective == objective)
         & (rows.slack_percent.fillna(0) == 0)
         & (rows.status != "infeasible")
     ]
-    if found.empty:
+    if matching.empty:
         raise NotTestable(f"Table 2 (strategies) has no {granularity} {scope} {objective}; have it chosen")
-    chosen = results.schedule(found.schedule.iloc[0])
+    chosen = results.schedule(matching.schedule.iloc[0])
     return chosen["energy_change_percent"], chosen["time_change_percent"], chosen["edp_change_percent"]
 
 
@@ -150,7 +150,7 @@ def points(results: Results, study: str) -> pd.DataFrame:
 
 
 def compared(profile: pd.DataFrame, study: str) -> pd.DataFrame:
-    """Usable rows of a profile in a study, with what changes against each target's own auto.
+    """Return the usable rows of a profile in a study, with what changes against each target's own auto.
 
     Further columns: time_change, energy_change (percent); core, mem (MHz: reached where known, else
     asked for, auto = the highest of the target); auto_core, auto_mem (the same of auto); auto_time_s,
@@ -175,30 +175,30 @@ def compared(profile: pd.DataFrame, study: str) -> pd.DataFrame:
 
 
 def chosen(results: Results, name: str, study: str) -> pd.DataFrame:
-    """The point of each target that a schedule chose, as `points`, in the profile's order."""
+    """Return the point of each target that a schedule chose, as `points`, in the profile's order."""
     targets = schedule(results, name)["targets"]
     rows = points(results, study)
     return rows[is_chosen(rows, targets)].set_index("target")
 
 
 def strict(results: Results) -> pd.DataFrame:
-    """The points of Table 1: each kernel at its strict global clocks."""
+    """Return the points of Table 1: each kernel at its strict global clocks."""
     return chosen(results, STRICT, "kernel")
 
 
 def gemms(results: Results) -> list[str]:
-    """Ids of the kernels that are GEMMs."""
+    """Return the ids of the kernels that are GEMMs."""
     return [name for name, about in results.workload.get("kernels", {}).items() if about["kind"] == "gemm"]
 
 
 def problem(results: Results) -> Problem:
-    """The choice problem that the strict schedule solved: same weights, same ties."""
+    """Return the choice problem that the strict schedule solved: same weights, same ties."""
     solved = schedule(results)
     return problem_from(results.profile_path, solved["granularity"], solved["weights"], solved["ties"])
 
 
 def validation(results: Results) -> Comparisons:
-    """The repeats behind the validation table, and none of an earlier study."""
+    """Return the repeats behind the validation table, and none of an earlier study."""
     paths = fresh_repeats(results.named(STRICT), int(table(results, "validation").repeats.iloc[0]))
     missing = [path for path in paths if not results.has(path)]
     if missing:
@@ -207,23 +207,23 @@ def validation(results: Results) -> Comparisons:
 
 
 def simulated_spec(results: Results, what: str) -> dict[str, Any]:
-    """The plain spec of a simulated GPU; `what` of it is wanted."""
+    """Return the plain spec of a simulated GPU; `what` of it is wanted."""
     if results.gpu["kind"] != "simulated":
         raise NotTestable(f"{what} is known of simulated GPUs only; configure one, or measure it")
     return results.setup(results.workload["setup"]).gpu["spec"]
 
 
 def siblings(results: Results) -> list[Results]:
-    """Results of other GPUs with a strict schedule of the same kernels, by folder name; a broken folder is named and
-    left out, since it must not stop this GPU's report."""
-    own, kernels, found = results.folder.absolute(), set(schedule(results)["targets"]), []
-    strict = f"schedules/{published(STRICT)}.json"
-    for folder in sorted(own.parent.parent.glob(f"*/{own.name}")):
+    """Return the results of other GPUs with a strict schedule of the same kernels, by folder name; a broken folder is
+    named and left out, since it must not stop this GPU's report."""
+    our_folder, kernels, others = results.folder.absolute(), set(schedule(results)["targets"]), []
+    strict_file = f"schedules/{published(STRICT)}.json"
+    for folder in sorted(our_folder.parent.parent.glob(f"*/{our_folder.name}")):
         other = Results(folder, PUBLISHED, results.inputs)
         try:
-            is_other = folder != own and other.has(strict) and other.gpu
+            is_other = folder != our_folder and other.has(strict_file) and other.gpu
             if is_other and set(other.schedule(STRICT)["targets"]) == kernels:
-                found.append(other)
+                others.append(other)
         except InputError as error:
             print(f"note: left out: {error}", file=sys.stderr)
-    return found
+    return others

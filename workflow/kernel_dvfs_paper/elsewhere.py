@@ -41,8 +41,8 @@ def optimism(results: Results) -> Iterator[Number]:
     claimed = evidence.schedule(results)
     time, energy = remeasured.changes(evidence.validation(results))
     reached = [
-        each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
-        for each_time, each_energy in zip(time.values, energy.values)
+        time_percent <= claimed["time_change_percent"] and energy_percent <= claimed["energy_change_percent"]
+        for time_percent, energy_percent in zip(time.values, energy.values)
     ]
     yield Number("time measured again - claimed", too_much.time, "points", {">": 0})
     yield Number("energy", too_much.energy, "points", {">": 0})
@@ -63,9 +63,9 @@ def error_grows(results: Results) -> Iterator[Number]:
 
 
 def growing_error(problem: Problem, true_time: np.ndarray) -> Iterator[Number]:
-    """Claim 21, of a choice problem and the true time of each of its options, (N,) in the same unit: clocks are chosen
-    anew for random subsets of the kernels, since what a sum over fewer kernels of one choice errs by is the same share
-    on average."""
+    """Judge claim 21 by a choice problem and the true time of each of its options, (N,) in the same unit: clocks are
+    chosen anew for random subsets of the kernels, since what a sum over fewer kernels of one choice errs by is the same
+    share on average."""
     count = len(problem.targets)
     if count <= SUBSETS[0]:
         raise NotTestable(f"clocks were chosen for {count} kernels; choose for more than {SUBSETS[0]}")
@@ -81,20 +81,22 @@ def growing_error(problem: Problem, true_time: np.ndarray) -> Iterator[Number]:
 
 
 def selection_error(problem: Problem, true_time: np.ndarray, subset: np.ndarray) -> float:
-    """Change of time in truth - claimed, in points, of the strict global choice for the kernels of a subset alone."""
+    """Return the change of time in truth - claimed, in points, of the strict global choice for a subset's kernels."""
     options = [np.flatnonzero(problem.target == kernel) for kernel in subset]
-    own = Problem.of(
-        [problem.time[each] for each in options],
-        [problem.energy[each] for each in options],
-        [problem.baseline[kernel] - each[0] for kernel, each in zip(subset, options)],
+    subproblem = Problem.of(
+        [problem.time[numbers] for numbers in options],
+        [problem.energy[numbers] for numbers in options],
+        [problem.baseline[kernel] - numbers[0] for kernel, numbers in zip(subset, options)],
     )
-    chosen = solve(own, "global", "waste", effort=0).option
-    time, true = own.time, true_time[np.concatenate(options)]
-    return float(100 * (true[chosen].sum() / true[own.baseline].sum() - time[chosen].sum() / own.baseline_time))
+    chosen = solve(subproblem, "global", "waste", effort=0).option
+    time, true = subproblem.time, true_time[np.concatenate(options)]
+    return float(
+        100 * (true[chosen].sum() / true[subproblem.baseline].sum() - time[chosen].sum() / subproblem.baseline_time)
+    )
 
 
 def _true_times(results: Results, problem: Problem) -> np.ndarray:
-    """True time of each option of a problem on the simulated GPU, of all launches in an iteration, s."""
+    """Return the true time of each option of a problem on the simulated GPU, of all launches in an iteration, s."""
     setup = results.setup(results.workload["setup"])
     time_s = np.zeros(len(problem.time))
     for kernel, members in enumerate(problem.members):
@@ -127,12 +129,12 @@ SMALL_PRODUCTS = (
     cause=SMALL_PRODUCTS,
 )
 def smaller_batches(results: Results) -> Iterator[Number]:
-    rows, own = _carried(results, "batch")
-    smaller = rows[rows.index < own]
+    rows, batch = _carried(results, "batch")
+    smaller = rows[rows.index < batch]
     if smaller.empty:
         raise NotTestable("no smaller batch was measured; add one to data_parallel_batches")
-    shift = smaller[["time", "energy"]] - rows.loc[own, ["time", "energy"]]
-    yield Number(f"time less that at batch {own}, mean", shift.time.mean(), "points", {">": 0})
+    shift = smaller[["time", "energy"]] - rows.loc[batch, ["time", "energy"]]
+    yield Number(f"time less that at batch {batch}, mean", shift.time.mean(), "points", {">": 0})
     yield Number("energy, mean", shift.energy.mean(), "points", {"<": 0})
     yield Number("largest of both", shift.abs().max().max(), "points", {"<=": FEW_POINTS})
 
@@ -148,8 +150,8 @@ def time_steadier(results: Results) -> Iterator[Number]:
 
 
 def steadier(rows: pd.DataFrame) -> Iterator[Number]:
-    """Claim 23, of a row a batch: time_low, time_high and energy_low, energy_high, the ends of each change's interval
-    over repeats, percent."""
+    """Judge claim 23 by a row a batch: time_low, time_high and energy_low, energy_high, the ends of each change's
+    interval over repeats, percent."""
     # a wider interval is of repeats that scatter more: there are as many of both
     time, energy = ((rows[f"{name}_high"] - rows[f"{name}_low"]).mean() for name in ("time", "energy"))
     yield Number("95 % interval over the repeats of a batch, mean width: time", time, "points", {"<": energy})
@@ -168,7 +170,7 @@ def degrees(results: Results) -> Iterator[Number]:
 
 
 def one_outlier(rows: pd.DataFrame) -> Iterator[Number]:
-    """Claim 24, of the changes of time and energy, percent, by the paper's degrees.
+    """Judge claim 24 by the changes of time and energy, percent, at the paper's degrees.
 
     Its outlier gains more than twice the time of another degree, and saves relatively less energy. An outlier does so
     against each of the others, and by more than repeats scatter.
@@ -193,9 +195,9 @@ def one_outlier(rows: pd.DataFrame) -> Iterator[Number]:
     cause="a rank here splits all rows, without communication, so it has the FLOP of the small batch",
 )
 def degree_against_batch(results: Results) -> Iterator[Number]:
-    (split, own_degree), (small, own_batch) = _carried(results, "tensor_parallel"), _carried(results, "batch")
-    small.index = own_degree * own_batch / small.index  # the degree of equal work
-    both = split.index.intersection(small.index).drop(own_degree)
+    (split, degree), (small, batch) = _carried(results, "tensor_parallel"), _carried(results, "batch")
+    small.index = degree * batch / small.index  # the degree of equal work
+    both = split.index.intersection(small.index).drop(degree)
     if both.empty:
         raise NotTestable("no degree has a batch of equal work; configure batches that are the batch over a degree")
     split, small = split.loc[both], small.loc[both]
@@ -212,19 +214,19 @@ def degree_against_batch(results: Results) -> Iterator[Number]:
 
 
 def _carried(results: Results, column: str) -> tuple[pd.DataFrame, int]:
-    """(rows by batch or degree, the schedule's own batch or degree).
+    """Return (rows by batch or degree, the schedule's own batch or degree).
 
     Columns: time, energy (changes in percent), time_low, time_high, energy_low, energy_high (ends of their intervals),
     auto_time (s), auto_energy (J).
     """
     rows = evidence.table(results, TABLES[column]).set_index(column)
-    own = results.workload[column]
-    if own not in rows.index or len(rows) < 2:
-        raise NotTestable(f"table {TABLES[column]} lacks {column} {own} or any other; configure both")
+    chosen_at = results.workload[column]
+    if chosen_at not in rows.index or len(rows) < 2:
+        raise NotTestable(f"table {TABLES[column]} lacks {column} {chosen_at} or any other; configure both")
     names = {"time_change_percent": "time", "energy_change_percent": "energy"}
     names |= {f"{name}_{end}_percent": f"{name}_{end}" for name in ("time", "energy") for end in ("low", "high")}
     names |= {"auto_time_s": "auto_time", "auto_energy_j": "auto_energy"}
-    return rows[[*names]].rename(columns=names).astype(float), own
+    return rows[[*names]].rename(columns=names).astype(float), chosen_at
 
 
 # --- on another GPU ---------------------------------------------------------------------------------------------------
@@ -237,20 +239,20 @@ ALIKE_PP = 2.0
 
 @claim(26, "On an RTX A4000 the same method saves less; kernels prefer the same kind of clock, lowered less", "9")
 def second_gpu(results: Results) -> Iterator[Number]:
-    by_name = {each.gpu["name"]: each for each in evidence.siblings(results)} | {results.gpu["name"]: results}
+    by_name = {sibling.gpu["name"]: sibling for sibling in evidence.siblings(results)} | {results.gpu["name"]: results}
     if results.gpu["name"] not in (FIRST, SECOND) or not {FIRST, SECOND} <= set(by_name):
         raise NotTestable(f"it needs the same workload on {FIRST} and {SECOND}; run both (config: gpu)")
     both = [by_name[FIRST], by_name[SECOND]]
     try:
-        tables = [evidence.table(each, "validation").set_index("quantity") for each in both]
+        tables = [evidence.table(study, "validation").set_index("quantity") for study in both]
         (first, second), how = (rows.fresh_change_percent.energy for rows in tables), MEASURED_AGAIN
     except NotTestable:
-        (first, second), how = (evidence.schedule(each)["energy_change_percent"] for each in both), CLAIMED
-    one, other = (evidence.strict(each) for each in both)
-    other = other.reindex(one.index)
-    same = ((one.lower_core == other.lower_core) & (one.lower_mem == other.lower_mem)).mean()
+        (first, second), how = (evidence.schedule(study)["energy_change_percent"] for study in both), CLAIMED
+    on_first, on_second = (evidence.strict(study) for study in both)
+    on_second = on_second.reindex(on_first.index)
+    same = ((on_first.lower_core == on_second.lower_core) & (on_first.lower_mem == on_second.lower_mem)).mean()
     rise = [
-        100 * (other[domain] / other[f"auto_{domain}"] - one[domain] / one[f"auto_{domain}"]).mean()
+        100 * (on_second[domain] / on_second[f"auto_{domain}"] - on_first[domain] / on_first[f"auto_{domain}"]).mean()
         for domain in ("core", "mem")
     ]
     yield Number(f"energy on the {SECOND}, {how}", second, "%", {">": first})
@@ -265,32 +267,32 @@ def second_gpu(results: Results) -> Iterator[Number]:
 
 @claim(27, "Clocks found on one GPU type cannot be applied to another; measure again for another specimen", "9")
 def carried_to_another(results: Results) -> Iterator[Number]:
-    others = [each for each in evidence.siblings(results) if each.gpu["name"] != results.gpu["name"]]
+    others = [study for study in evidence.siblings(results) if study.gpu["name"] != results.gpu["name"]]
     if not others:
         raise NotTestable("it needs the same kernels on another GPU; run one (config: gpu)")
-    applied, found = 0, []
+    applied, numbers = 0, []
     for other in others:
         time, energy = transfer(evidence.schedule(results)["targets"], other)
-        own = evidence.schedule(other)["energy_change_percent"]
-        lost = 1 - energy / own if own else 0.0
+        chosen_energy = evidence.schedule(other)["energy_change_percent"]
+        lost = 1 - energy / chosen_energy if chosen_energy else 0.0
         # applied: the strict limit breaks by no more than an iteration scatters, and no third of the saving is lost
         applied += time <= 1 and lost <= 1 / 3
-        found += [Number(f"time on the {other.gpu['name']}", time, "%"), Number("energy", energy, "%")]
-        found += [Number("energy at its own clocks", own, "%")]
+        numbers += [Number(f"time on the {other.gpu['name']}", time, "%"), Number("energy", energy, "%")]
+        numbers += [Number("energy at its own clocks", chosen_energy, "%")]
     yield Number("GPUs that our clocks serve: time <= 1 %, a third of the saving lost at most", applied, "", {"=": 0})
-    yield from found
+    yield from numbers
     yield Number("another specimen of one type:", "not modelled")
 
 
 def transfer(targets: dict[str, dict[str, Any]], other: Results) -> tuple[float, float]:
-    """(time change, energy change) of an iteration on another GPU at these clocks, percent.
+    """Return (time change, energy change) of an iteration on another GPU at these clocks, percent.
 
     Each clock is taken to the nearest that it has.
     """
     rows = evidence.points(other, "kernel")
     distance = pd.Series(0.0, rows.index)
     for domain in ("core_mhz", "mem_mhz"):
-        wanted = rows.target.map({name: own[domain] for name, own in targets.items()})
+        wanted = rows.target.map({name: clocks[domain] for name, clocks in targets.items()})
         # by ratio; auto is near auto only
         ratio = np.log(rows[domain] / pd.to_numeric(wanted, errors="coerce")).abs()
         distance += ratio.fillna(10.0).mask(rows[domain].isna() & (wanted == "auto"), 0.0)

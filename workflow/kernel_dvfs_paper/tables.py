@@ -21,8 +21,8 @@ OUTPUTS = Outputs()
 
 
 def _claims_inputs(plan: Any) -> list[str]:
-    made = [each for each in tables.OUTPUTS.made_by(plan) if each.procedure != RELIED_ON]
-    files = [f"{plan.folder}/{each.files[0]}" for each in made]
+    needed = [output for output in tables.OUTPUTS.made_by(plan) if output.procedure != RELIED_ON]
+    files = [f"{plan.folder}/{output.files[0]}" for output in needed]
     beside = plan.elsewhere(plan.workload, published(STRICT), "validation")
     used = [os.path.relpath(shipped.POSTERIOR_CLAIMS)] if plan.is_simulated else []
     return [*plan.published_files(), *carried.strict_and_repeats(plan)[1:], *files, *beside, *used]
@@ -43,24 +43,24 @@ def _claims_inputs(plan: Any) -> list[str]:
     inputs=_claims_inputs,
 )
 def claims(results: Results) -> pd.DataFrame:
-    """One row a claim: number, claim, source, paper, ours (numbers, in brackets the rule by which the claim holds),
-    verdict (holds, differs, not testable), why (where it does not hold); of a board that was inferred from the paper
-    also inferred (whether the claim was used for it, and is predicted)."""
+    """Return one row a claim: number, claim, source, paper, ours (numbers, in brackets the rule by which the claim
+    holds), verdict (holds, differs, not testable), why (where it does not hold); of a board that was inferred from the
+    paper also inferred (whether the claim was used for it, and is predicted)."""
     import pandas as pd
 
     from kernel_dvfs_paper import used as inferred
 
-    rows = [each.row(results) for each in all_claims()]
+    rows = [claim.row(results) for claim in all_claims()]
     spec = results.setup(results.workload["setup"]).gpu["spec"] if results.gpu["kind"] == "simulated" else {}
     if used := inferred.claims_used(spec, results.workload["name"]):
-        rows = [row | {"inferred": inferred.told(row["number"], row["verdict"], used)} for row in rows]
+        rows = [row | {"inferred": inferred.in_words(row["number"], row["verdict"], used)} for row in rows]
     return pd.DataFrame(rows)
 
 
 def all_claims() -> list[Claim]:
-    """All claims, in the order of their numbers."""
+    """Return all claims, in the order of their numbers."""
     from kernel_dvfs_paper import chosen, elsewhere
     from kernel_dvfs_paper.claim import Claim
 
     declared = [*vars(chosen).values(), *vars(elsewhere).values()]
-    return sorted((each for each in declared if isinstance(each, Claim)), key=lambda each: each.number)
+    return sorted((claim for claim in declared if isinstance(claim, Claim)), key=lambda claim: claim.number)

@@ -25,13 +25,13 @@ def claims_used(spec: Mapping[str, Any], workload: str, path: str | PathLike[str
     that is not such a table.
     """
     with rows_of(path or shipped.POSTERIOR_CLAIMS, spec, workload, "claims of an inference", _CLAIMED) as rows:
-        found = {int(row["claim"]): (row["group"], float(row["holds_without_group"])) for row in rows}
-        if not all(0 <= share <= 1 for _, share in found.values()):
+        used = {int(row["claim"]): (row["group"], float(row["holds_without_group"])) for row in rows}
+        if not all(0 <= share <= 1 for _, share in used.values()):
             raise ValueError("a share is not within 0 and 1")
-    return found
+    return used
 
 
-def told(claim: int, verdict: str, used: Mapping[int, tuple[str, float]]) -> str:
+def in_words(claim: int, verdict: str, used: Mapping[int, tuple[str, float]]) -> str:
     """Return in words whether a claim served to infer the board and is predicted. verdict: of this study."""
     if claim in used:
         group, share = used[claim]

@@ -20,13 +20,13 @@ _ANY = (np.inf, np.inf)
 
 
 def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
-    """The plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
+    """Return the plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
     ticks, cost, parts = {}, {}, {}
     for key in planner.options:
-        own, row = planner.profile.of(*key), rows[key]
-        ticks[key] = int(duration_ticks(own.time_s[row]))
+        settings, row = planner.profile.of(*key), rows[key]
+        ticks[key] = int(duration_ticks(settings.time_s[row]))
         cost[key] = cost_j_of(planner, key, row)
-        parts[key] = (Part(*own.clocks(row), 1.0, None),)
+        parts[key] = (Part(*settings.clocks(row), 1.0, None),)
     durations = [ticks[key] for key in planner.keys]
     finish = planner.graph.finish_ticks(durations)
     return Plan(
@@ -46,18 +46,21 @@ def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
 
 
 def all_max(planner: Planner) -> Plan:
-    """Every instruction at its highest clocks: core first, then memory; auto counts as the highest."""
+    """Return the plan of all instructions at their highest clocks: core first, then memory; auto is the highest."""
     rows = {}
     for key in planner.options:
-        own = planner.profile.of(*key)
+        settings = planner.profile.of(*key)
         # auto is what a GPU does that nobody tells anything
-        rank = [tuple(np.inf if mhz != mhz else mhz for mhz in pair) for pair in zip(own.core_mhz, own.mem_mhz)]
+        rank = [
+            tuple(np.inf if mhz != mhz else mhz for mhz in pair) for pair in zip(settings.core_mhz, settings.mem_mhz)
+        ]
         rows[key] = max(range(len(rank)), key=rank.__getitem__)
     return fixed(planner, rows, ALL_MAX)
 
 
 def uniform(planner: Planner, limit_ticks: int) -> Plan:
-    """One clock pair for everything, the least energy of those that keep the limit; all-max where none does."""
+    """Return the plan of one clock pair for everything, the least energy of those that keep the limit; all-max where
+    none does."""
     keys = list(planner.options)
     tables = {key: _rows_by_clock(planner, key) for key in keys}
     shared = _shared(tables.values())
@@ -67,8 +70,8 @@ def uniform(planner: Planner, limit_ticks: int) -> Plan:
 
 
 def per_stage(planner: Planner, limit_ticks: int) -> Plan:
-    """One clock pair per stage that keeps the limit: from all-max, the step that saves most while one fits; or one
-    pair for all stages, where that is cheaper.
+    """Return the plan of one clock pair per stage that keeps the limit: from all-max, the step that saves most while
+    one fits; or one pair for all stages, where that is cheaper.
 
     Raises InputError where a stage's instructions share no clock.
     """
@@ -119,7 +122,9 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
     members: dict[int, list[int]] = {stage: [] for stage in chosen}
     for number, operation in enumerate(planner.graph.operations):
         members[operation.stage].append(number)
-    durations = [lasts(key, clocks[own.stage][0]) for key, own in zip(planner.keys, planner.graph.operations)]
+    durations = [
+        lasts(key, clocks[operation.stage][0]) for key, operation in zip(planner.keys, planner.graph.operations)
+    ]
     open_ = set(chosen)
     while True:
         steps = []
@@ -148,25 +153,25 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
 def _stage_cost(
     planner: Planner, counts: Counter[Key], keys: set[Key], tables: dict[Key, dict], pair: tuple[float, ...]
 ) -> float:
-    """Effective energy of a stage at one clock pair."""
+    """Return the effective energy of a stage at one clock pair."""
     return sum(counts[key] * cost_j_of(planner, key, tables[key][pair]) for key in keys)
 
 
 def cost_j_of(planner: Planner, key: Key, row: int) -> float:
-    """Effective energy of an instruction at a row of its settings."""
-    own = planner.profile.of(*key)
-    return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
+    """Return the effective energy of an instruction at a row of its settings."""
+    settings = planner.profile.of(*key)
+    return float(settings.energy_j[row] - planner.stage_blocking_w * settings.time_s[row])
 
 
 def _shared(tables: Iterable[dict]) -> set[tuple[float, ...]]:
-    """The clock pairs that all instructions know; those that run at any do not count."""
+    """Return the clock pairs that all instructions know; those that run at any do not count."""
     return set.intersection(*([set(table) for table in tables if table] or [{_ANY}]))
 
 
 def _rows_by_clock(planner: Planner, key: Key) -> dict[tuple[float, ...], int]:
-    """{(core, memory): row}, MHz; auto counts as the highest. Constant work without a clock has its row at any."""
-    own = planner.profile.of(*key)
-    if own.keeps_clocks:
+    """Return {(core, memory): row}, MHz; auto is the highest. Constant work without a clock has its row at any."""
+    settings = planner.profile.of(*key)
+    if settings.keeps_clocks:
         return defaultdict(int)
-    pairs = zip(own.core_mhz, own.mem_mhz)
+    pairs = zip(settings.core_mhz, settings.mem_mhz)
     return {tuple(np.inf if mhz != mhz else float(mhz) for mhz in pair): row for row, pair in enumerate(pairs)}

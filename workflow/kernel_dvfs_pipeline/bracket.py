@@ -26,7 +26,7 @@ from kernel_dvfs_pipeline.frontier import Frontier, FrontierCorners, check_price
 
 ERROR = 1e-3  # of the energy: how far apart the bounds may be
 # of that, how far apart the bounds of a single time may be
-_OWN = 0.25
+_POINT_SHARE = 0.25
 _MOST_ROUNDS = 30
 _SAME = 1e-9  # of the energy: what bounds of the same pipeline may seem to contradict each other by
 _SHARES = 257  # of the way from everyone's fastest to everyone's slowest duration, where parts are cut
@@ -43,7 +43,7 @@ class Bounds:
 
     @classmethod
     def of(cls, ticks: int, point: Any) -> Bounds:
-        """Those of the core's answer for `ticks`."""
+        """Return those of the core's answer for `ticks`."""
         return cls(ticks, point.cost_j, point.intercept_j, point.price_w)
 
     @property
@@ -73,26 +73,27 @@ class Programme:
         self.least_cost_j = float(sum(float(curve.cost_j[-1]) for curve in curves))
 
     def point(self, ticks: int, error: float = ERROR, slower: Any = None, faster: Any = None) -> Any:
-        """The core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its bounds are
-        closer to each other than a quarter of `error` of the energy, as far as 53 bits allow. slower, faster: `start`
-        of solutions at such times, found with the same error; where these lead nowhere, it starts from nothing."""
-        tolerance_j = _OWN * error * (self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S)
+        """Return the core's solution at `ticks`, which must lie between the fastest and the slowest iteration. Its
+        bounds are closer to each other than a quarter of `error` of the energy, as far as 53 bits allow. slower,
+        faster: `start` of solutions at such times, found with the same error; where these lead nowhere, it starts from
+        nothing."""
+        tolerance_j = _POINT_SHARE * error * (self.least_cost_j + self.blocking_w * ticks / TICKS_PER_S)
         if slower and faster:
-            found = self.interior.solve(ticks, tolerance_j, slower, faster)
-            if found.cost_j - Bounds.of(ticks, found).least_j <= tolerance_j:
-                return found
+            point = self.interior.solve(ticks, tolerance_j, slower, faster)
+            if point.cost_j - Bounds.of(ticks, point).least_j <= tolerance_j:
+                return point
         return self.interior.solve(ticks, tolerance_j)
 
     def bounds(self, ticks: int, error: float = ERROR) -> Bounds:
-        """Both bounds of `point`."""
+        """Return both bounds of `point`."""
         return Bounds.of(ticks, self.point(ticks, error))
 
     def frontier(self, error: float = ERROR) -> Bracket:
-        """The whole frontier, within `error` of the energy. Bracket.error tells where 53 bits do not allow it."""
+        """Return the whole frontier, within `error` of the energy; Bracket.error tells where 53 bits are too few."""
         return Bracket.around(self.solved(error), self.least_cost_j, self.blocking_w)
 
     def part_ticks(self, part: int, parts: int) -> tuple[int, int]:
-        """(fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins where it ends.
+        """Return the (fastest, slowest) time of a part of the frontier, from 1, the fastest; the next begins there.
 
         Each has an equal share of what is saved where all operations become slower alike: times are asked mostly
         where energy falls steeply, so the parts are about as much work.
@@ -101,49 +102,52 @@ class Programme:
         cost_j = np.zeros(_SHARES)
         kinds = {id(curve): curve for curve in self.curves}
         for kind, count in Counter(map(id, self.curves)).items():
-            own = kinds[kind]
-            cost_j += count * np.interp(own.ticks[0] + share * (own.ticks[-1] - own.ticks[0]), own.ticks, own.cost_j)
+            curve = kinds[kind]
+            cost_j += count * np.interp(
+                curve.ticks[0] + share * (curve.ticks[-1] - curve.ticks[0]), curve.ticks, curve.cost_j
+            )
         cuts = np.interp(np.linspace(0, cost_j[0] - cost_j[-1], parts + 1), cost_j[0] - cost_j, share)
         cuts[[0, -1]] = 0, 1
         ends = self.fastest_ticks + np.rint(cuts[part - 1 : part + 1] * (self.slowest_ticks - self.fastest_ticks))
         return int(ends[0]), int(ends[1])
 
     def solved(self, error: float = ERROR, part: int = 1, parts: int = 1) -> list[Bounds]:
-        """Times of a part of the frontier (default: all), rising, enough for `error` of the energy between them."""
-        bounds: dict[int, Bounds] = {}
+        """Return the solved times of a part of the frontier (default: all), rising, enough for `error` of the energy
+        between them."""
+        by_ticks: dict[int, Bounds] = {}
         starts: dict[int, Any] = {}  # of the times beside those that are asked
 
         def at(asked: tuple[int, int, int]) -> tuple[Bounds, Any]:
             slower, ticks, faster = asked
-            found = self.point(ticks, error, starts.get(slower), starts.get(faster))
-            return Bounds.of(ticks, found), found.start
+            point = self.point(ticks, error, starts.get(slower), starts.get(faster))
+            return Bounds.of(ticks, point), point.start
 
         asked = [(end, end, end) for end in sorted(set(self.part_ticks(part, parts)))]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1) as pool:
             for _ in range(_MOST_ROUNDS):
-                for own, start in pool.map(at, asked):
-                    bounds[own.ticks], starts[own.ticks] = own, start
-                asked = Bracket.around(list(bounds.values()), self.least_cost_j, self.blocking_w).far_apart(error)
+                for bounds, start in pool.map(at, asked):
+                    by_ticks[bounds.ticks], starts[bounds.ticks] = bounds, start
+                asked = Bracket.around(list(by_ticks.values()), self.least_cost_j, self.blocking_w).far_apart(error)
                 if not asked:
                     break
                 beside = {end for slower, _, faster in asked for end in (slower, faster)}
                 starts = {end: starts[end] for end in beside}
-        return [bounds[ticks] for ticks in sorted(bounds)]
+        return [by_ticks[ticks] for ticks in sorted(by_ticks)]
 
     def joined(self, parts: Sequence[Sequence[Bounds]]) -> Bracket | None:
-        """The frontier of what was `solved` of all parts of this programme; None where one of them, or an end of one,
-        is missing, or where they contradict each other."""
-        parts = sorted(parts, key=lambda part: min((own.ticks for own in part), default=0))
+        """Return the frontier of what was `solved` of all parts of this programme; None where one of them, or an end of
+        one, is missing, or where they contradict each other."""
+        parts = sorted(parts, key=lambda part: min((bounds.ticks for bounds in part), default=0))
         for number, part in enumerate(parts, 1):
-            asked = [own.ticks for own in part] or [0]
+            asked = [bounds.ticks for bounds in part] or [0]
             # the last tick may be rounded differently on another machine
             if np.abs(np.array([min(asked), max(asked)]) - self.part_ticks(number, len(parts))).max() > 1:
                 return None
-        solved = [own for part in parts for own in part]
-        if not np.isfinite([(own.cost_j, own.intercept_j, own.price_w) for own in solved]).all():
+        solved = [bounds for part in parts for bounds in part]
+        if not np.isfinite([(bounds.cost_j, bounds.intercept_j, bounds.price_w) for bounds in solved]).all():
             return None
-        found = Bracket.around(solved, self.least_cost_j, self.blocking_w)
-        return found if found.is_consistent else None
+        bracket = Bracket.around(solved, self.least_cost_j, self.blocking_w)
+        return bracket if bracket.is_consistent else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,10 +159,13 @@ class Bracket(Frontier):
 
     @classmethod
     def around(cls, solved: list[Bounds], least_cost_j: float, blocking_w: float) -> Bracket:
-        """solved: a time may come twice. least_cost_j: of all operations at their cheapest, which nothing undercuts."""
-        cheapest = {own.ticks: own.cost_j for own in sorted(solved, key=lambda own: (-own.ticks, -own.cost_j))}
+        """Return the Bracket of some solved times, of which one may come twice. least_cost_j: of all operations at
+        their cheapest, which nothing undercuts."""
+        cheapest = {
+            bounds.ticks: bounds.cost_j for bounds in sorted(solved, key=lambda bounds: (-bounds.ticks, -bounds.cost_j))
+        }
         upper = np.array(list(cheapest))
-        lines = [(0.0, least_cost_j), *((own.price_w, own.intercept_j) for own in solved)]
+        lines = [(0.0, least_cost_j), *((bounds.price_w, bounds.intercept_j) for bounds in solved)]
         ticks, cost_j = _highest(lines, int(upper[-1]), int(upper[0]))
         price_uw = np.append(0.0, np.diff(cost_j) / -np.diff(ticks)) * (TICKS_PER_S * UW_PER_W)
         records = FrontierCorners(
@@ -167,11 +174,11 @@ class Bracket(Frontier):
         return cls(records, cost_j, blocking_w, upper, np.array(list(cheapest.values())))
 
     def upper_cost_at(self, ticks: np.ndarray) -> np.ndarray:
-        """Effective energy (J) that some schedule of `ticks` reaches on the hulls."""
+        """Return the effective energy (J) that some schedule of `ticks` reaches on the hulls."""
         return np.interp(ticks, self.upper_ticks[::-1], self.upper_cost_j[::-1])
 
     def _errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """(times, shares of the energy by which the bounds differ there): between two of them it is nowhere more."""
+        """Return (times, shares of the energy by which the bounds differ there); nowhere between is it more."""
         ticks = np.unique(np.concatenate([self.records.ticks, self.upper_ticks]))
         least = self.cost_at(ticks)
         return ticks, (self.upper_cost_at(ticks) - least) / (least + self.blocking_w * ticks / TICKS_PER_S)
@@ -183,23 +190,23 @@ class Bracket(Frontier):
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the lower bound is nowhere above what a schedule reaches, but for rounding."""
+        """Return whether the lower bound is nowhere above what a schedule reaches, but for rounding."""
         return bool((self._errors()[1] >= -_SAME).all())
 
     def far_apart(self, error: float) -> list[tuple[int, int, int]]:
-        """From each time that was asked to the next: (slower, the time of the largest error, faster), where that error
-        is above `error`."""
+        """Return, from each time that was asked to the next, (slower, the time of the largest error, faster) where that
+        error is above `error`."""
         ticks, errors = self._errors()
-        found = []
+        intervals = []
         for slower, faster in zip(self.upper_ticks.tolist(), self.upper_ticks[1:].tolist()):
             inside = np.flatnonzero((ticks > faster) & (ticks < slower))
             if len(inside) and errors[worst := inside[np.argmax(errors[inside])]] > error:
-                found.append((slower, int(ticks[worst]), faster))
-        return found
+                intervals.append((slower, int(ticks[worst]), faster))
+        return intervals
 
 
 def _highest(lines: list[tuple[float, float]], fastest: int, slowest: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ticks falling, J) where the highest of the lines, intercept - price T, bends: from slowest to fastest.
+    """Return (ticks falling, J) where the highest of the lines, intercept - price T, bends: from slowest to fastest.
 
     lines: [(price W, intercept J)]. The prices between the corners rise from one to the next.
     """

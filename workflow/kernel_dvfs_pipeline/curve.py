@@ -20,7 +20,7 @@ _ROUNDING = 4e-16
 
 
 def duration_ticks(seconds: ArrayLike) -> np.ndarray:
-    """Durations (s, any shape) as int64 ticks, rounded up."""
+    """Return durations (s, any shape) as int64 ticks, rounded up."""
     ticks = np.asarray(seconds, float) * TICKS_PER_S
     return np.ceil(ticks * (1 - _ROUNDING)).astype(np.int64)
 
@@ -39,7 +39,7 @@ class OperationOptions:
     share: np.ndarray  # (n,) 0 where one clock is enough
 
     def pick(self, rows: np.ndarray) -> OperationOptions:
-        """The options at positions `rows`."""
+        """Return the options at positions `rows`."""
         return OperationOptions(
             *(column[rows] for column in (self.ticks, self.cost_j, self.setting, self.slower, self.share))
         )
@@ -56,7 +56,7 @@ class TradeOffCurve:
 
 
 def options_of(time_s: np.ndarray, energy_j: np.ndarray, blocking_w: float) -> OperationOptions:
-    """The undominated options of one operation by time and effective energy c = e - P_blk t."""
+    """Return the undominated options of one operation by time and effective energy c = e - P_blk t."""
     ticks = duration_ticks(time_s)
     cost = energy_j - blocking_w * np.asarray(time_s)
     keep = pareto(ticks, cost, np.arange(len(ticks)))
@@ -64,18 +64,18 @@ def options_of(time_s: np.ndarray, energy_j: np.ndarray, blocking_w: float) -> O
 
 
 def curve_of(options: OperationOptions) -> TradeOffCurve:
-    """The hull of `options`. Prices are rounded to whole microwatts; a segment below that is left out."""
+    """Return the hull of `options`. Prices are rounded to whole microwatts; a segment below that is left out."""
     hull = np.array(lower_hull(options.ticks, options.cost_j))
     ticks, cost = options.ticks[hull], options.cost_j[hull]
     price = (cost[:-1] - cost[1:]) / np.diff(ticks) * (TICKS_PER_S * UW_PER_W)
     # what does not fit stays too dear for the search, which refuses it, and does not wrap around
     price = np.rint(np.minimum(price, 2.0**62)).astype(np.int64)
-    kept = 1 + int(np.count_nonzero(price >= 1))
-    return TradeOffCurve(ticks[:kept], price[: kept - 1], cost[:kept], hull[:kept])
+    vertices = 1 + int(np.count_nonzero(price >= 1))
+    return TradeOffCurve(ticks[:vertices], price[: vertices - 1], cost[:vertices], hull[:vertices])
 
 
 def split_options(options: OperationOptions, curve: TradeOffCurve, kernels: int) -> OperationOptions:
-    """`options`, and those that change clocks once, at one of the `kernels` - 1 boundaries; undominated, fastest first.
+    """Return `options`, and those that change clocks once, at one of `kernels` - 1 boundaries: undominated, rising.
 
     An operation of n equal kernels runs the first of them at one clock and the rest at the next on the hull. The time
     is rounded to the slow side, so what is planned is never shorter than what is run. curve: the hull of `options`.
@@ -91,11 +91,11 @@ def split_options(options: OperationOptions, curve: TradeOffCurve, kernels: int)
 
     ticks = np.ceil(between(options.ticks)).astype(np.int64)
     cost = between(options.cost_j)
-    made = OperationOptions(
+    candidates = OperationOptions(
         np.concatenate([options.ticks, ticks]),
         np.concatenate([options.cost_j, cost]),
         np.concatenate([options.setting, np.repeat(options.setting[fast], len(share))]),
         np.concatenate([options.slower, np.repeat(options.setting[slow], len(share))]),
         np.concatenate([options.share, np.tile(share, len(fast))]),
     )
-    return made.pick(pareto(made.ticks, made.cost_j, made.share))
+    return candidates.pick(pareto(candidates.ticks, candidates.cost_j, candidates.share))

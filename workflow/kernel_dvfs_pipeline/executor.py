@@ -53,7 +53,7 @@ class GpuMarks(Protocol):
         ...
 
     def passed_s(self, mark: Any) -> float | None:
-        """When the GPU passed a mark, on now_s's clock; None: it has not yet."""
+        """Return when the GPU passed a mark, on now_s's clock; None: it has not yet."""
         ...
 
     def synchronise(self) -> None:
@@ -143,20 +143,20 @@ class PlanCertificate:
     blocks: list[list[IterationBlock]] = field(repr=False, default_factory=list)  # per block of each rank
 
     def __str__(self) -> str:
-        def told(change: Change | None) -> str:
+        def percent(change: Change | None) -> str:
             return f"{change.mean:+.2f} % ({change.low:+.2f} to {change.high:+.2f})" if change else "unknown"
 
         what = "used" if self.holds else f"auto instead: {self.why}" if self.why else "dry run, nothing set"
         landed = f"{self.late} of {self.rises} to faster clocks late" if self.rises else "none seen to land"
         back = "nothing to restore" if self.dry_run else "restored" if self.restored else "NOT RESTORED"
         return (
-            f"{self.changes} changes an iteration on {self.ranks} ranks: time {told(self.time)}, energy "
-            f"{told(self.energy)} against auto; {self.asked} asked for, {self.asked_late} after their moment, "
+            f"{self.changes} changes an iteration on {self.ranks} ranks: time {percent(self.time)}, energy "
+            f"{percent(self.energy)} against auto; {self.asked} asked for, {self.asked_late} after their moment, "
             f"{landed}; {back}; {what}"
         )
 
     def document(self) -> dict[str, Any]:
-        """As its file has it."""
+        """Return it as its file has it."""
         return {"schema": "kernel-dvfs/pipeline-certificate/1", **asdict(self)}
 
 
@@ -209,7 +209,7 @@ class Executor:
         self._count = 0
         self._closing = False
         self._modes: list[tuple[str, bool, bool]] = []  # of iterations to come: mode, whether a block opens, closes
-        self._kept = AT_PLAN if not blocks else AT_AUTO  # the mode when no block is under way
+        self._mode = AT_PLAN if not blocks else AT_AUTO  # the mode when no block is under way
         self._opened: tuple[float, _CounterEdge, str] | None = None
         # of each block: mode, s of an iteration, its ends
         self._measured: list[tuple[str, float, _CounterEdge, _CounterEdge]] = []
@@ -239,16 +239,16 @@ class Executor:
 
     @property
     def is_judging(self) -> bool:
-        """Whether blocks are still to be run before the certificate is complete."""
+        """Return whether blocks are still to be run before the certificate is complete."""
         return bool(self._blocks_asked) and self._judged is None
 
     # --- the training thread ------------------------------------------------------------------------------------------
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """One iteration of the training: all operations of the schedule, and what comes after them."""
+        """Run one iteration of the training within: all operations of the schedule, and what comes after them."""
         self._agree()
-        mode, opens, closes = self._modes.pop(0) if self._modes else (self._kept, False, False)
+        mode, opens, closes = self._modes.pop(0) if self._modes else (self._mode, False, False)
         lap = _Lap(self._count, mode, self._plan if mode == AT_PLAN else None, self._marks.mark())
         lap.opens, lap.closes = opens, closes
         if self._count == 1:
@@ -266,7 +266,7 @@ class Executor:
                 self._condition.notify_all()
 
     def begin(self, work: PlannedOperation) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         lap = self._lap
         if lap is None:
             return
@@ -281,7 +281,7 @@ class Executor:
         self._mark(lap)
 
     def end(self) -> None:
-        """It has ended."""
+        """Note that it has ended."""
         if self._lap is not None:
             self._mark(self._lap)
 
@@ -292,7 +292,7 @@ class Executor:
             self._condition.notify_all()
 
     def _agree(self) -> None:
-        """What ranks decide together, between two iterations."""
+        """Decide together with all ranks, between two iterations."""
         if self._blocks_asked and self._count == _WARM_UP:
             self._plan_blocks()
         elif self._blocks_asked and self._judged is None and self._count > _WARM_UP and not self._modes:
@@ -301,14 +301,14 @@ class Executor:
             self._look()
 
     def _plan_blocks(self) -> None:
-        """How many iterations each block takes, by the slowest rank's time."""
+        """Plan how many iterations each block takes, by the slowest rank's time."""
         self.settle()
         # not by the first iteration, in which much is made ready
         began_s = self._marks.passed_s(self._second)
-        own_s = 0.0 if began_s is None else (self._now_s() - began_s) / (_WARM_UP - 1)
-        each_s = max(max(self._gather(own_s)), 1e-6)
+        rank_s = 0.0 if began_s is None else (self._now_s() - began_s) / (_WARM_UP - 1)
+        iteration_s = max(max(self._gather(rank_s)), 1e-6)
         settle, count, tail = (
-            max(1, math.ceil(seconds / each_s)) for seconds in (_SETTLE_S, self._block_s, _COUNTER_S)
+            max(1, math.ceil(seconds / iteration_s)) for seconds in (_SETTLE_S, self._block_s, _COUNTER_S)
         )
         for number in range(2 * self._blocks_asked):
             # auto, plan, plan, auto, ...: what drifts is shared
@@ -319,33 +319,35 @@ class Executor:
         self._block_count = count
 
     def _judge(self) -> None:
-        """Whether the plan is used from here on."""
+        """Judge whether the plan is used from here on."""
         self.settle()
-        found = []
+        blocks = []
         for mode, time_s, begin, end in self._measured:
             power_w = begin.power_until(end)
-            found.append(IterationBlock(mode, self._block_count, time_s, None if power_w is None else power_w * time_s))
-        gathered = self._gather((found, self.surprise))
-        self._every = [own for own, _ in gathered]
+            blocks.append(
+                IterationBlock(mode, self._block_count, time_s, None if power_w is None else power_w * time_s)
+            )
+        gathered = self._gather((blocks, self.surprise))
+        self._every = [rank_blocks for rank_blocks, _ in gathered]
         self._judged = judged(
             self._every, next((why for _, why in gathered if why), ""), self._control.reads_only, self._slack_percent
         )
-        self._kept = AT_PLAN if self._judged[0] or self._control.reads_only else AT_AUTO
+        self._mode = AT_PLAN if self._judged[0] or self._control.reads_only else AT_AUTO
 
     def _look(self) -> None:
-        """Who straggles, and whether there is another plan: in one exchange."""
+        """Tell each other who straggles, and whether there is another plan: in one exchange."""
         new = self._lookup.answer() if self._lookup else None
-        told = self._gather((self._dp_rank, self._span_s, new))
+        gathered = self._gather((self._dp_rank, self._span_s, new))
         if self._lookup:
             spans: dict[int, float] = {}
-            for replica, span_s, _ in told:
+            for replica, span_s, _ in gathered:
                 spans[replica] = max(span_s, spans.get(replica, 0.0))
             self._lookup.tell(spans)
-        for _, _, found in told:
-            if found is not None:
-                document, stragglers = found
-                is_own = self._dp_rank in stragglers
-                self._plan = self._base if is_own else following(document, self._stage)
+        for _, _, answer in gathered:
+            if answer is not None:
+                document, stragglers = answer
+                is_straggler = self._dp_rank in stragglers
+                self._plan = self._base if is_straggler else following(document, self._stage)
                 self._plans += 1
 
     def settle(self) -> None:
@@ -372,11 +374,11 @@ class Executor:
         except (InputError, ExceptionGroup) as error:
             restored = False
             self._say(f"clocks could not be given back: {'; '.join(lines(error))}")
-        own = (
+        outcome = (
             *(len(self._base.requests), self._asked_in_all, self._asked_late, self._rises, self._late),
             *(restored, self._control.board is not None, self.surprise),
         )
-        every = [own] if failed else self._gather(own)
+        every = [outcome] if failed else self._gather(outcome)
         changes, asked, asked_late, rises, late, all_restored, counted, surprises = zip(*every, strict=True)
         holds, why, time_, energy = self._judged or (True, "", None, None)
         why = why or next(filter(None, surprises), "")
@@ -461,36 +463,41 @@ class Executor:
         self._land(lap)
         before, asked_s = self._control.pair, self._now_s()
         self._control.ask(request.pair)
-        made = RequestOutcome(
+        outcome = RequestOutcome(
             lap.number, request.place, request.pair, _is_faster(request.pair, before), asked_s - due_s
         )
         self._asked_in_all += 1
-        self._asked_late += made.late_s > _LATE_S
-        self._landing = None if self._control.reads_only or request.place == 0 else made
+        self._asked_late += outcome.late_s > _LATE_S
+        self._landing = None if self._control.reads_only or request.place == 0 else outcome
         return True
 
     def _land(self, lap: _Lap) -> None:
-        """What became of the request that was made last."""
-        made, self._landing = self._landing, None
-        if made is None or not made.rises or made.iteration != lap.number or len(lap.marks) <= 2 * made.place:
+        """Count what became of the request that was made last."""
+        outcome, self._landing = self._landing, None
+        if (
+            outcome is None
+            or not outcome.rises
+            or outcome.iteration != lap.number
+            or len(lap.marks) <= 2 * outcome.place
+        ):
             return
-        made.begin_s = self._marks.passed_s(lap.marks[2 * made.place])
-        if made.begin_s is not None:
+        outcome.begin_s = self._marks.passed_s(lap.marks[2 * outcome.place])
+        if outcome.begin_s is not None:
             self._rises += 1
-            self._late += made.reached_s is None or made.reached_s > made.begin_s + _LATE_S
+            self._late += outcome.reached_s is None or outcome.reached_s > outcome.begin_s + _LATE_S
 
     def _look_at_clocks(self) -> None:
-        """Whether the request that was made last has landed."""
-        made, now_s = self._landing, self._now_s()
-        if made is None or made.reached_s is not None or now_s - self._looked_s < _LOOK_S:
+        """Look whether the request that was made last has landed."""
+        outcome, now_s = self._landing, self._now_s()
+        if outcome is None or outcome.reached_s is not None or now_s - self._looked_s < _LOOK_S:
             return
         seen = self._control.seen()
         self._looked_s = self._now_s()
-        if all(is_reached(wanted, own) for own, wanted in zip(seen, made.pair)):
-            made.reached_s = now_s
+        if all(is_reached(wanted, clock) for clock, wanted in zip(seen, outcome.pair)):
+            outcome.reached_s = now_s
 
     def _passed(self, lap: _Lap, of: Callable[[], Any]) -> float | None:
-        """When the GPU passed a mark of an iteration, once it has; None where the iteration ends without it."""
+        """Return when the GPU passed a mark of an iteration, once it has; None where the iteration ends without it."""
         while not self._closing:
             with self._condition:
                 mark = of()
@@ -533,7 +540,7 @@ class _CounterEdge:
         self, control: GuardedControl | Noted, now_s: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
         self._control, self._now_s, self._sleep = control, now_s, sleep
-        self._found: tuple[float, int] | None = None
+        self._move: tuple[float, int] | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self._thread.start()
 
@@ -545,25 +552,25 @@ class _CounterEdge:
             begin_mj, end_s = board.energy_mj(), self._now_s() + _EDGE_LIMIT_S
             while self._now_s() < end_s:
                 if (now_mj := board.energy_mj()) != begin_mj:
-                    self._found = self._now_s(), now_mj
+                    self._move = self._now_s(), now_mj
                     return
                 self._sleep(0.001)
         except InputError:
             return  # its holder is gone, which the next request tells
 
     def power_until(self, last: _CounterEdge) -> float | None:
-        """Mean power from this edge to a later one, W; None where the counter tells nothing."""
+        """Return the mean power from this edge to a later one, W; None where the counter tells nothing."""
         self._thread.join()
         last._thread.join()
-        if self._found is None or last._found is None or last._found[0] <= self._found[0]:
+        if self._move is None or last._move is None or last._move[0] <= self._move[0]:
             return None
-        (begin_s, begin_mj), (end_s, end_mj) = self._found, last._found
+        (begin_s, begin_mj), (end_s, end_mj) = self._move, last._move
         return (end_mj - begin_mj) / 1000 / (end_s - begin_s) if end_mj > begin_mj else None
 
 
 def _is_faster(pair: tuple[Clock, Clock], before: tuple[Clock, Clock]) -> bool:
-    def height(own: tuple[Clock, Clock]) -> tuple[float, ...]:
-        return tuple(math.inf if isinstance(clock, str) else clock for clock in own)
+    def height(clocks: tuple[Clock, Clock]) -> tuple[float, ...]:
+        return tuple(math.inf if isinstance(clock, str) else clock for clock in clocks)
 
     return height(pair) > height(before)
 
@@ -571,7 +578,7 @@ def _is_faster(pair: tuple[Clock, Clock], before: tuple[Clock, Clock]) -> bool:
 def judged(
     every: Sequence[Sequence[IterationBlock]], surprise: str, is_dry: bool, slack_percent: float
 ) -> tuple[bool, str, Change | None, Change | None]:
-    """(whether the plan is used, why not, change of time, of energy) of the blocks of all ranks.
+    """Return (whether the plan is used, why not, change of time, of energy) of the blocks of all ranks.
 
     An iteration takes as long as on the slowest rank, and the energy of all boards that were counted. Each pair of
     neighbours, one at auto and one at the plan, gives a change, in percent.
@@ -581,14 +588,16 @@ def judged(
     for first in range(0, count - 1, 2):
         two: dict[str, tuple[float, float]] = {}
         for at in (first, first + 1):
-            blocks = [own[at] for own in every]
+            blocks = [rank_blocks[at] for rank_blocks in every]
             counted = [block.energy_j for block in blocks if block.energy_j is not None]
             two[blocks[0].mode] = max(block.time_s for block in blocks), math.fsum(counted)
         (auto_s, auto_j), (plan_s, plan_j) = two[AT_AUTO], two[AT_PLAN]
         values["time"].append(100 * (plan_s / auto_s - 1))
         if auto_j and plan_j:
             values["energy"].append(100 * (plan_j / auto_j - 1))
-    time_, energy = (interval(own, ["here"] * len(own)) if len(own) > 1 else None for own in values.values())
+    time_, energy = (
+        interval(changes, ["here"] * len(changes)) if len(changes) > 1 else None for changes in values.values()
+    )
     why = surprise
     if not why and not is_dry:
         if time_ is None or energy is None:

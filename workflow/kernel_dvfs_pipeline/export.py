@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 def write_csv(path: Path | str, plan: PlanDocument) -> None:
-    """A row per instruction, or per part of one that changes clocks, in the order in which each stage runs them.
+    """Write a row per instruction, or per part of one that changes clocks, in the order in which each stage runs them.
 
     plan: a plan's document (study.read_plan). Empty clocks: auto, or work that keeps what its stage runs at.
     Raises InputError where the plan sets single kernels.
@@ -44,15 +44,15 @@ def write_csv(path: Path | str, plan: PlanDocument) -> None:
 
 
 def write_zeus(path: Path | str, plan: PlanDocument) -> None:
-    """The frequencies of every stage as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies does."""
+    """Write every stage's frequencies as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies."""
     if not str(path).endswith(".py"):
         raise InputError(f"{path}: Zeus loads a file that ends in .py; name one")
-    lines = (f"    {own!r},\n" for own in zeus_frequencies(plan))
+    lines = (f"    {frequencies!r},\n" for frequencies in zeus_frequencies(plan))
     write_text(path, f"[\n{''.join(lines)}]\n")
 
 
 def zeus_frequencies(plan: PlanDocument) -> list[list[tuple[str, int]]]:
-    """Per stage its instructions in order with their core clocks, MHz. Work without a clock is left out.
+    """Return, per stage, its instructions in order with their core clocks, MHz. Work without a clock is left out.
 
     Raises InputError for what Zeus cannot say: several clocks within an instruction, memory clocks, parts of MHz.
     """
@@ -73,11 +73,11 @@ def zeus_frequencies(plan: PlanDocument) -> list[list[tuple[str, int]]]:
 
 def _rows(plan: PlanDocument) -> Iterator[dict[str, Any]]:
     for rank in plan["ranks"]:
-        for place, own in enumerate(rank["instructions"]):
-            for part in own["clocks"]:
+        for place, instruction in enumerate(rank["instructions"]):
+            for part in instruction["clocks"]:
                 if "kernel_setting" in part:
                     raise InputError("plan: it sets the clocks of single kernels; only its JSON holds them")
-                about: dict[str, Any] = {**own, **part, "stage": rank["stage"], "place": place}
+                about: dict[str, Any] = {**instruction, **part, "stage": rank["stage"], "place": place}
                 yield {name: value for name, value in about.items() if name in COLUMNS}
 
 

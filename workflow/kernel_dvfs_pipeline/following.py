@@ -58,20 +58,23 @@ class Following(NamedTuple):
 
 
 def read_played(path: str) -> PlayedPlan:
-    """A plan's file. Raises InputError where it is none that can be played."""
+    """Return the plan of a file. Raises InputError where it is none that can be played."""
     return checked(read_plan(path), PlayedPlan, path, _REMEDY)
 
 
 def following(plan: PlayedPlan, stage: int, where: str = "plan") -> Following:
-    """The Following of a stage. Raises InputError for a stage that the plan lacks, and for clocks within operations."""
+    """Return a stage's Following. Raises InputError for a stage that is missing, and for clocks within operations."""
     known = of_document(plan["latency"])
-    found = next((rank["instructions"] for rank in plan["ranks"] if rank["stage"] == stage), None)
-    if found is None:
+    instructions = next((rank["instructions"] for rank in plan["ranks"] if rank["stage"] == stage), None)
+    if instructions is None:
         raise InputError(f"{where}: has {len(plan['ranks'])} stages, this is stage {stage}; plan for as many ranks")
-    planned = [own for own in found if own["instruction"] in OF_MICROBATCH]
-    works = [PlannedOperation(own["instruction"], own["virtual_stage"], own["microbatch"]) for own in planned]
-    pairs = [_pair(own, f"{where}: {work}") for own, work in zip(planned, works)]
-    moments = [moment for own in planned for moment in (own["begin_s"], own["end_s"])]
+    planned = [instruction for instruction in instructions if instruction["instruction"] in OF_MICROBATCH]
+    works = [
+        PlannedOperation(instruction["instruction"], instruction["virtual_stage"], instruction["microbatch"])
+        for instruction in planned
+    ]
+    pairs = [_pair(instruction, f"{where}: {work}") for instruction, work in zip(planned, works)]
+    moments = [moment for instruction in planned for moment in (instruction["begin_s"], instruction["end_s"])]
     requests = [
         _request(place + 1, before, after, planned[place + 1]["begin_s"], moments, known)
         for place, (before, after) in enumerate(pairwise(pairs))
@@ -80,7 +83,7 @@ def following(plan: PlayedPlan, stage: int, where: str = "plan") -> Following:
     # nothing is known of what comes between two iterations, so the next one's first clocks are asked for at once
     if pairs and pairs[0] != pairs[-1]:
         requests.append(ClockChange(0, pairs[0], len(moments) - 1, 0.0))
-    return Following(works, pairs, requests, plan["time_s"], max(own.at(0.99) for own in known[:2]))
+    return Following(works, pairs, requests, plan["time_s"], max(spread.at(0.99) for spread in known[:2]))
 
 
 def _request(
@@ -92,8 +95,8 @@ def _request(
     return ClockChange(place, after, mark, max(0.0, at_s - moments[mark]))
 
 
-def _pair(own: PlannedInstruction, where: str) -> Pair:
-    (part, *more) = own["clocks"]
+def _pair(instruction: PlannedInstruction, where: str) -> Pair:
+    (part, *more) = instruction["clocks"]
     if more or "kernel_setting" in part:
         raise InputError(f"{where}: changes clocks on its way; plan again without --split")
     core, mem = part.get("core_mhz"), part.get("mem_mhz")

@@ -55,21 +55,21 @@ class _Kept:
         if self.count % self.step == 0:
             if len(self.rows) == self.most:
                 self.step *= 2
-                self.rows = {number: own for number, own in self.rows.items() if number % self.step == 0}
+                self.rows = {number: earlier for number, earlier in self.rows.items() if number % self.step == 0}
             if self.count % self.step == 0:
                 self.rows[self.count] = row
         self.last = (self.count, row)
         self.count += 1
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """(numbers of the rows, rows one below the other)."""
+        """Return (numbers of the rows, rows one below the other)."""
         rows = self.rows | dict([self.last])
         numbers = np.array(list(rows))
-        made = np.empty((len(rows), len(self.last[1])), np.int64)
+        stacked = np.empty((len(rows), len(self.last[1])), np.int64)
         for place, number in enumerate(numbers.tolist()):
-            made[place] = rows[number]
+            stacked[place] = rows[number]
             self.rows.pop(number, None)  # one copy in memory, not two
-        return numbers, made
+        return numbers, stacked
 
 
 class _Network:
@@ -104,14 +104,14 @@ class _Network:
         )
 
     def longest(self, graph: Graph, ticks: np.ndarray) -> np.ndarray:
-        """(2N + 2,) earliest begins and ends when operation i takes ticks[i]."""
+        """Return (2N + 2,) earliest begins and ends when operation i takes ticks[i]."""
         finish = np.array(graph.finish_ticks(ticks.tolist()), np.int64)
         total = finish.max()
         return np.concatenate([finish - ticks, finish, [0, total]])
 
 
 def parametric_frontier(graph: Graph, curves: list[TradeOffCurve], memory_byte: int = 2**29) -> FrontierCorners:
-    """Every corner of the frontier, from everyone's slowest vertex down to the fastest iteration possible.
+    """Return every corner of the frontier, from everyone's slowest vertex down to the fastest iteration possible.
 
     curves: one per operation, in the graph's order. memory_byte: room for the potentials that are kept.
     Raises InputError where a second costs more watts than the search can count.
@@ -145,10 +145,10 @@ def parametric_frontier(graph: Graph, curves: list[TradeOffCurve], memory_byte: 
             (net.head[can_return], net.tail[can_return], edge_flow[can_return]),
         ]
         value, flows = _maximum_flow(arcs, net.source, net.sink)
-        for own, moved, sign, chosen in zip(
+        for arc_flow, moved, sign, chosen in zip(
             (flow, flow, edge_flow, edge_flow), flows, (1, -1, 1, -1), (can_more, can_less, can_pass, can_return)
         ):
-            own[chosen] += sign * moved
+            arc_flow[chosen] += sign * moved
         price += value
         if price >= UNBOUNDED:
             raise InputError(_too_dear(price))
@@ -185,7 +185,7 @@ def _too_dear(price_uw: int) -> str:
 
 
 def _maximum_flow(arcs: list[tuple], source: int, sink: int) -> tuple[int, list[np.ndarray]]:
-    """(value, flow on each group of arcs) for groups of (tails, heads, capacities)."""
+    """Return (value, flow on each group of arcs) for groups of (tails, heads, capacities)."""
     solver = max_flow.SimpleMaxFlow()
     numbers = solver.add_arcs_with_capacity(*(np.concatenate(column) for column in zip(*arcs)))
     status = solver.solve(source, sink)
@@ -218,7 +218,7 @@ class Frontier:
 
     @classmethod
     def of(cls, records: FrontierCorners, slowest_cost_j: float, blocking_w: float) -> Frontier:
-        """slowest_cost_j: sum of the effective energies at the first record."""
+        """Return the Frontier of its corners. slowest_cost_j: sum of the effective energies at the first record."""
         steps = -np.diff(records.ticks) * (records.price_uw[1:] / (UW_PER_W * TICKS_PER_S))
         return cls(records, slowest_cost_j + np.concatenate([[0.0], np.cumsum(steps)]), blocking_w)
 
@@ -241,15 +241,15 @@ class Frontier:
         return int(self.records.ticks[0])
 
     def cost_at(self, ticks: ArrayLike) -> np.ndarray:
-        """Least effective energy (J) of iterations of `ticks` (scalar or array), exact between records too."""
+        """Return the least effective energy (J) of iterations of `ticks` (scalar or array), exact between records."""
         return np.interp(np.asarray(ticks), self.records.ticks[::-1], self.cost_j[::-1])
 
     def energy_at(self, ticks: ArrayLike) -> np.ndarray:
-        """Least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""
+        """Return the least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""
         return self.cost_at(ticks) + self.blocking_w * np.asarray(ticks) / TICKS_PER_S
 
     def ticks_at_price(self, price_w: float) -> int:
-        """The fastest iteration at which a second less would cost at least `price_w` of effective energy.
+        """Return the time of the fastest iteration at which a second less costs at least `price_w` of effective energy.
 
         At the price of waiting, blocking_w, that is the iteration of least energy.
         """
@@ -258,7 +258,7 @@ class Frontier:
         return int(self.records.ticks[cheaper])
 
     def ticks_at_energy(self, budget_j: float) -> int | None:
-        """The fastest iteration of at most `budget_j`; None where no iteration takes as little."""
+        """Return the time of the fastest iteration of at most `budget_j`; None where no iteration takes as little."""
         energy, ticks = self.energy_j, self.records.ticks
         least = int(np.argmin(energy))
         if budget_j < energy[least]:
@@ -272,7 +272,7 @@ class Frontier:
         return int(np.ceil(ticks[last] + share * float(ticks[last + 1] - ticks[last])))
 
     def planned(self, ticks: int) -> list[np.ndarray]:
-        """[begins, ends], int64 ticks (N,), of a least-energy plan of `ticks`; between far records, interpolated.
+        """Return [begins, ends], int64 ticks (N,), of a least-energy plan of `ticks`; interpolated between far records.
 
         From one corner to the next every time falls at the same pace until it stands still, so most operations keep
         whole durations. Interpolated times are whole ticks below the exact ones: durations and edges are whole, so
@@ -292,14 +292,14 @@ class Frontier:
 
 
 def between(slower: np.ndarray, faster: np.ndarray, span: int, done: int) -> np.ndarray:
-    """slower + (faster - slower) done / span, rounded down, ticks."""
+    """Return slower + (faster - slower) done / span, rounded down, ticks."""
     # both hold up to 1e16 ticks, so the product is split: quotient and remainder of the difference
     whole, rest = np.divmod(slower - faster, span)
     return slower - whole * done - _ceil_product(rest, done, span)
 
 
 def _ceil_product(rest: np.ndarray, done: int, span: int) -> np.ndarray:
-    """ceil(rest * done / span) for whole 0 <= rest < span, 0 <= done <= span, exactly."""
+    """Return ceil(rest * done / span) for whole 0 <= rest < span, 0 <= done <= span, exactly."""
     if span < 2**31:
         return -(-rest * done // span)
-    return np.array([-(-int(each) * done // span) for each in rest.tolist()], np.int64)
+    return np.array([-(-int(ticks) * done // span) for ticks in rest.tolist()], np.int64)

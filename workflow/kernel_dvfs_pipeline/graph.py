@@ -102,7 +102,7 @@ class Graph:
         return _waits(len(self), self.tail, self.head, self.lag_ticks)
 
     def finish_ticks(self, ticks: Sequence[float] | np.ndarray) -> list:
-        """Earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
+        """Return the earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
         finish = np.array(ticks)
         for begin, end in pairwise(self.rounds[1:]):
             first, last = self._first[begin], self._first[end]
@@ -111,24 +111,24 @@ class Graph:
         return finish.tolist()
 
 
-def _waits(count: int, own: np.ndarray, other: np.ndarray, lag_ticks: np.ndarray) -> Waits:
-    made: Waits = [[] for _ in range(count)]
-    for number, *wait in zip(own.tolist(), other.tolist(), lag_ticks.tolist()):
-        made[number].append((wait[0], wait[1]))
-    return made
+def _waits(count: int, operation: np.ndarray, other: np.ndarray, lag_ticks: np.ndarray) -> Waits:
+    waits: Waits = [[] for _ in range(count)]
+    for number, *wait in zip(operation.tolist(), other.tolist(), lag_ticks.tolist()):
+        waits[number].append((wait[0], wait[1]))
+    return waits
 
 
 def finishes(before: Waits, durations: Sequence[float]) -> list:
-    """Earliest ends of operations in topological order, in any unit of time; before: per operation [(other, lag)]."""
+    """Return the earliest ends of operations in topological order, in any unit; before: [(other, lag)] of each."""
     finish: list = []
-    for own, waits in zip(durations, before):
-        finish.append(max((finish[other] + lag for other, lag in waits), default=0) + own)
+    for duration, waits in zip(durations, before):
+        finish.append(max((finish[other] + lag for other, lag in waits), default=0) + duration)
     return finish
 
 
 def _sorted(operations: Sequence[Operation], tail: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """(topological order, where each round of it begins, and its end): the order of graphlib's static_order when edges
-    are added by head. Raises InputError for a circle."""
+    """Return (topological order, where each round of it begins, and its end): the order of graphlib's static_order when
+    edges are added by head. Raises InputError for a circle."""
     count, edges = len(operations), len(tail)
     by_tail = np.lexsort((head, tail))
     heads, first = head[by_tail], np.searchsorted(tail[by_tail], np.arange(count + 1))
@@ -145,9 +145,9 @@ def _sorted(operations: Sequence[Operation], tail: np.ndarray, head: np.ndarray)
         passed = heads[np.repeat(first[ready] - np.cumsum(many) + many, many) + np.arange(many.sum())]
         np.subtract.at(missing, passed, 1)
         # each is ready with the last of its edges
-        found, last = np.unique(passed[::-1], return_index=True)
-        is_ready = missing[found] == 0
-        ready = found[is_ready][np.argsort(-last[is_ready])]
+        reached, last = np.unique(passed[::-1], return_index=True)
+        is_ready = missing[reached] == 0
+        ready = reached[is_ready][np.argsort(-last[is_ready])]
         rounds.append(ready)
     if starts[-1] < count:
         waits: dict[int, list[int]] = {number: [] for number in range(count)}
@@ -175,7 +175,7 @@ def pipeline_graph(
     transfer_s: float = 0.0,
     constant: Sequence[str] = (),
 ) -> Graph:
-    """The graph of a pipeline schedule (schedules.NAMES).
+    """Return the graph of a pipeline schedule (schedules.NAMES).
 
     Edges: the order of each stage; F(v, m) -> F(v+1, m); B(v+1, m) -> B(v, m) over virtual stages v, where B is the
     backward pass or the part of it that makes the input's gradient; between different devices each takes transfer_s.
@@ -185,24 +185,26 @@ def pipeline_graph(
     """
     first = [Item(name, 0, -1) for name in constant if not name.startswith("+")]
     last = [Item(name[1:], 0, -1) for name in constant if name.startswith("+")]
-    made = orders(schedule, stages, microbatches, chunks, early_recompute)
-    return ordered_graph([[*first, *order, *last] for order in made], layout(schedule, stages, chunks), transfer_s)
+    stage_orders = orders(schedule, stages, microbatches, chunks, early_recompute)
+    return ordered_graph(
+        [[*first, *order, *last] for order in stage_orders], layout(schedule, stages, chunks), transfer_s
+    )
 
 
-def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout | Recorded, transfer_s: float = 0.0) -> Graph:
-    """The graph of stages that run the Items made[stage] in order, with the edges of pipeline_graph.
+def ordered_graph(stage_orders: Sequence[Sequence[Item]], placed: Layout | Recorded, transfer_s: float = 0.0) -> Graph:
+    """Return the graph of stages that run the Items stage_orders[stage] in order, with the edges of pipeline_graph.
 
     Raises InputError for an item that comes twice, for one that waits for what no stage runs, for a backward pass of
     which the weights' gradient is missing, for a circle.
     """
     if not (math.isfinite(transfer_s) and transfer_s >= 0):
         raise InputError(f"pipeline: transfer time {transfer_s} s: expected seconds >= 0")
-    items = [item for order in made for item in order]
-    stage = np.repeat(np.arange(len(made)), [len(order) for order in made])
+    items = [item for order in stage_orders for item in order]
+    stage = np.repeat(np.arange(len(stage_orders)), [len(order) for order in stage_orders])
     names = {name: at for at, name in enumerate(dict.fromkeys([*OF_MICROBATCH, *(item.instruction for item in items)]))}
     kind = np.array([names[item.instruction] for item in items], np.int64)
     chunk, microbatch = (np.array([item[field] for item in items], np.int64) for field in (1, 2))
-    virtual = _each(placed.virtual, stage, chunk)
+    virtual = _per_pair(placed.virtual, stage, chunk)
     # microbatches may be numbered with gaps
     which, same = np.unique(microbatch, return_inverse=True)
     chunks = 1 + chunk.max(initial=0)
@@ -218,46 +220,48 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout | Recorded, tra
         raise InputError(f"pipeline: stage {stage[number]} runs {_words(items[number])} twice")
     edges: list[np.ndarray] = []  # rows: where it comes, tail, head, lag_s
 
-    def partner(own: np.ndarray, other: np.ndarray, chunk: np.ndarray, instructions: Sequence[str]) -> np.ndarray:
-        """Of operations `own` the one of the same microbatch that stage `other` runs."""
-        found = np.full(len(own), -1)
+    def partner(numbers: np.ndarray, other: np.ndarray, chunk: np.ndarray, instructions: Sequence[str]) -> np.ndarray:
+        """Return, for each of these operations, the one of the same microbatch that stage `other` runs."""
+        matches = np.full(len(numbers), -1)
         for instruction in instructions:
-            asked = code(other, names[instruction], chunk, same[own])
+            asked = code(other, names[instruction], chunk, same[numbers])
             at = np.minimum(np.searchsorted(rising, asked), len(rising) - 1)
-            found = np.where((found < 0) & (rising[at] == asked), by_code[at], found)
-        if len(missing := np.flatnonzero(found < 0)):
-            number, at = own[missing[0]], missing[0]
+            matches = np.where((matches < 0) & (rising[at] == asked), by_code[at], matches)
+        if len(missing := np.flatnonzero(matches < 0)):
+            number, at = numbers[missing[0]], missing[0]
             awaited = _words(Item(instructions[0], int(chunk[at]), items[number].microbatch))
             raise InputError(
                 f"pipeline: stage {stage[number]} runs {_words(items[number])}, but stage {other[at]} does not run "
                 f"{awaited}"
             )
-        return found
+        return matches
 
-    def join(slot: int, own: np.ndarray, tail: np.ndarray, head: np.ndarray, lag_s: float | np.ndarray = 0.0) -> None:
-        edges.append(np.stack(np.broadcast_arrays(4 * own + slot, tail, head, lag_s), axis=1, dtype=float))
+    def join(
+        slot: int, numbers: np.ndarray, tail: np.ndarray, head: np.ndarray, lag_s: float | np.ndarray = 0.0
+    ) -> None:
+        edges.append(np.stack(np.broadcast_arrays(4 * numbers + slot, tail, head, lag_s), axis=1, dtype=float))
 
     chained = np.flatnonzero(stage[1:] == stage[:-1])
     join(0, chained - len(items), chained, chained + 1)
     runs = {name: np.flatnonzero(kind == at) for name, at in names.items()}
     gradients = np.sort(np.concatenate([runs[name] for name in GRADIENT]))
-    own = runs[BACKWARD_INPUT]
-    join(0, own, own, partner(own, stage[own], chunk[own], [BACKWARD_WEIGHT]))
-    own = runs[BACKWARD_WEIGHT]
-    partner(own, stage[own], chunk[own], [BACKWARD_INPUT])
+    split = runs[BACKWARD_INPUT]
+    join(0, split, split, partner(split, stage[split], chunk[split], [BACKWARD_WEIGHT]))
+    weights = runs[BACKWARD_WEIGHT]
+    partner(weights, stage[weights], chunk[weights], [BACKWARD_INPUT])
     # a microbatch goes forward and back, whichever of the two is looked at
-    for own, others in ((runs[FORWARD], GRADIENT), (runs[BACKWARD], [FORWARD])):
-        partner(own, stage[own], chunk[own], others)
-    own = runs[FORWARD][virtual[runs[FORWARD]] == placed.virtual_stages - 1]
-    join(1, own, own, partner(own, stage[own], chunk[own], GRADIENT))
+    for passes, others in ((runs[FORWARD], GRADIENT), (runs[BACKWARD], [FORWARD])):
+        partner(passes, stage[passes], chunk[passes], others)
+    last = runs[FORWARD][virtual[runs[FORWARD]] == placed.virtual_stages - 1]
+    join(1, last, last, partner(last, stage[last], chunk[last], GRADIENT))
     for ways, kinds in ((runs[FORWARD], [FORWARD]), (gradients, GRADIENT)):
         for slot, step in ((2, -1), (3, 1)):
-            own = ways[(virtual[ways] + step >= 0) & (virtual[ways] + step < placed.virtual_stages)]
-            other, at = _each(placed.place, virtual[own] + step, chunk[own]).reshape(-1, 2).T
-            found = partner(own, other, at, kinds)
+            linked = ways[(virtual[ways] + step >= 0) & (virtual[ways] + step < placed.virtual_stages)]
+            other, at = _per_pair(placed.place, virtual[linked] + step, chunk[linked]).reshape(-1, 2).T
+            partners = partner(linked, other, at, kinds)
             # forward passes hand on to the next part of the model, gradients to the one before
             if (step > 0) == (kinds == [FORWARD]):
-                join(slot, own, own, found, np.where(other != stage[own], transfer_s, 0.0))
+                join(slot, linked, linked, partners, np.where(other != stage[linked], transfer_s, 0.0))
     ordered = np.concatenate(edges)
     ordered = ordered[np.argsort(ordered[:, 0], kind="stable"), 1:]
     # two reasons to wait for the same operation are one edge, the longer
@@ -266,7 +270,7 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout | Recorded, tra
     np.maximum.at(longest, joined, ordered[:, 2])
     ordered[first, 2] = longest
     operations = list(
-        map(Operation, stage.tolist(), virtual.tolist(), [own.instruction for own in items], microbatch.tolist())
+        map(Operation, stage.tolist(), virtual.tolist(), [item.instruction for item in items], microbatch.tolist())
     )
     return Graph(operations, ordered[np.sort(first)], placed.stages)
 
@@ -285,33 +289,33 @@ class Recorded(NamedTuple):
         return sum(map(len, self.held))
 
     def virtual(self, stage: int, chunk: int) -> int:
-        """The virtual stage that a chunk of a stage is."""
+        """Return the virtual stage that a chunk of a stage is."""
         return self.held[stage][chunk]
 
     def place(self, virtual: int, chunk: int) -> tuple[int, int]:
-        """(stage, chunk) of a virtual stage."""
-        return next((stage, own.index(virtual)) for stage, own in enumerate(self.held) if virtual in own)
+        """Return (stage, chunk) of a virtual stage."""
+        return next((stage, held.index(virtual)) for stage, held in enumerate(self.held) if virtual in held)
 
 
 def recorded_graph(orders: Sequence[Sequence[tuple[str, int, int]]], transfer_s: float = 0.0) -> Graph:
-    """The graph of what each device ran, (instruction, virtual stage, microbatch) in order, wherever the virtual stages
-    lie. Raises InputError as ordered_graph does, and for a virtual stage that no device or more than one ran."""
-    held = tuple(tuple(sorted({virtual for _, virtual, _ in own})) for own in orders)
-    every = sorted(virtual for own in held for virtual in own)
+    """Return the graph of what each device ran, (instruction, virtual stage, microbatch) in order, wherever the virtual
+    stages lie. Raises InputError as ordered_graph does, and for a virtual stage that no device or more than one ran."""
+    held = tuple(tuple(sorted({virtual for _, virtual, _ in order})) for order in orders)
+    every = sorted(virtual for stages in held for virtual in stages)
     if every != list(range(len(every))):
         ran = ", ".join(map(str, every))
         raise InputError(f"pipeline: its devices ran the stages {ran}: expected each once, from 0")
     items = [
-        [Item(instruction, held[device].index(virtual), microbatch) for instruction, virtual, microbatch in own]
-        for device, own in enumerate(orders)
+        [Item(instruction, held[device].index(virtual), microbatch) for instruction, virtual, microbatch in order]
+        for device, order in enumerate(orders)
     ]
     return ordered_graph(items, Recorded(held), transfer_s)
 
 
-def _each(of: Callable[[int, int], Any], one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """What `of` gives for each pair, worked out once for equal ones."""
-    known = {pair: of(*pair) for pair in set(zip(one.tolist(), other.tolist()))}
-    return np.array([known[pair] for pair in zip(one.tolist(), other.tolist())], np.int64)
+def _per_pair(of: Callable[[int, int], Any], first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return what `of` gives for each pair, worked out once for equal ones."""
+    known = {pair: of(*pair) for pair in set(zip(first.tolist(), second.tolist()))}
+    return np.array([known[pair] for pair in zip(first.tolist(), second.tolist())], np.int64)
 
 
 @final
@@ -351,9 +355,9 @@ def write_graph(path: Path | str, graph: Graph) -> None:
 
 
 def read_graph(path: Path | str) -> Graph:
-    """A graph of one's own, as write_graph writes it. Raises InputError, one line that names what is wrong."""
+    """Return the graph of a file, as write_graph writes it. Raises InputError, one line that names what is wrong."""
     content = read(path, _GraphFile, SCHEMA, "kernel_dvfs_pipeline.graph.write_graph writes one")
-    operations = [Operation(**own) for own in content["operations"]]
+    operations = [Operation(**operation) for operation in content["operations"]]
     edges, stages = content["edges"], content["stages"]
     used = {operation.stage for operation in operations}
     if stages != len(used) or max(used) != stages - 1:
@@ -361,7 +365,7 @@ def read_graph(path: Path | str) -> Graph:
         raise InputError(f"{path}: stages = {stages!r}, its operations are on {shown}: number all from 0")
     if len(set(operations)) < len(operations):
         raise InputError(f"{path}: an operation is there twice; remove one")
-    graph = Graph(operations, [(own["tail"], own["head"], own["lag_s"]) for own in edges], stages)
+    graph = Graph(operations, [(edge["tail"], edge["head"], edge["lag_s"]) for edge in edges], stages)
     _check_order(path, graph)
     return graph
 
@@ -376,7 +380,7 @@ def _check_order(path: Path | str, graph: Graph) -> None:
             np.maximum(over[number], over[other], out=over[number])
         before = last.get(operation.stage, -1)
         if over[number, operation.stage] != before:
-            first, second = (graph.operations[own] for own in (before, number))
+            first, second = (graph.operations[at] for at in (before, number))
             raise InputError(
                 f"{path}: stage {operation.stage} may run {first.instruction} of microbatch {first.microbatch} and "
                 f"{second.instruction} of microbatch {second.microbatch} at once: add an edge between them"

@@ -54,7 +54,7 @@ class RankBench(Protocol):
     """What runs the operations of a rank."""
 
     def mixes(self) -> list[tuple[int, tuple[str, ...]]]:
-        """(virtual stage, operations that run in turn) of each block."""
+        """Return (virtual stage, operations that run in turn) of each block."""
         ...
 
     def run(self, stage: int, mix: tuple[str, ...], rounds: int) -> Timed:
@@ -110,7 +110,7 @@ class Meter:
                 last_mj, last_s = now_mj, now_s
                 if self.landed_s is None and self._pair != BASELINE:
                     seen = self._control.seen()
-                    if all(is_reached(wanted, own) for own, wanted in zip(seen, self._pair)):
+                    if all(is_reached(wanted, clock) for clock, wanted in zip(seen, self._pair)):
                         self.landed_s = self._now_s()
                 elif now_s - looked_s > _LOOK_S:
                     self._watch.look()
@@ -127,7 +127,7 @@ class Meter:
             raise self._fault
 
     def seen(self) -> MeterReading:
-        """What was seen until the end. Raises InputError where the counter hardly moved."""
+        """Return what was seen until the end. Raises InputError where the counter hardly moved."""
         if len(self._edges) < 2:
             raise InputError("the energy counter was hardly seen to move: ask for longer blocks, --block-s")
         self._watch.look()
@@ -148,15 +148,15 @@ class RankVisit(NamedTuple):
 
 
 def pairs_to_try(clocks: Mapping[str, Any]) -> list[Pair]:
-    """The pairs at which stages are measured, fastest first: core clocks; the memory's is left to the GPU, which a
-    training step's big products need."""
+    """Return the pairs at which stages are measured, fastest first: core clocks; the memory's is left to the GPU, which
+    a training step's big products need."""
     listed = supported_core_mhz(dict(clocks))
-    wanted, found = float(listed[-1]), []
+    wanted, pairs = float(listed[-1]), []
     while wanted >= _LOWEST_SHARE * listed[-1]:
-        nearest = min(listed, key=lambda each: abs(each - wanted))
-        found.append(Pair(nearest, AUTO))
+        nearest = min(listed, key=lambda mhz: abs(mhz - wanted))
+        pairs.append(Pair(nearest, AUTO))
         wanted -= _STEP_SHARE * listed[-1]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(pairs))
 
 
 class Measuring:
@@ -182,13 +182,13 @@ class Measuring:
         self.rows: list[InstructionRow] = []
 
     def waiting(self, seconds: float = WAIT_S, is_alone: bool = True) -> None:
-        """What this rank's GPU draws while it waits for another. is_alone: on its GPU; where several ranks share one,
-        they cannot wait in turn, and what it draws with nothing to do stands for it."""
+        """Measure what this rank's GPU draws while it waits for another. is_alone: on its GPU; where several ranks
+        share one, they cannot wait in turn, and what it draws with nothing to do stands for it."""
         seconds = max(seconds, _PERIODS * self._control.period_s)
-        found: list[MeterReading] = []
+        readings: list[MeterReading] = []
 
         def metered(receive: Callable[[], None]) -> None:
-            with self._metered(BASELINE, found):
+            with self._metered(BASELINE, readings):
                 receive()
 
         if is_alone:
@@ -196,23 +196,23 @@ class Measuring:
         else:
             metered(lambda: time.sleep(seconds))
         stage = min(stage for stage, _ in self._bench.mixes())
-        for seen in found:
-            time_s = seen.window.end_s - seen.window.start_s
+        for reading in readings:
+            time_s = reading.window.end_s - reading.window.start_s
             self.rows.append(
-                InstructionRow(stage, WAITING, None, None, time_s, seen.window.energy_mj / 1000, *self._ranks)
+                InstructionRow(stage, WAITING, None, None, time_s, reading.window.energy_mj / 1000, *self._ranks)
             )
 
     def visits(self, pairs: Sequence[Pair]) -> None:
         """Measure at each pair in turn, fastest first, until no operation of any rank saves any more."""
         waits = [row.energy_j / row.time_s for row in self.rows if row.instruction == WAITING]
-        known = [each for each in self._gather(waits[0] if waits else None) if each is not None]
+        known = [power_w for power_w in self._gather(waits[0] if waits else None) if power_w is not None]
         blocking_w = math.fsum(known) / len(known) if known else 0.0
         least: dict[tuple[int, str], float] = {}
         without_gain = 0
         for pair in pairs:
             for stretch in _ATTEMPTS:
                 visited = self._visit(pair, blocking_w, stretch * self._block_s)
-                faults = [own for own in self._gather((visited.verdict, visited.reasons)) if own[0] != "ok"]
+                faults = [outcome for outcome in self._gather((visited.verdict, visited.reasons)) if outcome[0] != "ok"]
                 if not faults or faults[0][0] not in _BY_CHANCE:
                     break
             if faults:
@@ -233,10 +233,10 @@ class Measuring:
             raise InputError("pipeline measure: no pair of clocks could be used; the lines above say why")
 
     def latency(self) -> dict[str, Any] | None:
-        """The document of how long changes took until the driver showed them, as kernel-dvfs latency writes one; None
-        where none was seen."""
+        """Return the document of how long changes took until the driver showed them, as kernel-dvfs latency writes one;
+        None where none was seen."""
         gpu = {name: self._control.about[name] for name in ("name", "uuid", "driver")}
-        trials = [trial for own in self._gather(self._trials) for trial in own]
+        trials = [trial for of_rank in self._gather(self._trials) for trial in of_rank]
         if not trials:
             return None
         about = {
@@ -249,7 +249,7 @@ class Measuring:
 
     def _visit(self, pair: Pair, blocking_w: float, block_s: float) -> RankVisit:
         before, mixes = self._control.pair, self._bench.mixes()
-        rounds = {each: self._rounds(*each, SETTLE_S) for each in mixes[:1]}
+        rounds = {block: self._rounds(*block, SETTLE_S) for block in mixes[:1]}
         meter = None
         if pair != BASELINE:
             asked_s = time.monotonic()
@@ -261,7 +261,7 @@ class Measuring:
         if meter:
             meter.stop()
             self._note(before, pair, asked_s, call_s, meter.landed_s)
-        found: dict[tuple[int, tuple[str, ...]], tuple[Timed, float]] = {}
+        measured: dict[tuple[int, tuple[str, ...]], tuple[Timed, float]] = {}
         verdict, reasons = "ok", []
         for stage, mix in mixes:
             count = self._rounds(stage, mix, block_s)
@@ -269,10 +269,10 @@ class Measuring:
             with self._metered(pair, seen):
                 timed = self._bench.run(stage, mix, count)
             window = seen[0].window
-            found[stage, mix] = timed, window.energy_mj / 1000 / (window.end_s - window.start_s)
+            measured[stage, mix] = timed, window.energy_mj / 1000 / (window.end_s - window.start_s)
             if seen[0].verdict != "ok":
                 verdict, reasons = seen[0].verdict, seen[0].reasons
-        return RankVisit(self._rows_of(pair, found, blocking_w), verdict, reasons)  # type: ignore[arg-type]
+        return RankVisit(self._rows_of(pair, measured, blocking_w), verdict, reasons)  # type: ignore[arg-type]
 
     def _note(self, before: tuple[Any, Any], pair: Pair, asked_s: float, call_s: float, landed_s: float | None) -> None:
         if landed_s is None or before[0] == AUTO:
@@ -293,41 +293,41 @@ class Measuring:
         )
 
     def _rounds(self, stage: int, mix: tuple[str, ...], seconds: float) -> int:
-        """Rounds of a block, the same on all ranks: of tensor-parallel ones each waits for the others."""
+        """Return a block's rounds, the same on all ranks: of tensor-parallel ones each waits for the others."""
         count = _TRIED
         for tried_s in (_TRIED_S, seconds):  # a few rounds say how many tell more
-            each_s = min(self._gather(self._bench.run(stage, mix, count).round_s))
-            count = max(_TRIED, math.ceil(tried_s / max(1e-6, each_s)))
+            round_s = min(self._gather(self._bench.run(stage, mix, count).round_s))
+            count = max(_TRIED, math.ceil(tried_s / max(1e-6, round_s)))
         return count
 
     @contextmanager
-    def _metered(self, pair: Pair, found: list[MeterReading]) -> Iterator[None]:
+    def _metered(self, pair: Pair, readings: list[MeterReading]) -> Iterator[None]:
         meter = Meter(self._control, pair)
         meter.start()
         try:
             yield
         finally:
             meter.stop()
-        found.append(meter.seen())
+        readings.append(meter.seen())
 
     def _rows_of(
-        self, pair: Pair, found: Mapping[tuple[int, tuple[str, ...]], tuple[Timed, float]], blocking_w: float
+        self, pair: Pair, measured: Mapping[tuple[int, tuple[str, ...]], tuple[Timed, float]], blocking_w: float
     ) -> list[InstructionRow]:
         core, mem = (None if clock == AUTO else float(clock) for clock in pair)
         rows = []
-        for (stage, mix), (timed, power_w) in found.items():
-            own, before = mix[-1], found.get((stage, mix[:-1]))
-            energy_j, time_s = power_w * timed.round_s, timed.times_s[own]
+        for (stage, mix), (timed, power_w) in measured.items():
+            instruction, before = mix[-1], measured.get((stage, mix[:-1]))
+            energy_j, time_s = power_w * timed.round_s, timed.times_s[instruction]
             if before is not None:
                 energy_j -= before[1] * before[0].round_s
             if energy_j <= blocking_w * time_s:  # what takes next to no time has no difference that can be seen
                 energy_j = power_w * time_s
-            rows.append(InstructionRow(stage, own, core, mem, time_s, energy_j, *self._ranks))
+            rows.append(InstructionRow(stage, instruction, core, mem, time_s, energy_j, *self._ranks))
         return rows
 
 
 def mixes_of(instructions: set[str]) -> list[tuple[str, ...]]:
-    """The mixes that tell each of a stage's instructions apart, each of which adds one to another."""
+    """Return the mixes that tell each of a stage's instructions apart, each of which adds one to another."""
     mixes: list[tuple[str, ...]] = [(FORWARD,)]
     if BACKWARD in instructions:
         mixes.append((FORWARD, BACKWARD))
@@ -340,7 +340,7 @@ def in_turns(gather: Gather, turn: int, turns: int, measure: Callable[[Gather], 
     """Have every rank call measure(gather among those of its turn) while the others wait. turn: this rank's."""
     for now in range(turns):
         if now == turn:
-            measure(lambda own: [given for is_in, given in gather((True, own)) if is_in])
+            measure(lambda value: [given for is_in, given in gather((True, value)) if is_in])
             gather((False, None))
         else:
             while any(is_in for is_in, _ in gather((False, None))):

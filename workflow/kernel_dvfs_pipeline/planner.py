@@ -83,20 +83,20 @@ class Plan:
         return (self.cost_j - self.bound_j) / least_j
 
     def energy_j(self, until_s: float | None = None) -> float:
-        """Energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the plan)."""
+        """Return the pipeline's energy in an iteration that lasts until `until_s` (default: as long as the plan)."""
         waits_s = 0.0 if until_s is None else until_s - self.time_s
         waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
         return self.cost_j + self.transfer_j + self.blocking_w * self.time_s + waiting_w * waits_s
 
     def by_stage(self) -> dict[int, list[int]]:
-        """{stage: numbers of its operations in the order in which they run}: positions in `parts` and the graph."""
-        made: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
+        """Return {stage: numbers of its operations in their order}: positions in `parts` and the graph."""
+        numbers: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
         for number in np.argsort(self.begin_ticks, kind="stable").tolist():
-            made[self.graph.operations[number].stage].append(number)
-        return made
+            numbers[self.graph.operations[number].stage].append(number)
+        return numbers
 
     def document(self) -> dict:
-        """The plan as JSON: totals, then per stage the instructions in the order in which they run."""
+        """Return the plan as JSON: totals, then per stage the instructions in the order in which they run."""
 
         def instruction(number: int) -> dict:
             operation = self.graph.operations[number]
@@ -135,7 +135,7 @@ class Plan:
 
 
 def _clocks(part: Part) -> dict:
-    """What a part of an operation runs at: a pair, or the name of a setting in `kernel_settings`."""
+    """Return what a part of an operation runs at: a pair, or the name of a setting in `kernel_settings`."""
     if part.setting is not None:
         return {"kernel_setting": part.setting, "share_of_kernels": part.share}
     return {"core_mhz": part.core_mhz, "mem_mhz": part.mem_mhz, "share_of_kernels": part.share}
@@ -147,9 +147,9 @@ def write_plan(path: Path | str, plan: Plan, about: dict, made_of: Mapping[str, 
     write_sealed(path, plan.document() | about, made_of)
 
 
-def told(plan: Plan, base: Plan) -> str:
-    """One line: what a plan saves against `base`, both for as long as the longer of them lasts, and how good it is
-    proven to be. Search in Python alone is named, with the remedy."""
+def saving_line(plan: Plan, base: Plan) -> str:
+    """Return one line: what a plan saves against `base`, both for as long as the longer of them lasts, and how good it
+    is proven to be. Search in Python alone is named, with the remedy."""
     until_s = max(plan.time_s, base.time_s)
     saved = 100 * (1 - plan.energy_j(until_s) / base.energy_j(until_s))
     line = f"{plan.time_s:.6g} s (all-max {base.time_s:.6g} s): saves {saved:.2f} % at the same time"
@@ -198,12 +198,14 @@ class Planner:
                 "chunks), or remove rows"
             )
         self.options = {
-            key: options_of(own.time_s, own.energy_j, blocking_w)
+            key: options_of(settings.time_s, settings.energy_j, blocking_w)
             for key in dict.fromkeys(self.keys)
-            for own in [profile.of(*key)]
+            for settings in [profile.of(*key)]
         }
-        self.curves = {key: curve_of(own) for key, own in self.options.items()}
-        most_w = max(float((own.energy_j / own.time_s).max()) for own in map(profile.of, *zip(*self.options)))
+        self.curves = {key: curve_of(options) for key, options in self.options.items()}
+        most_w = max(
+            float((settings.energy_j / settings.time_s).max()) for settings in map(profile.of, *zip(*self.options))
+        )
         if blocking_w > most_w:
             raise InputError(
                 f"{profile.name}: a stage that waits draws {blocking_w:g} W, more than any of its operations "
@@ -212,11 +214,11 @@ class Planner:
 
     @property
     def notes(self) -> list[str]:
-        """What of the profile's file was left out; a line for each instruction that offers no trade-off: it is planned
-        with constant time."""
+        """Return what of the profile's file was left out; a line for each instruction that offers no trade-off: it is
+        planned with constant time."""
         lines: list[str] = list(self.profile.notices)
-        for (stage, instruction), own in sorted(self.curves.items()):
-            if len(own.ticks) == 1:
+        for (stage, instruction), curve in sorted(self.curves.items()):
+            if len(curve.ticks) == 1:
                 why = "energy only rises with time" if self.profile.has_choice(stage, instruction) else "one clock only"
                 lines.append(f"{self.profile.name}: stage {stage} {instruction}: {why}, so its time is constant")
         return lines
@@ -231,15 +233,15 @@ class Planner:
 
         inputs: what it was made of, see study.read_records. Raises InputError where it is another pipeline's.
         """
-        found = read_records(path, Corner, inputs, "pipeline frontier")
-        if not all(map(math.isfinite, (number for own in found for number in astuple(own)))):
-            found = []
-        ticks = np.array([round(own.time_s * TICKS_PER_S) for own in found], np.int64)
-        cost_j = np.array([own.effective_energy_j for own in found])
-        waits_j = np.array([own.energy_j for own in found]) - cost_j
+        corners = read_records(path, Corner, inputs, "pipeline frontier")
+        if not all(map(math.isfinite, (number for corner in corners for number in astuple(corner)))):
+            corners = []
+        ticks = np.array([round(corner.time_s * TICKS_PER_S) for corner in corners], np.int64)
+        cost_j = np.array([corner.effective_energy_j for corner in corners])
+        waits_j = np.array([corner.energy_j for corner in corners]) - cost_j
         least_j = sum(float(self.curves[key].cost_j[-1]) for key in self.keys)
         same = (
-            len(found) > 0
+            len(corners) > 0
             and bool((np.diff(ticks) < 0).all() and (np.diff(cost_j) >= 0).all())
             and np.allclose(ticks[[-1, 0]], self.ends_ticks, rtol=1e-12)
             and np.allclose(waits_j, self.blocking_w * ticks / TICKS_PER_S + self.transfer_j, rtol=1e-6)
@@ -250,14 +252,16 @@ class Planner:
                 f"{path}: the frontier of another pipeline; write it with kernel-dvfs pipeline frontier and the same "
                 "stages, schedule and powers"
             )
-        price_uw = np.rint([own.price_w * UW_PER_W for own in found]).astype(np.int64)
+        price_uw = np.rint([corner.price_w * UW_PER_W for corner in corners]).astype(np.int64)
         records = FrontierCorners(ticks, price_uw, np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
         self.frontier, self._is_read = Frontier(records, cost_j, self.blocking_w), True
 
     def part_of_frontier(self, part: int, parts: int) -> list[Solved]:
-        """What one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
-        found = self._programme().solved(part=part, parts=parts)
-        return [Solved(own.ticks, own.cost_j, own.intercept_j, own.price_w, self._digest) for own in found]
+        """Return what one of several jobs solves of the frontier, from 1. Raises InputError without the core."""
+        solved = self._programme().solved(part=part, parts=parts)
+        return [
+            Solved(bounds.ticks, bounds.cost_j, bounds.intercept_j, bounds.price_w, self._digest) for bounds in solved
+        ]
 
     def join_frontier(self, paths: Sequence[Path | str], inputs: Mapping[str, str | Path]) -> None:
         """Take the frontier that all the parts in these files make; then none is solved.
@@ -265,14 +269,14 @@ class Planner:
         inputs: as read_frontier. Raises InputError where one is missing or another pipeline's, and without the core.
         """
         parts = [read_records(path, Solved, inputs, "pipeline frontier --part") for path in paths]
-        own = all(each.pipeline == self._digest for part in parts for each in part)
-        found = self._programme().joined(parts) if own else None
-        if found is None:
+        is_same = all(bounds.pipeline == self._digest for part in parts for bounds in part)
+        frontier = self._programme().joined(parts) if is_same else None
+        if frontier is None:
             raise InputError(
                 f"{', '.join(map(str, paths))}: not all parts of this pipeline's frontier; write each with kernel-dvfs "
                 f"pipeline frontier --part K/{len(parts)} and the same stages, schedule and powers"
             )
-        self.frontier, self._is_read = found, True
+        self.frontier, self._is_read = frontier, True
 
     @cached_property
     def _digest(self) -> str:
@@ -282,9 +286,9 @@ class Planner:
             graph.tail,
             graph.head,
             graph.lag_ticks,
-            *(each for own in curves for each in (own.ticks, own.cost_j)),
+            *(column for curve in curves for column in (curve.ticks, curve.cost_j)),
         ]
-        text = repr((self.keys, self.blocking_w, self.transfer_j, [each.tolist() for each in numbers]))
+        text = repr((self.keys, self.blocking_w, self.transfer_j, [column.tolist() for column in numbers]))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _programme(self) -> Programme:
@@ -321,22 +325,22 @@ class Planner:
 
     @property
     def _is_large(self) -> bool:
-        """Whether the core's bounds take the place of the exact frontier."""
+        """Return whether the core's bounds take the place of the exact frontier."""
         return len(self.graph) > _FEW and self._interior is not None
 
     @cached_property
     def _split(self) -> dict[Key, OperationOptions]:
-        return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
+        return {key: split_options(options, self.curves[key], self.kernels) for key, options in self.options.items()}
 
     def _offered(self, kind: str) -> Offered:
         # laid out when a plan of the kind is asked for: those of splits are many
         if kind not in self._laid_out:
-            own = self.offered(kind)
-            self._laid_out[kind] = Offered([own[key] for key in self.keys])
+            offered = self.offered(kind)
+            self._laid_out[kind] = Offered([offered[key] for key in self.keys])
         return self._laid_out[kind]
 
     def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
-        """The plan of least energy found that ends by `time_s`.
+        """Return the plan of least energy found that ends by `time_s`.
 
         A time above the slowest iteration is answered with that plan and a note. Raises InputError for a time below
         the fastest.
@@ -344,35 +348,37 @@ class Planner:
         return self.plan_ticks(self._reached("planned time", time_s), kind)
 
     def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK, thorough: bool = True) -> Plan:
-        """As `plan`, with the time in ticks. thorough: search long for one clock per operation; else for an answer
-        while others wait."""
+        """Return what `plan` does, with the time in ticks. thorough: search long for one clock per operation; else for
+        an answer while others wait."""
         fastest, slowest = self.ends_ticks
-        note, kept = "", min(max(ticks, fastest), slowest)
+        note, planned = "", min(max(ticks, fastest), slowest)
         if ticks < fastest * _SAME:
             note = f"no plan takes {_seconds(ticks)} s: this is the fastest, {_seconds(fastest)} s"
         elif ticks > slowest:
             note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
-        cheapest, rounded = self.rounded(kept, kind, thorough)
+        cheapest, rounded = self.rounded(planned, kind, thorough)
         choice = rounded.choice.tolist()
-        return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
+        return replace(self.plan_of(choice, rounded.finish, planned, cheapest), kind=kind, note=note)
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
-        """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
+        """Return (kind, Rounded) of least energy for `ticks` on the frontier; its choice is of self.offered(kind)."""
         point = None if self._interior is None else self._interior.point(ticks, _START)
         if point is not None and (self._is_large or self._is_read):
             begin, end = point.begin, point.end
             self._solved = ticks, point.intercept_j - point.price_w * ticks / TICKS_PER_S
         else:  # the frontier's plan leaves most operations whole durations
             begin, end = (self._solved_frontier if self._is_read else self.frontier).planned(ticks)
-        found = []
+        candidates = []
         # one clock is a way to split, too, and rounding is no more than a heuristic
-        for each in KINDS[: KINDS.index(kind) + 1]:
-            used = point if each == ONE_CLOCK else None
-            found.append((each, round_to_options(self.graph, self._offered(each), begin, end, ticks, used, thorough)))
-        return min(found, key=lambda each: each[1].cost_j)
+        for way in KINDS[: KINDS.index(kind) + 1]:
+            used = point if way == ONE_CLOCK else None
+            candidates.append(
+                (way, round_to_options(self.graph, self._offered(way), begin, end, ticks, used, thorough))
+            )
+        return min(candidates, key=lambda candidate: candidate[1].cost_j)
 
     def _bound_j(self, ticks: int) -> float:
-        """The least effective energy of iterations of `ticks`."""
+        """Return the least effective energy of iterations of `ticks`."""
         if not (self._is_large or isinstance(self.frontier, Bracket)):
             return float(self.frontier.cost_at(ticks))
         assert self._interior is not None
@@ -381,11 +387,11 @@ class Planner:
         return self._solved[1]
 
     def offered(self, kind: str) -> dict[Key, OperationOptions]:
-        """{key: OperationOptions} that plans of a kind choose from."""
+        """Return {key: OperationOptions} that plans of a kind choose from."""
         return self.options if kind == ONE_CLOCK else self._split
 
     def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK, thorough: bool = False) -> Plan:
-        """The plan for a pipeline that must wait until `time_s` anyway: least energy until then.
+        """Return the plan for a pipeline that must wait until `time_s` anyway: least energy until then.
 
         All of that time is used, up to the slowest iteration: whatever is left is waited at the synchronising power.
         Where that is below the blocking power, being done early may save more: then less of the time is used.
@@ -401,14 +407,14 @@ class Planner:
         return self.frontier.ticks_at_price(gains_w) if gains_w > 0 else self.ends_ticks[1]
 
     def bound_j(self, until_s: float) -> float:
-        """Least energy of an iteration that lasts until `until_s`: no plan takes less."""
+        """Return the least energy of an iteration that lasts until `until_s`: no plan takes less."""
         ticks = min(int(until_s * TICKS_PER_S), self._used_ticks)
         waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
         rest_j = waiting_w * (until_s - ticks / TICKS_PER_S)
         return float(self.frontier.energy_at(ticks)) + self.transfer_j + rest_j
 
     def _reached(self, what: str, time_s: float) -> int:
-        """A time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as fast."""
+        """Return a time that is asked for in whole ticks, rounded down. Raises InputError where none is as fast."""
         if not (math.isfinite(time_s) and time_s > 0):
             raise InputError(f"pipeline: {what} {time_s} s: expected a number > 0")
         ticks, fastest = math.floor(time_s * TICKS_PER_S), self.ends_ticks[0]
@@ -421,7 +427,7 @@ class Planner:
         return ticks
 
     def plan_for_energy(self, budget_j: float, kind: str = ONE_CLOCK) -> Plan:
-        """The fastest plan found that takes at most `budget_j` in an iteration as long as itself.
+        """Return the fastest plan found that takes at most `budget_j` in an iteration as long as itself.
 
         The bound says from which time on there may be one; what rounding costs is made up for by more time.
         Raises InputError where no plan found takes as little.
@@ -467,21 +473,21 @@ class Planner:
         return min(within, key=lambda plan: plan.time_ticks)
 
     def plan_for_price(self, price_w: float, kind: str = ONE_CLOCK) -> Plan:
-        """The plan where one second less would cost `price_w` of effective energy."""
+        """Return the plan where one second less would cost `price_w` of effective energy."""
         if not (math.isfinite(price_w) and price_w >= 0):
             raise InputError(f"pipeline: price {price_w} W: expected a number >= 0")
         return self.plan_ticks(self.frontier.ticks_at_price(price_w), kind)
 
     def plan_of(self, choice: Sequence[int], finish: Sequence[int] | np.ndarray, promised: int, kind: str) -> Plan:
-        """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
+        """Return the plan in which operation i runs at option choice[i] of its own and ends at finish[i] ticks."""
         offered = self.offered(kind)
         settings: dict[str, dict] = {}
         known = {
-            (key, at): (self._parts(key, own, at, settings), int(own.ticks[at]), float(own.cost_j[at]))
+            (key, at): (self._parts(key, options, at, settings), int(options.ticks[at]), float(options.cost_j[at]))
             for key, at in dict.fromkeys(zip(self.keys, choice))
-            for own in [offered[key]]
+            for options in [offered[key]]
         }
-        parts, ticks, costs = zip(*(known[each] for each in zip(self.keys, choice)))
+        parts, ticks, costs = zip(*(known[option] for option in zip(self.keys, choice)))
         end = np.asarray(finish)
         return Plan(
             kind=kind,
@@ -500,19 +506,21 @@ class Planner:
             kernel_settings=settings,
         )
 
-    def _parts(self, key: Key, own: OperationOptions, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
-        """The Parts of an option; settings of single kernels are added to `settings`."""
-        share = float(own.share[at])
-        made = [(own.setting[at], 1 - share), (own.slower[at], share)] if share else [(own.setting[at], 1.0)]
+    def _parts(self, key: Key, options: OperationOptions, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
+        """Return the Parts of an option; settings of single kernels are added to `settings`."""
+        share = float(options.share[at])
+        rows = (
+            [(options.setting[at], 1 - share), (options.slower[at], share)] if share else [(options.setting[at], 1.0)]
+        )
         kernels = self.profile.kernel_clocks.get(key)
         if kernels is None:
             measured = self.profile.of(*key)
-            return tuple(Part(*measured.clocks(row), part, None) for row, part in made)
-        names = [f"stage {key[0]} {key[1]} {row}" for row, _ in made]
-        for name, (row, _) in zip(names, made):
+            return tuple(Part(*measured.clocks(row), part, None) for row, part in rows)
+        names = [f"stage {key[0]} {key[1]} {row}" for row, _ in rows]
+        for name, (row, _) in zip(names, rows):
             if name not in settings:
                 settings[name] = kernels.at(int(row))
-        return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, made))
+        return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, rows))
 
 
 def _seconds(ticks: int) -> str:

@@ -49,11 +49,11 @@ class UnitCurve:
         return int(self.units[0])
 
     def setting_at(self, units: int) -> int:
-        """The slowest option that takes at most `units` by its floored time, else the fastest."""
+        """Return the slowest option that takes at most `units` by its floored time, else the fastest."""
         return int(self.settings_at(np.array([units]))[0])
 
     def settings_at(self, units: np.ndarray) -> np.ndarray:
-        """As setting_at, for an array of unit times."""
+        """Return what setting_at does, for an array of unit times."""
         # units fall
         return self.setting[np.minimum(np.searchsorted(-self.units, -units), len(self.units) - 1)]
 
@@ -61,7 +61,7 @@ class UnitCurve:
 def unit_curve(
     time_s: ArrayLike, energy_j: ArrayLike, blocking_w: float, unit_s: float = 0.001, filter_on: str = "raw"
 ) -> UnitCurve:
-    """Filter, floor to units of `unit_s`, subtract the blocking energy, fit.
+    """Return an operation's curve: filter, floor to units of `unit_s`, subtract the blocking energy, fit.
 
     filter_on: "raw" drops by energy, then subtracts (the artifact); "effective" subtracts first (Zeus's later code).
     Raises InputError where a floored time is zero.
@@ -74,29 +74,29 @@ def unit_curve(
         )
     waiting = blocking_w * units * unit_s
     compared = energy_j if filter_on == "raw" else energy_j - waiting
-    kept = _undominated(time_s, compared, 1.0)
-    if len(kept) <= _FEW:
-        kept = _undominated(time_s, compared, _TOLERANCE)
+    options = _undominated(time_s, compared, 1.0)
+    if len(options) <= _FEW:
+        options = _undominated(time_s, compared, _TOLERANCE)
     dearest: dict[int, int] = {}
-    for option in kept.tolist():
+    for option in options.tolist():
         other = dearest.get(units[option])
         if other is None or compared[option] > compared[other]:
             dearest[units[option]] = option
     rows = np.array([dearest[unit] for unit in sorted(dearest, reverse=True)])
-    own, cost = units[rows], (energy_j - waiting)[rows]
-    grid = np.arange(own[-1], own[0] + 1)
-    fitted = _exponential(own, cost)(grid) if len(own) > 1 else cost
-    return UnitCurve(own, cost, rows, dict(zip(grid.tolist(), np.asarray(fitted).tolist())))
+    kept_units, cost = units[rows], (energy_j - waiting)[rows]
+    grid = np.arange(kept_units[-1], kept_units[0] + 1)
+    fitted = _exponential(kept_units, cost)(grid) if len(kept_units) > 1 else cost
+    return UnitCurve(kept_units, cost, rows, dict(zip(grid.tolist(), np.asarray(fitted).tolist())))
 
 
 def _undominated(time: np.ndarray, cost: np.ndarray, factor: float) -> np.ndarray:
-    """Options for which no other is faster and cheaper, both by `factor`."""
+    """Return the options for which no other is faster and cheaper, both by `factor`."""
     worse = (time[None, :] < factor * time[:, None]) & (cost[None, :] < factor * cost[:, None])
     return np.flatnonzero(~worse.any(axis=1))
 
 
 def _exponential(units: np.ndarray, cost: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """c(q) = a exp(b q) + k of least squares with a >= 0. For a fixed b it is linear in a and k."""
+    """Return c(q) = a exp(b q) + k of least squares with a >= 0. For a fixed b it is linear in a and k."""
     q = (units - units.min()) / (units.max() - units.min())
 
     def linear(b: float) -> tuple[float, float, float]:
@@ -110,14 +110,14 @@ def _exponential(units: np.ndarray, cost: np.ndarray) -> Callable[[np.ndarray], 
         return linear(sign * np.exp(log_b))[2]
 
     coarse = np.linspace(np.log(1e-3), np.log(60), 120)
-    found = []
+    fits = []
     for sign in (-1, 1):
         best = coarse[int(np.argmin([residual(log_b, sign) for log_b in coarse]))]
         step = coarse[1] - coarse[0]
         bounds = (best - step, best + step)
         fine = minimize_scalar(residual, bounds=bounds, args=(sign,), method="bounded", options={"xatol": 1e-11})
-        found.append((fine.fun, sign * float(np.exp(fine.x))))
-    b = min(found)[1]
+        fits.append((fine.fun, sign * float(np.exp(fine.x))))
+    b = min(fits)[1]
     a, k, _ = linear(b)
     low, span = units.min(), units.max() - units.min()
     return lambda at: a * np.exp(b * (at - low) / span - max(b, 0.0)) + k
@@ -133,7 +133,7 @@ class PublishedFrontier:
     moves: list[tuple[np.ndarray, np.ndarray]]  # (R,) per point: operations that it makes shorter, and longer, by one
 
     def units_at(self, point: int) -> np.ndarray:
-        """(N,) planned durations of a point in unit times. Points share them but for a few operations each."""
+        """Return (N,) planned durations of a point in unit times. Points share them but for a few operations each."""
         units = self.slowest.copy()
         for shorter, longer in self.moves[: point % len(self.moves) + 1]:
             units[shorter] -= 1
@@ -141,15 +141,15 @@ class PublishedFrontier:
         return units
 
     def cheapest_within(self, time_s: float) -> int:
-        """The artifact's lookup: the point of least energy that promises at most `time_s`; the last if none does."""
-        within = [point for point, own in enumerate(self.time_s.tolist()) if own <= time_s * (1 + 1e-12)]
+        """Return the artifact's lookup: the point of least energy that promises at most `time_s`, else the last."""
+        within = [point for point, promised_s in enumerate(self.time_s.tolist()) if promised_s <= time_s * (1 + 1e-12)]
         return min(within, key=lambda point: self.energy_j[point]) if within else len(self.time_s) - 1
 
 
 def published_frontier(
     graph: Graph, curves: list[UnitCurve], blocking_w: float, unit_s: float = 0.001
 ) -> PublishedFrontier:
-    """The frontier of `curves`, one per operation. Edges take whole units of time, rounded down like the rest."""
+    """Return the frontier of `curves`, one per operation. Edges take whole units of time, rounded down as well."""
     state = _State(graph, curves, unit_s)
     slowest = state.units.copy()
     time_s, energy_j, moves = [], [], []
@@ -162,13 +162,13 @@ def published_frontier(
 
 
 def published_length(graph: Graph, units: Sequence[int], unit_s: float) -> int:
-    """Unit times of an iteration whose operations take `units`."""
+    """Return the unit times of an iteration whose operations take `units`."""
     return max(finishes(_in_units(graph.before, unit_s), units))
 
 
 def _in_units(neighbours: Waits, unit_s: float) -> Waits:
     unit_ticks = round(unit_s * TICKS_PER_S)
-    return [[(other, lag // unit_ticks) for other, lag in own] for own in neighbours]
+    return [[(other, lag // unit_ticks) for other, lag in waits] for waits in neighbours]
 
 
 class _State:
@@ -193,7 +193,7 @@ class _State:
         self._time()
 
     def _time(self) -> None:
-        """Earliest and latest times of all nodes; the length of the iteration, in units."""
+        """Set earliest and latest times of all nodes; the length of the iteration, in units."""
         units, n = self.units.tolist(), len(self.units)
         finish = finishes(self.before, units)
         self.length = max(finish)
@@ -208,25 +208,27 @@ class _State:
         )
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        """(least, most) flow of an operation's arc, uJ: what a unit more saves, what a unit less costs."""
-        at, own = self.curves[number].at_unit, int(self.units[number])
+        """Return the (least, most) flow of an operation's arc, uJ: what a unit more saves, what a unit less costs."""
+        at, units = self.curves[number].at_unit, int(self.units[number])
         fastest, slowest = self.curves[number].fastest, self.curves[number].slowest
         if fastest == slowest:
             return 0, _INFINITE
-        least = 0 if own == slowest else _whole(abs(at[own] - at[own + 1]))
-        if own == fastest:
+        least = 0 if units == slowest else _whole(abs(at[units] - at[units + 1]))
+        if units == fastest:
             return least, _INFINITE
-        return least, _whole(abs(at[own - 1] - at[own]) + (0.0 if own == slowest else _UNIT_J))
+        return least, _whole(abs(at[units - 1] - at[units]) + (0.0 if units == slowest else _UNIT_J))
 
     def step(self) -> bool:
-        """Shorten the iteration by one unit; False where that is not possible or changes nothing."""
+        """Shorten the iteration by one unit; return False where that is not possible or changes nothing."""
         n = len(self.units)
         duration = np.concatenate([self.units, self.lag])
         critical = np.flatnonzero(self.earliest[self.tail] + duration == self.latest[self.head])
-        own = critical[critical < n]
+        operations = critical[critical < n]
         least = np.zeros(len(critical), np.int64)
         most = np.full(len(critical), _INFINITE)
-        least[: len(own)], most[: len(own)] = np.array([self.bounds[number] for number in own.tolist()]).T
+        least[: len(operations)], most[: len(operations)] = np.array(
+            [self.bounds[number] for number in operations.tolist()]
+        ).T
         near = self._source_side(self.tail[critical], self.head[critical], least, most)
         if near is None:
             return False
@@ -252,15 +254,15 @@ class _State:
         return True
 
     def _move(self, number: int, by: int) -> float:
-        at, own = self.curves[number].at_unit, int(self.units[number])
+        at, units = self.curves[number].at_unit, int(self.units[number])
         self.units[number] += by
         self.bounds[number] = self._bounds(number)
-        return abs(at[own] - at[own + by])
+        return abs(at[units] - at[units + by])
 
     def _source_side(
         self, tail: np.ndarray, head: np.ndarray, least: np.ndarray, most: np.ndarray
     ) -> np.ndarray | None:
-        """(nodes,) bool: the source-most side of a minimum cut with lower bounds; None where no flow keeps them."""
+        """Return (nodes,) bool: the source-most side of a minimum cut with lower bounds; None: no flow keeps them."""
         nodes = self.super_sink + 1
         into = np.bincount(head, weights=least, minlength=nodes).astype(np.int64)
         out = np.bincount(tail, weights=least, minlength=nodes).astype(np.int64)

@@ -32,7 +32,7 @@ def reachable(planner: Planner, plan: Plan, known: Spreads) -> Plan:
     """
     rows: list[int] = [-1] * len(plan.graph)
     for numbers in plan.by_stage().values():
-        for number, row in zip(numbers, _kept(planner, plan, numbers, known), strict=True):
+        for number, row in zip(numbers, _reachable_rows(planner, plan, numbers, known), strict=True):
             rows[number] = row
     ticks, cost_j = [], 0.0
     parts: list[tuple[Part, ...]] = []
@@ -42,45 +42,47 @@ def reachable(planner: Planner, plan: Plan, known: Spreads) -> Plan:
         cost_j += cost_j_of(planner, key, row)
         parts.append((Part(*settings.clocks(row), 1.0, None),))
     end = np.array(plan.graph.finish_ticks(ticks))
-    before, after = (sum(_changes(plan.graph.stages, own, plan.by_stage())) for own in (plan.parts, parts))
+    before, after = (sum(_changes(plan.graph.stages, clocks, plan.by_stage())) for clocks in (plan.parts, parts))
     note = f"{after} of {before} changes of clocks can be reached in time"
     if plan.note:
         note = f"{plan.note}; {note}"
-    own = replace(
+    reached = replace(
         plan, time_ticks=int(end.max()), cost_j=cost_j, begin_ticks=end - ticks, end_ticks=end, parts=parts, note=note
     )
     still = [
-        replace(each, promised_ticks=plan.promised_ticks, bound_j=plan.bound_j, search=plan.search, note=each.kind)
-        for each in (all_max(planner), per_stage(planner, plan.promised_ticks))
-        if each.time_ticks <= plan.promised_ticks
+        replace(
+            baseline, promised_ticks=plan.promised_ticks, bound_j=plan.bound_j, search=plan.search, note=baseline.kind
+        )
+        for baseline in (all_max(planner), per_stage(planner, plan.promised_ticks))
+        if baseline.time_ticks <= plan.promised_ticks
     ]
-    return min([own, *still], key=lambda each: each.cost_j)
+    return min([reached, *still], key=lambda candidate: candidate.cost_j)
 
 
 def _changes(stages: int, parts: Sequence[tuple[Part, ...]], by_stage: dict[int, list[int]]) -> list[int]:
-    """Changes of clocks of each stage in an iteration, the one to its first clocks included."""
-    made = []
+    """Return the changes of clocks of each stage in an iteration, the one to its first clocks included."""
+    changes = []
     for stage in range(stages):
         pairs = [pair for number in by_stage[stage] if (pair := parts[number][0][:2]) != (None, None)]
-        made.append(sum(pair != pairs[place - 1] for place, pair in enumerate(pairs)))
-    return made
+        changes.append(sum(pair != pairs[place - 1] for place, pair in enumerate(pairs)))
+    return changes
 
 
-def _kept(planner: Planner, plan: Plan, numbers: Sequence[int], known: Spreads) -> list[int]:
-    """The row of its settings at which each operation of a stage runs."""
+def _reachable_rows(planner: Planner, plan: Plan, numbers: Sequence[int], known: Spreads) -> list[int]:
+    """Return the row of its settings at which each operation of a stage runs."""
     begin_s = plan.begin_ticks[numbers] / TICKS_PER_S
     limit_s = (plan.end_ticks[numbers] - plan.begin_ticks[numbers]) / TICKS_PER_S
     by_pair: dict[Key, dict[Clocks, int]] = {}
     for key in {planner.keys[number] for number in numbers}:
-        own = planner.profile.of(*key)
-        by_pair[key] = {own.clocks(row): row for row in range(len(own.time_s))}
+        settings = planner.profile.of(*key)
+        by_pair[key] = {settings.clocks(row): row for row in range(len(settings.time_s))}
     chosen = []
     for number in numbers:
         if len(plan.parts[number]) != 1 or plan.parts[number][0].setting is not None:
             raise InputError("pipeline: what is played has one pair of clocks per operation: plan without splits")
         chosen.append(by_pair[planner.keys[number]][plan.parts[number][0][:2]])
     keeps = [planner.profile.of(*planner.keys[number]).keeps_clocks for number in numbers]
-    pairs = sorted({pair for own in by_pair.values() for pair in own} - {(None, None)}, key=height)
+    pairs = sorted({pair for rows in by_pair.values() for pair in rows} - {(None, None)}, key=height)
     if not pairs:
         return chosen
     row_of = np.full((len(numbers), len(pairs)), -1)
@@ -98,21 +100,21 @@ def _kept(planner: Planner, plan: Plan, numbers: Sequence[int], known: Spreads) 
         return chosen  # of auto alone
     # from the last operation's end to the first one's begin in the next iteration
     rest_s = begin_s[0] + plan.time_s - plan.end_ticks[numbers[-1]] / TICKS_PER_S
-    found = [
-        each
+    answers = [
+        answer
         for first in range(len(pairs))
-        if (each := _cheapest(begin_s, cost, pairs, known, first, rest_s)) is not None
+        if (answer := _cheapest(begin_s, cost, pairs, known, first, rest_s)) is not None
     ]
-    if not found:
+    if not answers:
         return chosen
-    best = min(found, key=lambda each: each[0])[1]
+    best = min(answers, key=lambda answer: answer[0])[1]
     return row_of[np.arange(len(numbers)), best].tolist()
 
 
 def _cheapest(
     begin_s: np.ndarray, cost: np.ndarray, pairs: Sequence[Clocks], known: Spreads, first: int, rest_s: float
 ) -> tuple[float, np.ndarray] | None:
-    """(J, pair of each operation) of least cost where the first pair is `first`; None where there is none.
+    """Return (J, pair of each operation) of least cost where the first pair is `first`; None where there is none.
 
     best[j, c]: the least cost of all operations before j, where pair c is changed to at j. A pair is kept from there on
     for as long as its change takes; the first one, which is asked for as the last iteration ends, likewise.
@@ -128,30 +130,30 @@ def _cheapest(
     best, back = np.full((count + 1, len(pairs)), math.inf), np.zeros((count + 1, len(pairs), 2), int)
     best[0, first] = 0.0
     for place in range(1, count + 1):
-        for own in range(len(pairs)):  # kept until here
+        for held in range(len(pairs)):  # kept until here
             # where it was changed to, so that it has been kept for long enough
-            starts = np.arange(since[place, own], place)
+            starts = np.arange(since[place, held], place)
             if place < count:
-                starts = starts[begin_s[place] - begin_s[starts] >= longest_s[own]]
+                starts = starts[begin_s[place] - begin_s[starts] >= longest_s[held]]
             if not len(starts):
                 continue
-            values = best[starts, own] - total[starts, own]
+            values = best[starts, held] - total[starts, held]
             at = int(np.argmin(values))
-            value = values[at] + total[place, own]
-            for other in range(len(pairs)) if place < count else [own]:
-                if (other != own or place == count) and value < best[place, other]:
-                    best[place, other], back[place, other] = value, (starts[at], own)
+            value = values[at] + total[place, held]
+            for other in range(len(pairs)) if place < count else [held]:
+                if (other != held or place == count) and value < best[place, other]:
+                    best[place, other], back[place, other] = value, (starts[at], held)
     ends = [
-        own
-        for own in range(len(pairs))
-        if math.isfinite(best[count, own]) and (own == first or rest_s >= known.lead_s(pairs[own], pairs[first]))
+        held
+        for held in range(len(pairs))
+        if math.isfinite(best[count, held]) and (held == first or rest_s >= known.lead_s(pairs[held], pairs[first]))
     ]
     if not ends:
         return None
-    last = min(ends, key=lambda own: best[count, own])
+    last = min(ends, key=lambda held: best[count, held])
     chosen, place, at = np.empty(count, int), count, last
     while place:
-        start, own = back[place, at]
-        chosen[start:place] = own
-        place, at = start, own
+        start, held = back[place, at]
+        chosen[start:place] = held
+        place, at = start, held
     return float(best[count, last]), chosen

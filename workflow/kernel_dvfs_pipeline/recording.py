@@ -64,7 +64,7 @@ class Recorder:
         mem_mhz: float | None = None,
         repeats: int = 500,
     ) -> InstructionRow:
-        """`work` once unmeasured, then `repeats` times; the mean. The clocks must be set already.
+        """Run `work` once unmeasured, then `repeats` times; return the mean. The clocks must be set already.
 
         All tensor-parallel ranks need the same number of repeats, since they wait for each other. Raises InputError
         where all together takes less than LEAST_S, for which the counter of energy is too coarse.
@@ -84,12 +84,12 @@ class Recorder:
                 f"stage {self.stage} {instruction}: {repeats} repeats take {taken_s:.3g} s, less than {LEAST_S:g} s; "
                 f"ask for {enough} repeats"
             )
-        each_s, each_j = taken_s / repeats, taken_j / repeats
-        return InstructionRow(self.stage, instruction, core_mhz, mem_mhz, each_s, each_j, self.dp_rank, self.tp_rank)
+        mean_s, mean_j = taken_s / repeats, taken_j / repeats
+        return InstructionRow(self.stage, instruction, core_mhz, mem_mhz, mean_s, mean_j, self.dp_rank, self.tp_rank)
 
 
 def write_rows(path: Path | str, rows: Iterable[InstructionRow]) -> None:
-    """The rows of all ranks as a CSV of stages, whole or not at all."""
+    """Write the rows of all ranks as a CSV of stages, whole or not at all."""
     with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(InstructionRow._fields)

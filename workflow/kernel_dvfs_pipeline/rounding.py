@@ -68,31 +68,31 @@ class Offered:
     first[i + 1]."""
 
     def __init__(self, options: list[OperationOptions]) -> None:
-        kinds: dict[int, OperationOptions] = {id(own): own for own in options}
+        kinds: dict[int, OperationOptions] = {id(operation): operation for operation in options}
         self.kinds = list(kinds.values())
         place = {number: at for at, number in enumerate(kinds)}
-        self.kind = kind = np.array([place[id(own)] for own in options])
+        self.kind = kind = np.array([place[id(operation)] for operation in options])
         self.members = [np.flatnonzero(kind == at) for at in range(len(self.kinds))]
-        self.first = np.concatenate([[0], np.cumsum([len(own.ticks) for own in options])])
-        self.ticks = np.concatenate([own.ticks for own in options])
-        self.cost_j = np.concatenate([own.cost_j for own in options])
+        self.first = np.concatenate([[0], np.cumsum([len(operation.ticks) for operation in options])])
+        self.ticks = np.concatenate([operation.ticks for operation in options])
+        self.cost_j = np.concatenate([operation.cost_j for operation in options])
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
     def within(self, durations: np.ndarray) -> np.ndarray:
-        """(N,) the slowest option of at most each duration (ticks), -1 where there is none."""
-        found = np.empty(len(self), np.int64)
-        for own, members in zip(self.kinds, self.members):
-            found[members] = np.searchsorted(own.ticks, durations[members], side="right") - 1
-        return found
+        """Return (N,) the slowest option of at most each duration (ticks), -1 where there is none."""
+        choice = np.empty(len(self), np.int64)
+        for options, members in zip(self.kinds, self.members):
+            choice[members] = np.searchsorted(options.ticks, durations[members], side="right") - 1
+        return choice
 
     def ticks_of(self, choice: np.ndarray) -> np.ndarray:
-        """(N,) durations."""
+        """Return (N,) durations."""
         return self.ticks[self.first[:-1] + choice]
 
     def cost_of(self, choice: np.ndarray) -> np.ndarray:
-        """(N,) effective energies, J."""
+        """Return (N,) effective energies, J."""
         return self.cost_j[self.first[:-1] + choice]
 
     @cached_property
@@ -104,7 +104,7 @@ class Offered:
 
 
 def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
-    """The extension module, or None where it is not built.
+    """Return the extension module, or None where it is not built.
 
     results_dir: the results folder that holds it; None: `results` of the current folder, else beside this package.
     """
@@ -114,7 +114,7 @@ def core(results_dir: str | os.PathLike[str] | None = None) -> Any | None:
 
 
 def interior(module: Any, graph: Graph, curves: list[TradeOffCurve]) -> Any:
-    """The linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
+    """Return the linear programme of a graph of any size, solved between two bounds. curves: one per operation."""
     return module.Interior(_edges(module, graph), _hull(module, curves))
 
 
@@ -127,7 +127,7 @@ def round_to_options(
     point: Any = None,
     thorough: bool = True,
 ) -> Rounded:
-    """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
+    """Return options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
 
     The plan must leave every operation the time of its fastest option; then so does every start. point: the core's
     solution for `limit`, from which beam searches start, wide ones too where `thorough`. Raises ArithmeticError.
@@ -135,38 +135,40 @@ def round_to_options(
     planned = np.asarray(begin), np.asarray(end)
     within = np.maximum(offered.within(planned[1] - planned[0]), 0)
     if point is not None and len(graph) > _MANY:
-        found = [_rounded(graph, offered, within)]
+        candidates = [_rounded(graph, offered, within)]
     else:
-        found = [_finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))]
+        candidates = [
+            _finished(graph, offered, start, limit) for start in (within, _by_end(graph, offered, planned[1]))
+        ]
     if point is None:
         moved = shifted(graph, offered, planned, limit, _CUTS)
-        found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
+        candidates.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
     else:
-        choice = min(found, key=lambda each: each.cost_j).choice
-        found.append(_searched(graph, offered, point, limit, choice, thorough))
-    best = min(found, key=lambda each: each.cost_j)
+        choice = min(candidates, key=lambda candidate: candidate.cost_j).choice
+        candidates.append(_searched(graph, offered, point, limit, choice, thorough))
+    best = min(candidates, key=lambda candidate: candidate.cost_j)
     if best.time_ticks > limit:
         raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
     return best
 
 
 def _neighbours(stages: int) -> list[range]:
-    """Of stages: those that choose anew together. Each does so with each of its neighbours."""
+    """Return, of the stages, those that choose anew together. Each does so with each of its neighbours."""
     together = min(max(3 * stages // 8, 3), stages)
     last = stages - together
     return [range(first, first + together) for first in [*range(0, last, max(together // 3, 1)), last]]
 
 
 def _searched(graph: Graph, offered: Offered, point: Any, limit: int, choice: np.ndarray, thorough: bool) -> Rounded:
-    """`choice`, or the best of beam searches: of all operations, then of some stages at a time; a thorough search goes
-    on with wide beams."""
+    """Return `choice`, or the best of beam searches: of all operations, then of some stages at a time; a thorough
+    search goes on with wide beams."""
     module = core()
     assert module is not None
     search = module.Search(_edges(module, graph), offered.native, point, limit)
     if len(graph) > _MANY:
         return _rounded(graph, offered, search.best(_NARROW, _STIFF, [], 1, 0, choice).astype(np.int64))
     stage = np.array([operation.stage for operation in graph.operations])
-    groups = [np.flatnonzero(np.isin(stage, each)) for each in _neighbours(graph.stages)]
+    groups = [np.flatnonzero(np.isin(stage, together)) for together in _neighbours(graph.stages)]
     for most, states in _WIDTHS[: 1 + thorough]:
         width = max(min(most, states // len(graph)), _NARROW)
         choice = search.best(width, _STIFF, groups, _SPAN * graph.stages, _ROUNDS, choice)
@@ -182,12 +184,12 @@ def _loaded(results_dir: str) -> Any | None:
 
 
 def _edges(module: Any, graph: Graph) -> Any:
-    """The graph's edges as the core takes them."""
+    """Return the graph's edges as the core takes them."""
     return module.Edges(graph.tail, graph.head, graph.lag_ticks)
 
 
 def _hull(module: Any, curves: list[TradeOffCurve]) -> Any:
-    """The vertices of all operations' curves as the core takes them."""
+    """Return the vertices of all operations' curves as the core takes them."""
     first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
     return module.Choices(
         first,
@@ -197,22 +199,22 @@ def _hull(module: Any, curves: list[TradeOffCurve]) -> Any:
 
 
 def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
-    ticks = [own.ticks.tolist() for own in offered.kinds]
+    ticks = [options.ticks.tolist() for options in offered.kinds]
     choice: list[int] = []
     finish: list[int] = []
     for kind, until, waits in zip(offered.kind.tolist(), end.tolist(), graph.before):
-        own = ticks[kind]
+        durations = ticks[kind]
         start = max((finish[other] + lag for other, lag in waits), default=0)
-        at = len(own) - 1
-        while at and own[at] > until - start:
+        at = len(durations) - 1
+        while at and durations[at] > until - start:
             at -= 1
         choice.append(at)
-        finish.append(start + own[at])
+        finish.append(start + durations[at])
     return np.array(choice)
 
 
 def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
-    """A start, repaired in the better of both ways."""
+    """Return a start, repaired in the better of both ways."""
     ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
     return _rounded(graph, offered, min(ways, key=lambda way: float(offered.cost_of(way).sum())))
 
@@ -223,25 +225,25 @@ def _rounded(graph: Graph, offered: Offered, choice: np.ndarray) -> Rounded:
 
 
 def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
-    """`start` with slower options while they fit. With the core the one that saves most first, in all or per second;
-    without it backwards in the graph's order."""
+    """Return `start` with slower options while they fit. With the core the one that saves most first, in all or per
+    second; without it backwards in the graph's order."""
     module = core()
     if module is not None:
         return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
     ticks = offered.ticks_of(start).tolist()
-    begin = [end - own for end, own in zip(graph.finish_ticks(ticks), ticks)]
+    begin = [end - duration for end, duration in zip(graph.finish_ticks(ticks), ticks)]
     latest, choice = [limit] * len(graph), start.copy()
     for number in reversed(range(len(graph))):
         for other, lag in graph.after[number]:
             latest[number] = min(latest[number], latest[other] - ticks[other] - lag)
-        own = offered.kinds[offered.kind[number]].ticks
-        choice[number] = max(int(np.searchsorted(own, latest[number] - begin[number], side="right")) - 1, 0)
-        ticks[number] = int(own[choice[number]])
+        durations = offered.kinds[offered.kind[number]].ticks
+        choice[number] = max(int(np.searchsorted(durations, latest[number] - begin[number], side="right")) - 1, 0)
+        ticks[number] = int(durations[choice[number]])
     return choice
 
 
 def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
-    """Begins and ends that offer cheaper options in all than those planned, by at most `cuts` moves of sets of times.
+    """Return begins and ends that offer cheaper options in all than planned, by at most `cuts` moves of sets of times.
 
     Rounds of moves end when some gained nothing. The random choices have a fixed seed.
     """
@@ -291,11 +293,11 @@ def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: in
 
 
 def _steps(offered: Offered, durations: np.ndarray, rng: np.random.Generator) -> list[int]:
-    """Steps of time worth trying, the longest first: to operations' next slower options, and between options."""
+    """Return steps of time worth trying, the longest first: to operations' next slower options, and between options."""
     at = offered.first[:-1] + offered.within(durations)
     next_ = np.minimum(at + 1, offered.first[1:] - 1)
     missing = offered.ticks[next_] - durations
-    between = np.concatenate([np.diff(own.ticks) for own in offered.kinds])
+    between = np.concatenate([np.diff(options.ticks) for options in offered.kinds])
     every = np.unique(np.concatenate([missing[missing > 0], between]))
     if len(every) > _STEPS:
         every = rng.choice(every, _STEPS, replace=False)
@@ -334,7 +336,7 @@ class _Cut:
         self.room = np.concatenate([excess[dear], always, -weight[wanted], weight[unwanted], [_NEVER, _NEVER]])
 
     def moved(self) -> np.ndarray:
-        """The nodes that move in the best way; none where nothing gains."""
+        """Return the nodes that move in the best way; none where nothing gains."""
         solver = max_flow.SimpleMaxFlow()
         solver.add_arcs_with_capacity(self.tail, self.head, self.room)
         start = self.nodes

@@ -68,8 +68,8 @@ class Runtime:
         self.plan: Plan = self._base_plan
 
     def set_straggler(self, pipeline: int, t_iter_s: float) -> Plan | None:
-        """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays, as it
-        does until the straggler has lasted.
+        """Note that pipeline `pipeline` now takes t_iter_s. Return the new plan of the others, or None where the old
+        one stays, as it does until the straggler has lasted.
 
         Raises InputError; the plan in force stays then, too.
         """
@@ -88,13 +88,13 @@ class Runtime:
             raise
 
     def next_iteration(self) -> Plan | None:
-        """An iteration begins, and what is new is told. The new plan where a straggler has lasted, else None."""
+        """Note that an iteration begins. Return the new plan where a straggler has lasted, else None."""
         has_lasted = 1 in self._waits.values()
         self._waits = {pipeline: max(0, left - 1) for pipeline, left in self._waits.items()}
         return self._answer() if has_lasted else None
 
     def improve(self) -> Plan | None:
-        """The thorough search for the time that is followed: the new plan, or None where it saves nothing.
+        """Search thoroughly for the time that is followed. Return the new plan, or None where it saves nothing.
 
         set_straggler answers from the quick search, in 0.1 to 1.4 s; this one takes 0.3 to 5 s.
         """
@@ -104,7 +104,7 @@ class Runtime:
         return self._take(plan) if plan.energy_j(self.iteration_s) < self.plan.energy_j(self.iteration_s) else None
 
     def clear(self, pipeline: int) -> Plan | None:
-        """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""
+        """Note that `pipeline` straggles no more; return the new plan or None. Raises InputError where it did not."""
         if pipeline not in self._straggling:
             known = ", ".join(map(str, sorted(self._straggling))) or "none"
             raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")
@@ -114,7 +114,7 @@ class Runtime:
     @property
     def followed(self) -> dict[int, float]:
         """{pipeline: seconds that its iteration takes} of the stragglers that have lasted."""
-        return {pipeline: own for pipeline, own in self._straggling.items() if not self._waits[pipeline]}
+        return {pipeline: time_s for pipeline, time_s in self._straggling.items() if not self._waits[pipeline]}
 
     @property
     def iteration_s(self) -> float:
@@ -134,7 +134,7 @@ class Runtime:
         return self._take(plan) if plan.energy_j(asked_s) < enough_j else None
 
     def _take(self, plan: Plan) -> Plan | None:
-        """`plan` from now on; None where it is in force already."""
+        """Follow `plan` from now on; return None where it is in force already."""
         if plan is self.plan:
             return None
         self.plan = plan
@@ -155,7 +155,7 @@ class StragglerIteration:
 
 
 def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[StragglerIteration]:
-    """Every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
+    """Return every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
 
     known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
     """
@@ -169,42 +169,42 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
         raise InputError(f"replay: known after {known_after!r} iterations: expected a whole number >= 0")
     base = runtime.plan
     known = np.ones(slowdowns.shape[1])
-    made = []
+    iterations = []
     for number, now in enumerate(slowdowns):
         seen = slowdowns[number - known_after] if number >= known_after else np.ones_like(now)
         before = runtime.plan
         # the slow ones first: clearing one before another is set would ask for a plan that nobody runs
-        for pipeline in sorted(np.flatnonzero(seen != known).tolist(), key=lambda own: -seen[own]):
+        for pipeline in sorted(np.flatnonzero(seen != known).tolist(), key=lambda straggler: -seen[straggler]):
             if seen[pipeline] > 1:
                 runtime.set_straggler(pipeline, float(seen[pipeline]) * base.time_s)
             else:
                 runtime.clear(pipeline)
         runtime.next_iteration()
         known, followed = seen, np.isin(np.arange(len(seen)), list(runtime.followed))
-        (time_s, energy_j), (still_s, still_j) = (_together(base, own, now, followed) for own in (runtime.plan, base))
+        (time_s, energy_j), (still_s, still_j) = (_together(base, plan, now, followed) for plan in (runtime.plan, base))
         changed = runtime.plan is not before
-        made.append(StragglerIteration(number, int((now > 1).sum()), time_s, energy_j, still_s, still_j, changed))
-    return made
+        iterations.append(StragglerIteration(number, int((now > 1).sum()), time_s, energy_j, still_s, still_j, changed))
+    return iterations
 
 
 def _together(base: Plan, plan: Plan, now: np.ndarray, followed: np.ndarray) -> tuple[float, float]:
-    """(seconds, joules) of one iteration. A straggler that is followed runs `base`, every other pipeline `plan`."""
-    own = [(base if slow else plan, stretch) for slow, stretch in zip(followed.tolist(), now.tolist())]
-    time_s = max(each.time_s * stretch for each, stretch in own)
+    """Return (seconds, joules) of one iteration. A straggler that is followed runs `base`, all others `plan`."""
+    runs = [(base if slow else plan, stretch) for slow, stretch in zip(followed.tolist(), now.tolist())]
+    time_s = max(run.time_s * stretch for run, stretch in runs)
     # a straggler's joules grow with its time; then it waits for the slowest at the synchronising power
     return time_s, sum(
-        each.energy_j() * stretch + each.energy_j(each.time_s + time_s - each.time_s * stretch) - each.energy_j()
-        for each, stretch in own
+        run.energy_j() * stretch + run.energy_j(run.time_s + time_s - run.time_s * stretch) - run.energy_j()
+        for run, stretch in runs
     )
 
 
 def summary(iterations: Sequence[StragglerIteration]) -> str:
-    """One line: change of energy and time against the plan that does not follow the stragglers."""
+    """Return one line: change of energy and time against the plan that does not follow the stragglers."""
     time_s, energy_j, still_s, still_j = (
-        math.fsum(getattr(own, name) for own in iterations)
+        math.fsum(getattr(iteration, name) for iteration in iterations)
         for name in ("time_s", "energy_j", "still_time_s", "still_energy_j")
     )
-    changes = sum(own.changed for own in iterations)
+    changes = sum(iteration.changed for iteration in iterations)
     return (
         f"{len(iterations)} iterations, emulated: energy {100 * (energy_j / still_j - 1):+.2f} %, time "
         f"{100 * (time_s / still_s - 1):+.2f} % against the plan without a straggler; {changes} changes of plan"
@@ -212,7 +212,7 @@ def summary(iterations: Sequence[StragglerIteration]) -> str:
 
 
 def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = None) -> np.ndarray:
-    """(iterations, pipelines) slowdowns from a CSV iteration,pipeline,slowdown; 1 where it has no row.
+    """Return (iterations, pipelines) slowdowns from a CSV iteration,pipeline,slowdown; 1 where it has no row.
 
     iterations: None: up to the last row. Raises InputError, one line with file, line and column.
     """
@@ -223,24 +223,24 @@ def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = No
     if list(raw.columns) != _COLUMNS:
         raise raw.fault(f"expected {','.join(_COLUMNS)}")
     places = zip(raw.whole("iteration"), raw.whole("pipeline"), strict=True)
-    found: dict[tuple[int, int], float] = {}
+    cells: dict[tuple[int, int], float] = {}
     for row, (place, slowdown) in enumerate(zip(places, raw.numbers("slowdown"), strict=True)):
         if place[1] >= pipelines:
             raise raw.fault(f"pipeline {place[1]} of {pipelines}; they are numbered from 0", "pipeline", row)
-        if place in found:
+        if place in cells:
             raise raw.fault(f"pipeline {place[1]} in iteration {place[0]} occurs twice", "pipeline", row)
         if slowdown is None or not 1 <= slowdown <= _MOST_SLOWDOWN:
             text = quote(raw.columns["slowdown"][row])
             raise raw.fault(f"{text} is not a number from 1 to {_MOST_SLOWDOWN:g}", "slowdown", row)
-        found[place] = slowdown
-    last = max(own for own, _ in found)
+        cells[place] = slowdown
+    last = max(iteration for iteration, _ in cells)
     count = last + 1 if iterations is None else iterations
     if last >= count:
         raise InputError(f"{path}: its last iteration is {last}, asked for {count}: give rows, or another number")
     # each cell of the table is small, but a far iteration makes it large
     if count * pipelines > _MOST:
         raise InputError(f"{path}: {count} iterations of {pipelines} pipelines; at most {_MOST} of both together")
-    made = np.ones((count, pipelines))
-    for own, slowdown in found.items():
-        made[own] = slowdown
-    return made
+    table = np.ones((count, pipelines))
+    for place, slowdown in cells.items():
+        table[place] = slowdown
+    return table

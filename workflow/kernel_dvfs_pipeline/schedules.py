@@ -56,25 +56,25 @@ class Layout(NamedTuple):
         return self.stages if self.both_ways else self.stages * self.chunks
 
     def virtual(self, stage: int, chunk: int) -> int:
-        """The virtual stage that a chunk of a stage is."""
+        """Return the virtual stage that a chunk of a stage is."""
         if self.both_ways:
             return self.stages - 1 - stage if chunk else stage
         return chunk * self.stages + stage
 
     def place(self, virtual: int, chunk: int) -> tuple[int, int]:
-        """(stage, chunk) of a virtual stage, for what runs in `chunk` now."""
+        """Return (stage, chunk) of a virtual stage, for what runs in `chunk` now."""
         if self.both_ways:
             return (self.stages - 1 - virtual if chunk else virtual), chunk
         return virtual % self.stages, virtual // self.stages
 
 
 def layout(name: str, stages: int, chunks: int = 1) -> Layout:
-    """The layout of a schedule."""
+    """Return the layout of a schedule."""
     return Layout(stages, 2, both_ways=True) if name == "dualpipe" else Layout(stages, chunks)
 
 
 def orders(name: str, stages: int, microbatches: int, chunks: int = 1, early_recompute: bool = False) -> Orders:
-    """The Items of each stage in their order.
+    """Return the Items of each stage in their order.
 
     chunks: model chunks per stage, V of the interleaved schedule, 1 for the others. early_recompute: activations are
     computed again before the gradient arrives, on every virtual stage but the last, whose activations still exist.
@@ -83,7 +83,7 @@ def orders(name: str, stages: int, microbatches: int, chunks: int = 1, early_rec
     for what, count in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
         if type(count) is not int or count < 1:
             raise InputError(f"pipeline: {what} = {count!r}: expected a whole number >= 1")
-    if name not in _MADE:
+    if name not in _ORDER_OF:
         raise InputError(f"pipeline: schedule '{name}' is unknown; allowed: {', '.join(NAMES)}")
     if name != "interleaved" and chunks != 1:
         raise InputError(f"pipeline: schedule {name} takes one chunk a stage, not {chunks}; use interleaved")
@@ -96,15 +96,15 @@ def orders(name: str, stages: int, microbatches: int, chunks: int = 1, early_rec
             f"pipeline: dualpipe: {microbatches} microbatches; expected an even number, at least {2 * stages}, twice "
             "the stages"
         )
-    made = [_MADE[name](stage, stages, microbatches, chunks) for stage in range(stages)]
+    stage_orders = [_ORDER_OF[name](stage, stages, microbatches, chunks) for stage in range(stages)]
     if early_recompute:
         placed = layout(name, stages, chunks)
-        made = [_recomputed(order, stage, placed) for stage, order in enumerate(made)]
-    return made
+        stage_orders = [_recomputed(order, stage, placed) for stage, order in enumerate(stage_orders)]
+    return stage_orders
 
 
 def _alternate(forwards: list[Item], backwards: list[Item], warm_up: int) -> list[Item]:
-    """`warm_up` forwards, then a backward and a forward in turn, then the remaining backwards."""
+    """Return `warm_up` forwards, then a backward and a forward in turn, then the remaining backwards."""
     order = forwards[:warm_up]
     for number, backward in enumerate(backwards):
         order.append(backward)
@@ -138,8 +138,8 @@ def _interleaved(stage: int, stages: int, microbatches: int, chunks: int) -> lis
 
 
 def _zb_h1(stage: int, stages: int, microbatches: int, chunks: int) -> list[Item]:
-    """1F1B in which stage s runs the weights' gradients s microbatches late: by so many fewer microbatches it holds
-    activations of than the first stage, so that no stage holds more than 1F1B's first."""
+    """Return 1F1B in which stage s runs the weights' gradients s microbatches late: by so many fewer microbatches it
+    holds activations of than the first stage, so that no stage holds more than 1F1B's first."""
     order: list[Item] = []
     done = 0
     for item in _one_f_one_b(stage, stages, microbatches, chunks):
@@ -152,8 +152,8 @@ def _zb_h1(stage: int, stages: int, microbatches: int, chunks: int) -> list[Item
 
 
 def _dualpipe(stage: int, stages: int, microbatches: int, chunks: int) -> list[Item]:
-    """Half the microbatches enter at each end. What DualPipe runs at once, a forward pass of one direction and a
-    backward pass of the other, runs here one after the other."""
+    """Return DualPipe's order, in which half the microbatches enter at each end. What it runs at once, a forward pass
+    of one direction and a backward pass of the other, runs here one after the other."""
     half, near = stages // 2, min(stage, stages - 1 - stage)
     is_second_half = stage >= half
     order: list[Item] = []
@@ -208,28 +208,29 @@ def _dualpipe(stage: int, stages: int, microbatches: int, chunks: int) -> list[I
     return order
 
 
-_MADE = {
+_ORDER_OF = {
     "1f1b": _one_f_one_b,
     "gpipe": _gpipe,
     "interleaved": _interleaved,
     "zb-h1": _zb_h1,
     "dualpipe": _dualpipe,
 }
-NAMES = tuple(_MADE)
+NAMES = tuple(_ORDER_OF)
 
 
 def _recomputed(order: list[Item], stage: int, placed: Layout) -> list[Item]:
-    made = []
+    items = []
     for item in order:
         is_last = placed.virtual(stage, item.chunk) == placed.virtual_stages - 1
         if item.instruction in GRADIENT and not is_last:
-            made.append(item._replace(instruction=RECOMPUTE))
-        made.append(item)
-    return made
+            items.append(item._replace(instruction=RECOMPUTE))
+        items.append(item)
+    return items
 
 
 def read_schedule(path: Path | str) -> tuple[Orders, int]:
-    """(per stage its Items in the order in which they run, chunks) from a CSV: stage,instruction,microbatch[,chunk].
+    """Return (per stage its Items in the order in which they run, chunks) from a CSV:
+    stage,instruction,microbatch[,chunk].
 
     The rows of a stage are in its order; an empty microbatch: work of no microbatch. Raises InputError, one line with
     file, line and column.
@@ -247,9 +248,9 @@ def read_schedule(path: Path | str) -> tuple[Orders, int]:
             raw.columns["microbatch"][row] = "-1"
     stages, microbatches = raw.whole("stage"), raw.whole("microbatch", least=-1)
     chunks = raw.whole("chunk") if "chunk" in raw.columns else [0] * raw.rows
-    found: dict[int, list[Item]] = {}
+    stage_orders: dict[int, list[Item]] = {}
     for stage, instruction, chunk, number in zip(stages, instructions, chunks, microbatches, strict=True):
-        found.setdefault(stage, []).append(Item(instruction, chunk, number))
-    if sorted(found) != list(range(len(found))):
-        raise InputError(f"{path}: stages {', '.join(map(str, sorted(found)))}: number all of them from 0")
-    return [found[stage] for stage in range(len(found))], 1 + max(item.chunk for own in found.values() for item in own)
+        stage_orders.setdefault(stage, []).append(Item(instruction, chunk, number))
+    if sorted(stage_orders) != list(range(len(stage_orders))):
+        raise InputError(f"{path}: stages {', '.join(map(str, sorted(stage_orders)))}: number all of them from 0")
+    return [stage_orders[stage] for stage in range(len(stage_orders))], 1 + max(chunks)

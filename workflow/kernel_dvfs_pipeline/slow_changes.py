@@ -53,32 +53,32 @@ class Switched:
 
 
 def with_switches(planner: Planner, ticks: int, latency_s: float, kind: str) -> Switched:
-    """The cheapest plan found that ends by `ticks` although each change of clocks takes `latency_s`."""
+    """Return the cheapest plan found that ends by `ticks` although each change of clocks takes `latency_s`."""
     still = [all_max(planner), per_stage(planner, ticks)]
-    found = [Switched(plan, 0, plan.time_ticks) for plan in still if plan.time_ticks <= ticks]
+    candidates = [Switched(plan, 0, plan.time_ticks) for plan in still if plan.time_ticks <= ticks]
     frontier = planner.frontier
     planned = min(max(ticks, frontier.fastest_ticks), frontier.slowest_ticks)
-    for own in KINDS[: KINDS.index(kind) + 1]:
-        mended = _Mending(planner, *planner.rounded(planned, own), int(duration_ticks(latency_s))).run(ticks)
+    for way in KINDS[: KINDS.index(kind) + 1]:
+        mended = _Mending(planner, *planner.rounded(planned, way), int(duration_ticks(latency_s))).run(ticks)
         if mended is not None:
-            found.append(mended)
-    return min(found or [Switched(still[0], 0, still[0].time_ticks)], key=lambda each: each.plan.cost_j)
+            candidates.append(mended)
+    return min(candidates or [Switched(still[0], 0, still[0].time_ticks)], key=lambda candidate: candidate.plan.cost_j)
 
 
 def in_time(planner: Planner, ticks: int, latency_s: float, kind: str) -> Plan:
-    """The plan of with_switches, with a note that says what its changes take.
+    """Return the plan of with_switches, with a note that says what its changes take.
 
     Its begins and ends are those without changes. Raises InputError where no plan found is in time.
     """
-    found = with_switches(planner, ticks, latency_s, kind)
-    taken_s = f"{found.time_ticks / TICKS_PER_S:.9g} s"
-    if found.time_ticks > ticks:
+    switched = with_switches(planner, ticks, latency_s, kind)
+    taken_s = f"{switched.time_ticks / TICKS_PER_S:.9g} s"
+    if switched.time_ticks > ticks:
         raise InputError(
             f"pipeline: with changes of clocks of {latency_s:g} s no plan found takes {ticks / TICKS_PER_S:.9g} s; the "
             f"fastest takes {taken_s}: ask for more time"
         )
-    note = f"{found.switches} changes of clocks of {latency_s:g} s: the iteration takes {taken_s}"
-    return replace(found.plan, promised_ticks=ticks, note=note)
+    note = f"{switched.switches} changes of clocks of {latency_s:g} s: the iteration takes {taken_s}"
+    return replace(switched.plan, promised_ticks=ticks, note=note)
 
 
 class _Mending:
@@ -88,11 +88,14 @@ class _Mending:
         self.planner, self.kind, self.latency = planner, kind, latency
         self.choice: list[int] = rounded.choice.tolist()
         offered = planner.offered(kind)
-        lists = {key: (own.ticks.tolist(), own.cost_j.tolist()) for key, own in offered.items()}
+        lists = {key: (options.ticks.tolist(), options.cost_j.tolist()) for key, options in offered.items()}
         self.ticks = [lists[key][0] for key in planner.keys]
         self.cost_j = [lists[key][1] for key in planner.keys]
         # per key and option: the clocks in the order in which it runs them
-        clocks = {key: [self._clocks(key, own, at) for at in range(len(own.ticks))] for key, own in offered.items()}
+        clocks = {
+            key: [self._clocks(key, options, at) for at in range(len(options.ticks))]
+            for key, options in offered.items()
+        }
         self.clocks = [clocks[key] for key in planner.keys]
         self.previous: list[int | None] = []
         last: dict[int, int] = {}
@@ -103,18 +106,18 @@ class _Mending:
         for number, operation in enumerate(planner.graph.operations):
             self.of_stage.setdefault(operation.stage, []).append(number)
 
-    def _clocks(self, key: Key, own: OperationOptions, at: int) -> tuple:
+    def _clocks(self, key: Key, options: OperationOptions, at: int) -> tuple:
         measured = self.planner.profile.of(*key)
         if measured.keeps_clocks:
             return ()
-        rows = (own.setting[at], own.slower[at]) if own.share[at] else (own.setting[at],)
+        rows = (options.setting[at], options.slower[at]) if options.share[at] else (options.setting[at],)
         # an option that sets clocks kernel by kernel has no pair: it is like no other
         return tuple(
             (key, int(row)) if key in self.planner.profile.kernel_clocks else measured.clocks(row) for row in rows
         )
 
     def run(self, limit: int) -> Switched | None:
-        """The plan once it is in time; None where not even everyone's fastest option is."""
+        """Mend the plan until it is in time and return it; None where not even everyone's fastest option is."""
         while True:
             finish, waits, switches = self._times()
             if max(finish) <= limit:
@@ -126,10 +129,10 @@ class _Mending:
             self._hasten(path, max(finish) - limit)
 
     def _without_switches(self) -> list[int]:
-        return self.planner.graph.finish_ticks([own[at] for own, at in zip(self.ticks, self.choice)])
+        return self.planner.graph.finish_ticks([ticks[at] for ticks, at in zip(self.ticks, self.choice)])
 
     def _times(self) -> tuple[list[int], list[int | None], int]:
-        """(ends, what each waited for, number of switches) of a run with switches."""
+        """Return (ends, what each waited for, number of switches) of a run with switches."""
         graph, switches = self.planner.graph, 0
         finish: list[int] = []
         waits: list[int | None] = []
@@ -150,12 +153,12 @@ class _Mending:
         return finish, waits, switches
 
     def _in_order(self, number: int, now: tuple | None) -> tuple:
-        """The clocks of an operation, those first that are set already; () where it keeps what is set."""
+        """Return the clocks of an operation, those first that are set already; () where it keeps what is set."""
         parts = self.clocks[number][self.choice[number]]
         return parts[::-1] if len(parts) == 2 and now == parts[1] else parts
 
     def _first_clocks(self, numbers: list[int]) -> tuple | None:
-        """What a stage runs at when an iteration begins: what the same iteration ends with.
+        """Return what a stage runs at when an iteration begins: what the same iteration ends with.
 
         None where no clocks do: the first operation then changes them.
         """
@@ -193,10 +196,11 @@ class _Mending:
 
 
 def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, latency_s: float) -> StageProfile:
-    """A pair of clocks per launch, changes taking `latency_s`; options with one pair for all launches among them."""
+    """Return a profile with a pair of clocks per launch, changes taking `latency_s`; options with one pair for all
+    launches are among them."""
 
-    def operation(own: Launches) -> tuple[InstructionSettings, KernelClocks]:
-        names = launch_order(own)
+    def operation(launched: Launches) -> tuple[InstructionSettings, KernelClocks]:
+        names = launch_order(launched)
         time_s = np.array([kernels.time_s[name] for name in names])
         cost = np.array([kernels.energy_j[name] for name in names]) - blocking_w * time_s
         rows = np.arange(len(names))
@@ -217,18 +221,18 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
 
 
 def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Prices of time (W) among those of all segments of the launches' hulls; none where no launch has a choice."""
-    found = []
-    for own_t, own_c in zip(time_s, cost):
-        keep = pareto(own_t, own_c, np.arange(len(own_t)))
-        hull = keep[lower_hull(own_t[keep], own_c[keep])]
-        found.append(-np.diff(own_c[hull]) / np.diff(own_t[hull]))
-    prices = np.concatenate(found)
+    """Return prices of time (W) among those of all segments of the launches' hulls; none without a choice."""
+    segments = []
+    for times, costs in zip(time_s, cost):
+        keep = pareto(times, costs, np.arange(len(times)))
+        hull = keep[lower_hull(times[keep], costs[keep])]
+        segments.append(-np.diff(costs[hull]) / np.diff(times[hull]))
+    prices = np.concatenate(segments)
     return np.quantile(prices, np.linspace(0, 1, _PRICES)) if len(prices) else prices
 
 
 def cheapest(weight: np.ndarray, change: float) -> np.ndarray:
-    """(launches,) the clocks of least sum of weight (launches, pairs) and `change` for each change of clocks."""
+    """Return (launches,) the clocks of least sum of weight (launches, pairs) and `change` for each change of clocks."""
     count, pairs = weight.shape
     stay = np.arange(pairs)
     before = np.empty((count, pairs), np.int64)
@@ -252,11 +256,11 @@ class _LaunchClocks:
         self.pairs, self.names, self.choices = pairs, names, choices
 
     def at(self, option: int) -> dict[str, Clocks]:
-        """{"<place>:<kernel id>": (core, memory)}, MHz, None = auto; only where the clocks change."""
-        made: dict[str, Clocks] = {}
+        """Return {"<place>:<kernel id>": (core, memory)}, MHz, None = auto; only where the clocks change."""
+        clocks: dict[str, Clocks] = {}
         now = None
         for place, (name, pair) in enumerate(zip(self.names, self.choices[option].tolist())):
             if pair != now:
-                made[f"{place}:{name}"] = known_clocks(*self.pairs[pair])
+                clocks[f"{place}:{name}"] = known_clocks(*self.pairs[pair])
                 now = pair
-        return made
+        return clocks

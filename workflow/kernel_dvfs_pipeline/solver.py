@@ -85,7 +85,7 @@ class Solver:
         return read_kernels(source)
 
     def graph(self, microbatches: int) -> Graph:
-        """One iteration."""
+        """Return the graph of one iteration."""
         study = self.study
         if str(study["schedule"]).endswith(".json"):
             graph = read_graph(study["schedule"])
@@ -107,15 +107,15 @@ class Solver:
         )
 
     def planner(self, microbatches: int) -> Planner:
-        """One pair of clocks per operation, or two with a split."""
+        """Return the planner of one pair of clocks per operation, or two with a split."""
         if microbatches not in self._planners:
-            made = self._planners[microbatches] = self._planner(self.study.profile, microbatches)
+            planner = self._planners[microbatches] = self._planner(self.study.profile, microbatches)
             if self.joined:
-                made.join_frontier(self.joined, self.study.made_of)
+                planner.join_frontier(self.joined, self.study.made_of)
         return self._planners[microbatches]
 
     def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:
-        """A pair of clocks per kernel, changes within an operation taking latency_s.
+        """Return the planner of a pair of clocks per kernel, changes within an operation taking latency_s.
 
         Raises InputError where only stages are known.
         """
@@ -134,74 +134,76 @@ class Solver:
         return Planner(profile, self.graph(microbatches), kernels=study["kernels"], **powers)
 
     def base(self, microbatches: int) -> Plan:
-        """All clocks at their highest."""
+        """Return the plan of all clocks at their highest."""
         return all_max(self.planner(microbatches))
 
     def plan(self, microbatches: int, ticks: int, kind: str) -> Plan:
-        """The plan of a kind that ends by `ticks`."""
+        """Return the plan of a kind that ends by `ticks`."""
         key = microbatches, ticks, kind
         if key not in self._plans:
             self._plans[key] = self.planner(microbatches).plan_ticks(ticks, kind)
         return self._plans[key]
 
     def published(self, microbatches: int, filter_on: str = "raw") -> tuple[list[UnitCurve], PublishedFrontier]:
-        """(curves per operation, frontier) of the published algorithm."""
+        """Return (curves per operation, frontier) of the published algorithm."""
         key = microbatches, filter_on
         if key not in self._published:
             study, planner = self.study, self.planner(microbatches)
             of_key = {
-                each: unit_curve(own.time_s, own.energy_j, study.stage_blocking_w, study["unit_time_s"], filter_on)
-                for each in planner.options
-                for own in [study.profile.of(*each)]
+                operation: unit_curve(
+                    settings.time_s, settings.energy_j, study.stage_blocking_w, study["unit_time_s"], filter_on
+                )
+                for operation in planner.options
+                for settings in [study.profile.of(*operation)]
             }
-            curves = [of_key[each] for each in planner.keys]
+            curves = [of_key[operation] for operation in planner.keys]
             frontier = published_frontier(planner.graph, curves, study.stage_blocking_w, study["unit_time_s"])
             self._published[key] = curves, frontier
         return self._published[key]
 
     def realised(self, microbatches: int, point: int, filter_on: str = "raw") -> Realised:
-        """What point number `point` of the published frontier really takes: its options at their measured figures."""
+        """Return what point `point` of the published frontier really takes: its options at their measured figures."""
         planner, (curves, frontier) = self.planner(microbatches), self.published(microbatches, filter_on)
         time_s, cost = [], 0.0
         for key, curve, units in zip(planner.keys, curves, frontier.units_at(point).tolist()):
-            own, row = self.study.profile.of(*key), curve.setting_at(units)
-            time_s.append(float(own.time_s[row]))
-            cost += float(own.energy_j[row] - self.study.stage_blocking_w * own.time_s[row])
+            settings, row = self.study.profile.of(*key), curve.setting_at(units)
+            time_s.append(float(settings.time_s[row]))
+            cost += float(settings.energy_j[row] - self.study.stage_blocking_w * settings.time_s[row])
         ticks = duration_ticks(time_s).tolist()
         return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(ticks)) / TICKS_PER_S, cost)
 
     def realised_points(self, microbatches: int, filter_on: str) -> tuple[np.ndarray, np.ndarray]:
-        """(ticks, effective J) of every point of the published frontier, as `realised` has them, slowest first."""
+        """Return (ticks, effective J) of all points of the published frontier, as `realised` does, slowest first."""
         key = microbatches, filter_on
         if key not in self._realised:
             planner, (curves, frontier) = self.planner(microbatches), self.published(*key)
-            units, found = frontier.slowest.copy(), []
+            units, replayed = frontier.slowest.copy(), []
             for first in range(0, len(frontier.moves), _POINTS_AT_ONCE):
                 rows = []
                 for shorter, longer in frontier.moves[first : first + _POINTS_AT_ONCE]:
                     units[shorter] -= 1
                     units[longer] += 1
                     rows.append(units.copy())
-                found.append(self._replayed(planner, curves, np.array(rows)))
-            ticks, cost_j = zip(*found) if found else ([np.zeros(0, np.int64)], [np.zeros(0)])
+                replayed.append(self._replayed(planner, curves, np.array(rows)))
+            ticks, cost_j = zip(*replayed) if replayed else ([np.zeros(0, np.int64)], [np.zeros(0)])
             self._realised[key] = np.concatenate(ticks), np.concatenate(cost_j)
         return self._realised[key]
 
     def _replayed(self, planner: Planner, curves: list[UnitCurve], units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ticks (P,), effective J (P,)) of plans (P, N) in unit times, at measured figures."""
+        """Return (ticks (P,), effective J (P,)) of plans (P, N) in unit times, at measured figures."""
         cost_j = np.zeros(len(units))
         finish = np.empty(units.shape[::-1], np.int64)
         for number, (key, curve) in enumerate(zip(planner.keys, curves)):
-            own, rows = self.study.profile.of(*key), curve.settings_at(units[:, number])
-            cost_j += own.energy_j[rows] - self.study.stage_blocking_w * own.time_s[rows]
+            settings, rows = self.study.profile.of(*key), curve.settings_at(units[:, number])
+            cost_j += settings.energy_j[rows] - self.study.stage_blocking_w * settings.time_s[rows]
             begin = np.zeros(len(units), np.int64)
             for other, lag in planner.graph.before[number]:
                 np.maximum(begin, finish[other] + lag, out=begin)
-            finish[number] = begin + duration_ticks(own.time_s[rows])
+            finish[number] = begin + duration_ticks(settings.time_s[rows])
         return finish.max(axis=0), cost_j
 
     def published_base(self, microbatches: int) -> tuple[float, float]:
-        """(time s, energy J) of all-max as the artifact counts it: the time from floored durations."""
+        """Return (time s, energy J) of all-max as the artifact counts it: the time from floored durations."""
         curves, _ = self.published(microbatches)
         unit_s = self.study["unit_time_s"]
         fastest = [curve.fastest for curve in curves]
@@ -209,7 +211,7 @@ class Solver:
         return time_s, self.base(microbatches).energy_j(time_s)
 
     def methods(self, microbatches: int, ratio: float = 1.0, simple: bool = True) -> Iterator[Method]:
-        """Every method in an iteration that lasts `ratio` x the time of all-max.
+        """Yield every method in an iteration that lasts `ratio` x the time of all-max.
 
         simple: also one clock for all and one clock per stage. The published algorithm comes thrice: as it promises
         (against its own floored base), and as its plan runs at measured times; it may then be late. At its best it
@@ -245,26 +247,26 @@ class Solver:
         yield entry(BOUND, float(planner.frontier.cost_at(used)), used / TICKS_PER_S)
 
     def _promised(self, microbatches: int, ratio: float) -> Method:
-        """What the published algorithm promises, by the artifact's lookup."""
+        """Return what the published algorithm promises, by the artifact's lookup."""
         _, frontier = self.published(microbatches)
         planner = self.planner(microbatches)
         blocking_w, transfer_j = planner.blocking_w, planner.transfer_j
         time_s, energy_j = self.published_base(microbatches)
         until_s = time_s * ratio
         point = frontier.cheapest_within(until_s)
-        own_s, own_j = float(frontier.time_s[point]), float(frontier.energy_j[point])
+        promised_s, promised_j = float(frontier.time_s[point]), float(frontier.energy_j[point])
         return Method(
             straggler_ratio=ratio,
             method=PUBLISHED,
-            time_s=own_s,
-            effective_energy_j=own_j - blocking_w * own_s,
-            energy_j=own_j + transfer_j + blocking_w * (until_s - own_s),
+            time_s=promised_s,
+            effective_energy_j=promised_j - blocking_w * promised_s,
+            energy_j=promised_j + transfer_j + blocking_w * (until_s - promised_s),
             base_time_s=time_s,
             base_energy_j=energy_j + blocking_w * (until_s - time_s),
         )
 
     def runs(self, microbatches: int) -> Iterator[RunnablePlan]:
-        """Plans that can be run, over time: ours, the published ones, and those that need no frontier."""
+        """Yield plans that can be run, over time: ours, the published ones, and those that need no frontier."""
         planner, base = self.planner(microbatches), self.base(microbatches)
         last = min(int(base.time_ticks * MARKED_RATIO), planner.frontier.slowest_ticks)
         for ticks in np.linspace(base.time_ticks, last, MARKS).astype(np.int64).tolist():
@@ -286,24 +288,24 @@ class Solver:
 
 
 def check(solver: Solver, microbatches: int) -> Check:
-    """20 times from the fastest to the slowest iteration: the bound against HiGHS, every plan against the bound and
-    its promise, the published plans as run against theirs."""
+    """Check 20 times from the fastest to the slowest iteration: the bound against HiGHS, every plan against the bound
+    and its promise, the published plans as run against theirs."""
     planner = solver.planner(microbatches)
     frontier, curves = planner.frontier, [planner.curves[key] for key in planner.keys]
     ticks = np.linspace(frontier.fastest_ticks, frontier.slowest_ticks, POINTS).astype(np.int64)
     differences, late, ordered = [], [], True
     gaps: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for own in ticks.tolist():
+    for limit in ticks.tolist():
         # a hair later than the fastest: HiGHS works with tolerances
-        truth = least_cost_j(planner.graph, curves, own / TICKS_PER_S * (1 + 1e-9))
-        differences.append(abs(float(frontier.cost_at(own * (1 + 1e-9))) / truth - 1))
-        plans = [planner.plan_ticks(own, kind) for kind in KINDS]
-        late += [(plan.time_ticks - own) / TICKS_PER_S for plan in plans]
-        one, split = (plan.cost_j for plan in plans)
-        least = float(frontier.cost_at(own))
-        ordered &= least <= split * (1 + 1e-9) and split <= one
-        bound_j = float(frontier.energy_at(own))
-        for kind, cost in zip(KINDS, (one, split)):
+        truth = least_cost_j(planner.graph, curves, limit / TICKS_PER_S * (1 + 1e-9))
+        differences.append(abs(float(frontier.cost_at(limit * (1 + 1e-9))) / truth - 1))
+        plans = [planner.plan_ticks(limit, kind) for kind in KINDS]
+        late += [(plan.time_ticks - limit) / TICKS_PER_S for plan in plans]
+        one_clock, split = (plan.cost_j for plan in plans)
+        least = float(frontier.cost_at(limit))
+        ordered &= least <= split * (1 + 1e-9) and split <= one_clock
+        bound_j = float(frontier.energy_at(limit))
+        for kind, cost in zip(KINDS, (one_clock, split)):
             gaps[kind].append(100 * (cost - least) / bound_j)
     return Check(
         operations=len(planner.graph),
@@ -323,12 +325,12 @@ def _published_latest(solver: Solver, microbatches: int) -> float | None:
     if not len(frontier.time_s):
         return None
     points = np.unique(np.linspace(0, len(frontier.time_s) - 1, POINTS).astype(int))
-    found = [solver.realised(microbatches, int(point)) for point in points]
-    return max(100 * (each.time_s / each.promised_s - 1) for each in found)
+    runs = [solver.realised(microbatches, int(point)) for point in points]
+    return max(100 * (run.time_s / run.promised_s - 1) for run in runs)
 
 
 def least_cost_j(graph: Graph, curves: list[TradeOffCurve], time_s: float) -> float:
-    """min sum c_i over begins, durations t_i and costs c_i (s, J): every hull segment below c_i, the last end by T.
+    """Return min sum c_i over begins, durations t_i and costs c_i (s, J): hull segments below c_i, the last end by T.
 
     curves: one per operation. Raises ArithmeticError where HiGHS finds no optimum.
     """

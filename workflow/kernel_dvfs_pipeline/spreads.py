@@ -37,38 +37,38 @@ class Spreads(NamedTuple):
     source: str  # where that is from
 
     def document(self) -> LatencyDocument:
-        """As a plan's file has it."""
-        core, mem = (Quantiles(median_s=own.median_s, p99_s=own.p99_s) for own in (self.core, self.mem))
+        """Return it as a plan's file has it."""
+        core, mem = (Quantiles(median_s=spread.median_s, p99_s=spread.p99_s) for spread in (self.core, self.mem))
         return {"core": core, "mem": mem, "source": self.source}
 
     def lead_s(self, before: Clocks, after: Clocks) -> float:
-        """How long before its operation a change is asked for, s."""
+        """Return how long before its operation a change is asked for, s."""
         share = LATE if height(after) > height(before) else EARLY
         return self._of(before, after).at(share)
 
     def keeps_s(self, before: Clocks, after: Clocks) -> float:
-        """How long clocks that were changed to are kept at least, s: until the next request, which may be as early as
-        that for faster clocks is, nearly every change has landed."""
-        own = self._of(before, after)
-        return 2 * own.at(LATE) - own.at(EARLY)
+        """Return how long clocks that were changed to are kept at least, s: until the next request, which may be as
+        early as that for faster clocks is, nearly every change has landed."""
+        spread = self._of(before, after)
+        return 2 * spread.at(LATE) - spread.at(EARLY)
 
     def _of(self, before: Clocks, after: Clocks) -> Spread:
         return self.core if before[1] == after[1] else self.mem
 
 
 def spreads(path: str) -> Spreads:
-    """The Spreads of a file of `kernel-dvfs latency`. Raises InputError."""
+    """Return the Spreads of a file of `kernel-dvfs latency`. Raises InputError."""
     (core, mem), source = latencies(read(path), None)
     return Spreads(core, mem, source)
 
 
-def of_document(found: LatencyDocument) -> Spreads:
-    """The Spreads that a plan's file holds."""
-    core, mem = (Spread(found[name]["median_s"], found[name]["p99_s"]) for name in ("core", "mem"))
-    return Spreads(core, mem, found["source"])
+def of_document(document: LatencyDocument) -> Spreads:
+    """Return the Spreads that a plan's file holds."""
+    core, mem = (Spread(document[name]["median_s"], document[name]["p99_s"]) for name in ("core", "mem"))
+    return Spreads(core, mem, document["source"])
 
 
 def height(pair: Clocks) -> tuple[float, float]:
-    """What pairs are ordered by: auto is above all."""
+    """Return what pairs are ordered by: auto is above all."""
     core, mem = (math.inf if mhz is None else mhz for mhz in pair)
     return core, mem

@@ -43,7 +43,7 @@ _NEEDED = COLUMNS[:6]
 # what tells the GPUs of a stage apart
 _RANKS = ("rank", "dp_rank", "tp_rank")
 WAITING = "waiting"  # no work: what a stage draws while it waits
-_HEADINGS = {each: each for each in (*COLUMNS, *_RANKS)} | {"time": "time_s", "energy": "energy_j"}
+_HEADINGS = {column: column for column in (*COLUMNS, *_RANKS)} | {"time": "time_s", "energy": "energy_j"}
 # of a row, which may be a stage of many GPUs: outside, time or energy is in another unit than its name says
 _LEAST_W, _MOST_W, _MOST_GPUS = LEAST_W, 100e3, 72
 
@@ -52,7 +52,7 @@ Clocks = tuple[float | None, float | None]  # (core, memory) MHz; None = auto or
 
 
 def known_clocks(core_mhz: float, mem_mhz: float) -> Clocks:
-    """The clocks of a pair in which nan stands for auto or not recorded."""
+    """Return the clocks of a pair in which nan stands for auto or not recorded."""
     core, mem = (None if math.isnan(mhz) else float(mhz) for mhz in (core_mhz, mem_mhz))
     return core, mem
 
@@ -67,7 +67,7 @@ class InstructionSettings(NamedTuple):
     source: list[str]  # where the numbers come from: `measured` or `simulated ...`
 
     def clocks(self, row: int) -> Clocks:
-        """The clocks of an option."""
+        """Return the clocks of an option."""
         return known_clocks(self.core_mhz[row], self.mem_mhz[row])
 
     @property
@@ -80,7 +80,7 @@ class KernelClocks(Protocol):
     """Clocks of single kernels at the options of one instruction."""
 
     def at(self, option: int) -> dict[str, Clocks]:
-        """{kernel id: its clocks} at an option."""
+        """Return {kernel id: its clocks} at an option."""
 
 
 class StageProfile:
@@ -111,13 +111,13 @@ class StageProfile:
         return 1 + max(stage for stage, _ in self.settings)
 
     def of(self, stage: int, instruction: str) -> InstructionSettings:
-        """Raises InputError naming the stage or instruction that is missing."""
-        found = self.settings.get((stage, instruction))
-        if found is None:
-            has = sorted({kind for own, kind in self.settings if own == stage})
+        """Return an instruction's settings. Raises InputError naming the stage or instruction that is missing."""
+        settings = self.settings.get((stage, instruction))
+        if settings is None:
+            has = sorted({kind for number, kind in self.settings if number == stage})
             what = f"stage {stage} lacks instruction '{instruction}'" if has else f"stage {stage} is missing"
             raise InputError(f"{self.name}: {what}; the schedule needs it: add its rows, or change the schedule")
-        return found
+        return settings
 
     def has_choice(self, stage: int, instruction: str) -> bool:
         return len(self.of(stage, instruction).time_s) > 1
@@ -134,7 +134,7 @@ def read_stage_profile(
     name: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> StageProfile:
-    """A StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad value.
+    """Return the StageProfile of a CSV. Raises InputError, a line with file, line and column, for the first bad value.
 
     columns: {column: its heading} where no heading says it.
     """
@@ -144,8 +144,8 @@ def read_stage_profile(
     raw = read_csv(path, lambda heading: _HEADINGS.get(heading) or known_as(heading), columns)
     time = next((column for column in PER_SECOND if column in raw.columns), None)
     energy = next((column for column in PER_JOULE if column in raw.columns), None)
-    is_there = {"time_s": time, "energy_j": energy} | {each: raw.columns.get(each) for each in _NEEDED[:3]}
-    if missing := [each for each in _NEEDED if each != "mem_mhz" and is_there[each] is None]:
+    is_there = {"time_s": time, "energy_j": energy} | {column: raw.columns.get(column) for column in _NEEDED[:3]}
+    if missing := [column for column in _NEEDED if column != "mem_mhz" and is_there[column] is None]:
         raise raw.fault(
             f"column {', '.join(missing)} missing; expected {','.join(_NEEDED)} or "
             "stage,instruction,frequency,time,energy"
@@ -166,29 +166,35 @@ def read_stage_profile(
         groups.setdefault((key, clocks[row], ranks[row] if ranks else ()), []).append(row)
     for column, values in ((time, time_s), (energy, energy_j)):
         raw.refuse_scatter(column, values, groups.values(), lambda row: f"stage {stages[row]} {instructions[row]}")
-    found: dict[Key, dict[Clocks, dict[tuple, tuple]]] = {}
+    measured: dict[Key, dict[Clocks, dict[tuple, tuple]]] = {}
     waits = [energy_j[row] / time_s[row] for row, instruction in enumerate(instructions) if instruction == WAITING]
     for (key, pair, rank), rows in groups.items():
         if key[1] == WAITING:
             continue
         if ranked and len(rows) > 1:  # two GPUs of one number are no repeats
-            of = " ".join(f"{column} {own}" for column, own in zip(ranked, rank, strict=True))
+            of = " ".join(f"{column} {value}" for column, value in zip(ranked, rank, strict=True))
             what = f"stage {key[0]} {key[1]} at these clocks on {of} occurs twice"
             raise raw.fault(what, "instruction", rows[1])
         means = (math.fsum(values[row] for row in rows) / len(rows) for values in (time_s, energy_j))
-        found.setdefault(key, {}).setdefault(pair, {})[rank] = (*means, sources[rows[0]] or "measured")
-    if not found:
+        measured.setdefault(key, {}).setdefault(pair, {})[rank] = (*means, sources[rows[0]] or "measured")
+    if not measured:
         raise raw.fault("no work in it; expected forward, backward, ...", "instruction")
-    numbers = {stage for stage, _ in found}
+    numbers = {stage for stage, _ in measured}
     absent = next(stage for stage in range(len(numbers) + 1) if stage not in numbers)
     if absent < max(numbers):
         raise InputError(f"{path}: stage {absent} is missing, there is a stage {max(numbers)}; number them from 0")
     replica = ranked.index("dp_rank") if "dp_rank" in ranked else None
-    made = {key: _settings(f"{path}: stage {key[0]} {key[1]}", own, replica) for key, own in sorted(found.items())}
+    settings = {
+        key: _settings(f"{path}: stage {key[0]} {key[1]}", by_clocks, replica)
+        for key, by_clocks in sorted(measured.items())
+    }
     repeats = raw.rows - len(groups)
     pooled = [f"{path}: {repeats} rows are repeats of others; their means count"] if repeats else []
     parallel = max(
-        len(own) for clocks in found.values() for ranks in clocks.values() for own in _replicas(ranks, replica).values()
+        len(members)
+        for clocks in measured.values()
+        for ranks in clocks.values()
+        for members in _replicas(ranks, replica).values()
     )
     if parallel > 1 and scale_energy == 1:
         pooled.append(
@@ -196,7 +202,7 @@ def read_stage_profile(
             "makes them a stage's"
         )
     blocking_w = math.fsum(waits) / len(waits) if waits else None
-    return StageProfile(made, name or str(path), notices=[*raw.notices, *pooled], blocking_w=blocking_w)
+    return StageProfile(settings, name or str(path), notices=[*raw.notices, *pooled], blocking_w=blocking_w)
 
 
 def _clocks(raw: RawTable, column: str) -> list[float | None]:
@@ -228,33 +234,33 @@ def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
     with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow([*_NEEDED, "source"])
-        for (stage, instruction), own in profile.settings.items():
-            for core, mem, time_s, energy_j, source in zip(*own):
+        for (stage, instruction), settings in profile.settings.items():
+            for core, mem, time_s, energy_j, source in zip(*settings):
                 cells = ["" if mhz != mhz else f"{mhz:g}" for mhz in (core, mem)]
                 rows.writerow([stage, instruction, *cells, repr(float(time_s)), repr(float(energy_j)), source])
 
 
 def _replicas(ranks: Iterable[tuple[str, ...]], replica: int | None) -> dict[str, list[tuple[str, ...]]]:
-    """{data-parallel replica: its ranks}. replica: where in a rank's name it stands; None: all are of one."""
-    made: dict[str, list[tuple[str, ...]]] = {}
+    """Return {data-parallel replica: its ranks}. replica: where in a rank's name it stands; None: all are of one."""
+    by_replica: dict[str, list[tuple[str, ...]]] = {}
     for rank in ranks:
-        made.setdefault("" if replica is None else rank[replica], []).append(rank)
-    return made
+        by_replica.setdefault("" if replica is None else rank[replica], []).append(rank)
+    return by_replica
 
 
-def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> InstructionSettings:
-    """The options of an instruction of a stage, pooled over its ranks. replica: as of _replicas. Raises InputError."""
-    every = set().union(*own.values())
-    for pair, ranks in own.items():
+def _settings(where: str, by_clocks: dict[Clocks, dict[tuple, tuple]], replica: int | None) -> InstructionSettings:
+    """Return an instruction's options on a stage, pooled over ranks. replica: as of _replicas. Raises InputError."""
+    every = set().union(*by_clocks.values())
+    for pair, ranks in by_clocks.items():
         if len(ranks) < len(every):
-            mhz = " and ".join(f"{each:g}" for each in pair if each is not None) or "auto"
+            mhz = " and ".join(f"{clock:g}" for clock in pair if clock is not None) or "auto"
             raise InputError(
                 f"{where} at {mhz} MHz has rows of {len(ranks)} of {len(every)} ranks: profile all at the same clocks"
             )
-    clocks = np.array(list(own), float)
+    clocks = np.array(list(by_clocks), float)
     time_s, energy_j, source = [], [], []
-    for ranks in own.values():
-        slowest_s = [max(ranks[rank][0] for rank in each) for each in _replicas(ranks, replica).values()]
+    for ranks in by_clocks.values():
+        slowest_s = [max(ranks[rank][0] for rank in members) for members in _replicas(ranks, replica).values()]
         time_s.append(math.fsum(slowest_s) / len(slowest_s))
         energy_j.append(math.fsum(rank_j for _, rank_j, _ in ranks.values()) / len(ranks))
         source.append(next(iter(ranks.values()))[2])

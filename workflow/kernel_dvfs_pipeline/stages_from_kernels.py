@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
 
 def read_kernels(path: Path | str) -> Kernels:
-    """The kernels of a profile (profile.parquet) that this project made for a model. Raises InputError.
+    """Return the kernels of a profile (profile.parquet) that this project made for a model. Raises InputError.
 
     Energies are multiplied by the tensor-parallel degree: the ranks of a stage all do the same.
     """
@@ -73,23 +73,23 @@ def read_kernels(path: Path | str) -> Kernels:
     if "kernels" not in workload:
         raise InputError(f"{path}: a table of any kernels, not of a model's; stages can be made from a workload's only")
     rows = [row for row in profile.table.to_pylist() if row["study"] == "kernel"]
-    found: dict = {}
+    by_kernel: dict = {}
     for row in rows:
         pair = tuple(math.nan if mhz is None else float(mhz) for mhz in (row["core_mhz"], row["mem_mhz"]))
-        found.setdefault(row["target"], {})[str(pair)] = (pair, row["time_s"], row["energy_j"])
-    missing = [name for name in workload["kernels"] if name not in found]
+        by_kernel.setdefault(row["target"], {})[str(pair)] = (pair, row["time_s"], row["energy_j"])
+    missing = [name for name in workload["kernels"] if name not in by_kernel]
     if missing:
         raise InputError(f"{path}: kernels without a row: {', '.join(missing)}; measure them")
-    shared = [key for key in next(iter(found.values())) if all(key in own for own in found.values())]
+    shared = [key for key in next(iter(by_kernel.values())) if all(key in by_pair for by_pair in by_kernel.values())]
     if not shared:
         raise InputError(f"{path}: no pair of clocks has every kernel; measure all kernels on one grid")
     names = list(workload["kernels"])
     ranks = workload["tensor_parallel"]
     subject = f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]
     return Kernels(
-        pairs=[found[names[0]][key][0] for key in shared],
-        time_s={name: np.array([found[name][key][1] for key in shared]) for name in names},
-        energy_j={name: ranks * np.array([found[name][key][2] for key in shared]) for name in names},
+        pairs=[by_kernel[names[0]][key][0] for key in shared],
+        time_s={name: np.array([by_kernel[name][key][1] for key in shared]) for name in names},
+        energy_j={name: ranks * np.array([by_kernel[name][key][2] for key in shared]) for name in names},
         section={name: workload["kernels"][name]["section"] for name in names},
         pass_of=_passes(workload),
         layers=model(workload["model"]).layers,
@@ -99,33 +99,33 @@ def read_kernels(path: Path | str) -> Kernels:
 
 
 def _passes(workload: dict) -> dict[str, str]:
-    """{kernel id: forward or backward}: a stage runs its part of the loss within these two."""
+    """Return {kernel id: forward or backward}: a stage runs its part of the loss within these two."""
     # a profile says of its kernels what passes() asks, and no more of a Row
     rows: list[Any] = [_Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
-    return {name: kind for kind, own in passes(rows, "llmc").items() for name, _ in own}
+    return {name: kind for kind, launched in passes(rows, "llmc").items() for name, _ in launched}
 
 
 def layers_per_stage(layers: int, stages: int, layer_s: float, first_s: float = 0.0, last_s: float = 0.0) -> list[int]:
-    """Layers of each stage, >= 1. layer_s: one layer; first_s, last_s: embedding, and logits with the loss.
+    """Return the layers of each stage, >= 1. layer_s: one layer; first_s, last_s: embedding, and logits with the loss.
 
     Layers are equal, so giving each to the stage that is least loaded with it makes the greatest load least.
     Raises InputError where there are fewer layers than stages.
     """
     if stages > layers:
         raise InputError(f"pipeline: {stages} stages for {layers} layers; allowed: 1 to {layers} stages")
-    own_s = [0.0] * stages
-    own_s[0] += first_s
-    own_s[-1] += last_s
+    stage_s = [0.0] * stages
+    stage_s[0] += first_s
+    stage_s[-1] += last_s
     counts = [1] * stages
     for _ in range(layers - stages):
         # of equal loads the later stage: it holds fewer activations
-        stage = min(range(stages), key=lambda at: (own_s[at] + (counts[at] + 1) * layer_s, -at))
+        stage = min(range(stages), key=lambda at: (stage_s[at] + (counts[at] + 1) * layer_s, -at))
         counts[stage] += 1
     return counts
 
 
 def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
-    """{(virtual stage, instruction): [(kernel id, launches), ...]} in order; embedding first, logits and loss last."""
+    """Return {(virtual stage, instruction): [(kernel id, launches), ...]}, embedding first, logits and loss last."""
     auto = next((at for at, pair in enumerate(kernels.pairs) if math.isnan(pair[0])), len(kernels.pairs) - 1)
 
     def duration_s(names: Iterable[str]) -> float:
@@ -138,10 +138,10 @@ def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
     counts = layers_per_stage(
         kernels.layers, stages, *(duration_s(by_place.get(place, [])) for place in ("layer", "first", "last"))
     )
-    made: dict[Key, Launches] = {}
+    work: dict[Key, Launches] = {}
     for stage, layers in enumerate(counts):
         for instruction, order in ((FORWARD, 1), (BACKWARD, -1)):
-            made[stage, instruction] = [
+            work[stage, instruction] = [
                 (name, layers if place == "layer" else 1)
                 for place in ("first", "layer", "last")[::order]
                 if place == "layer" or stage == (0 if place == "first" else stages - 1)
@@ -150,49 +150,50 @@ def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
             ]
         # a split backward pass: gradients of weights apart, since no other stage waits for them
         for instruction, of_weights in ((BACKWARD_INPUT, False), (BACKWARD_WEIGHT, True)):
-            made[stage, instruction] = [
-                pair for pair in made[stage, BACKWARD] if (pair[0] in WEIGHT_GRADIENTS) == of_weights
+            work[stage, instruction] = [
+                pair for pair in work[stage, BACKWARD] if (pair[0] in WEIGHT_GRADIENTS) == of_weights
             ]
         # recomputing activations is the layers' forward pass once more
-        made[stage, RECOMPUTE] = [pair for pair in made[stage, FORWARD] if kernels.section[pair[0]] == _LAYER[FORWARD]]
-    return made
+        work[stage, RECOMPUTE] = [pair for pair in work[stage, FORWARD] if kernels.section[pair[0]] == _LAYER[FORWARD]]
+    return work
 
 
 def pass_level(kernels: Kernels, stages: int) -> StageProfile:
-    """One pair of clocks per operation: an option for each pair."""
+    """Return the profile of one pair of clocks per operation: an option for each pair."""
     core, mem = np.array(kernels.pairs).T
-    made = {}
-    for key, own in launches(kernels, stages).items():
-        time_s = sum((count * kernels.time_s[name] for name, count in own), start=np.zeros(len(core)))
-        energy_j = sum((count * kernels.energy_j[name] for name, count in own), start=np.zeros(len(core)))
-        made[key] = InstructionSettings(core, mem, time_s, energy_j, [kernels.source] * len(core))
-    return StageProfile(made, f"{kernels.source}, {stages} stages, pass level")
+    settings = {}
+    for key, launched in launches(kernels, stages).items():
+        time_s = sum((count * kernels.time_s[name] for name, count in launched), start=np.zeros(len(core)))
+        energy_j = sum((count * kernels.energy_j[name] for name, count in launched), start=np.zeros(len(core)))
+        settings[key] = InstructionSettings(core, mem, time_s, energy_j, [kernels.source] * len(core))
+    return StageProfile(settings, f"{kernels.source}, {stages} stages, pass level")
 
 
 def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfile:
-    """A pair of clocks per kernel: an option for each vertex of the Minkowski sum; it knows its kernels' clocks.
+    """Return the profile of a pair of clocks per kernel: an option for each vertex of the Minkowski sum; it knows its
+    kernels' clocks.
 
     blocking_w: of a stage with all its ranks; the hulls are those of effective energy.
     """
 
-    def operation(own: Launches) -> tuple[InstructionSettings, KernelClocks]:
+    def operation(launched: Launches) -> tuple[InstructionSettings, KernelClocks]:
         sets, picked = [], []
-        for name, count in own:
+        for name, count in launched:
             time_s = count * kernels.time_s[name]
             cost = count * kernels.energy_j[name] - blocking_w * time_s
             keep = pareto(time_s, cost, np.arange(len(time_s)))
             sets.append((time_s[keep], cost[keep]))
             picked.append(keep)
         edges = Edges(sets)
-        kept = _corners(edges)
-        time_change, cost_change = (change[kept] for change in edges.walk())
+        corners = _corners(edges)
+        time_change, cost_change = (change[corners] for change in edges.walk())
         time_s = sum(t[0] for t, _ in sets) + time_change
         cost = sum(c[0] for _, c in sets) + cost_change
         nothing = np.full(len(time_s), np.nan)
         settings = InstructionSettings(
             nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s)
         )
-        return settings, _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
+        return settings, _KernelClocks(kernels.pairs, [name for name, _ in launched], edges, picked, corners)
 
     return stage_profile(launches(kernels, stages), operation, f"{kernels.source}, {stages} stages, kernel level")
 
@@ -200,39 +201,39 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
 def stage_profile(
     work: dict[Key, Launches], operation: Callable[[Launches], tuple[InstructionSettings, KernelClocks]], name: str
 ) -> StageProfile:
-    """The profile of operations that launch `work`: settings and clocks are worked out once where stages are alike."""
-    distinct = {tuple(own): own for own in work.values()}
-    made = {launched: operation(own) for launched, own in distinct.items()}
+    """Return the profile of operations that launch `work`, worked out once where stages are alike."""
+    distinct = {tuple(launched): launched for launched in work.values()}
+    profiles = {names: operation(launched) for names, launched in distinct.items()}
     return StageProfile(
-        {key: made[tuple(own)][0] for key, own in work.items()},
+        {key: profiles[tuple(launched)][0] for key, launched in work.items()},
         name,
-        {key: made[tuple(own)][1] for key, own in work.items()},
+        {key: profiles[tuple(launched)][1] for key, launched in work.items()},
     )
 
 
 def _corners(edges: Edges) -> np.ndarray:
-    """Numbers of edges after which a vertex is kept: hundreds of prices that hardly differ become one segment."""
+    """Return the edges after which a vertex is kept: hundreds of prices that hardly differ become one segment."""
     price = -edges.de / edges.dt
-    kept, first = [0], math.inf
-    for number, own in enumerate(price.tolist()):
-        if own < first * (1 - _SAME_PRICE):
+    corners, first = [0], math.inf
+    for number, price_w in enumerate(price.tolist()):
+        if price_w < first * (1 - _SAME_PRICE):
             if number:
-                kept.append(number)
-            first = own
-    return np.unique([*kept, len(price)])
+                corners.append(number)
+            first = price_w
+    return np.unique([*corners, len(price)])
 
 
 class _KernelClocks:
     """Clocks of each kernel at an option of the Minkowski sum: worked out when asked for."""
 
     def __init__(
-        self, pairs: Sequence[tuple], names: Sequence[str], edges: Edges, picked: Sequence, kept: np.ndarray
+        self, pairs: Sequence[tuple], names: Sequence[str], edges: Edges, picked: Sequence, corners: np.ndarray
     ) -> None:
-        self.pairs, self.names, self.edges, self.picked, self.kept = pairs, names, edges, picked, kept
+        self.pairs, self.names, self.edges, self.picked, self.corners = pairs, names, edges, picked, corners
 
     def at(self, option: int) -> dict[str, Clocks]:
-        """{kernel id: (core, memory)}, MHz, None = auto."""
-        taken = self.edges.options_after(int(self.kept[option]), len(self.names))
+        """Return {kernel id: (core, memory)} at an option, MHz, None = auto."""
+        taken = self.edges.options_after(int(self.corners[option]), len(self.names))
         return {
-            name: known_clocks(*self.pairs[own[at]]) for name, own, at in zip(self.names, self.picked, taken.tolist())
+            name: known_clocks(*self.pairs[rows[at]]) for name, rows, at in zip(self.names, self.picked, taken.tolist())
         }

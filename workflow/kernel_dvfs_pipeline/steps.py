@@ -82,7 +82,7 @@ def make_study(
 
 
 def corners(planner: Planner) -> Iterator[Corner]:
-    """The frontier's corners, slowest first; energy with that of transfers."""
+    """Yield the frontier's corners, slowest first; energy with that of transfers."""
     frontier = planner.frontier
     energy_j, price_w = frontier.energy_j + planner.transfer_j, frontier.records.price_uw / UW_PER_W
     columns = (frontier.time_s, energy_j, frontier.cost_j, price_w)
@@ -90,14 +90,14 @@ def corners(planner: Planner) -> Iterator[Corner]:
 
 
 def solve_frontier_part(solver: Solver, microbatches: int, part: int, parts: int) -> None:
-    """bounds-<part>of<parts>.csv."""
+    """Write bounds-<part>of<parts>.csv."""
     path = solver.study.solved(microbatches) / f"bounds-{part}of{parts}.csv"
     records = solver.planner(microbatches).part_of_frontier(part, parts)
     write_records(path, Solved, records, solver.study.made_of)
 
 
 def solve_plans(solver: Solver, microbatches: int) -> None:
-    """frontier.csv, published.csv, methods.csv, runs.csv and plans/<name>.json.
+    """Write frontier.csv, published.csv, methods.csv, runs.csv and plans/<name>.json.
 
     Plans: all-max; one-clock and split for its time; straggler-<ratio> for each T'/T of the study.
     """
@@ -106,8 +106,8 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
     points = [
         PublishedPoint(filter_on, *point)
         for filter_on in FILTERS
-        for _, found in [solver.published(microbatches, filter_on)]
-        for point in zip(found.time_s.tolist(), (found.energy_j + planner.transfer_j).tolist())
+        for _, frontier in [solver.published(microbatches, filter_on)]
+        for point in zip(frontier.time_s.tolist(), (frontier.energy_j + planner.transfer_j).tolist())
     ]
     study.write(microbatches, PublishedPoint, points)
     ratios = sorted({1.0, BLOAT_RATIO, *map(float, study["straggler"])})
@@ -126,39 +126,43 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
 
 
 def solve_switching(solver: Solver, microbatches: int) -> None:
-    """switching.csv: each plan keeps the time of all-max."""
+    """Write switching.csv: each plan keeps the time of all-max."""
     study, planner, base = solver.study, solver.planner(microbatches), solver.base(microbatches)
     rows = []
     for kind in KINDS:
         for latency_s in study["switch_latency_s"]:
-            found = with_switches(planner, base.time_ticks, latency_s, kind)
+            switched = with_switches(planner, base.time_ticks, latency_s, kind)
             rows.append(
                 SlowChange(
                     asked=kind,
                     latency_s=float(latency_s),
-                    best_plan=found.plan.kind,
-                    energy_j=found.plan.energy_j(base.time_s),
+                    best_plan=switched.plan.kind,
+                    energy_j=switched.plan.energy_j(base.time_s),
                     base_energy_j=base.energy_j(),
-                    switches=found.switches,
-                    late_s=max(0.0, (found.time_ticks - base.time_ticks) / TICKS_PER_S),
+                    switches=switched.switches,
+                    late_s=max(0.0, (switched.time_ticks - base.time_ticks) / TICKS_PER_S),
                 )
             )
     study.write(microbatches, SlowChange, rows)
 
 
 def solve_certificate(solver: Solver, microbatches: int) -> None:
-    """certificate.csv."""
+    """Write certificate.csv."""
     solver.study.write(microbatches, Check, [check(solver, microbatches)])
 
 
 def solve_levels(solver: Solver, microbatches: int) -> None:
-    """levels.csv: how much each level of choice adds. Raises InputError where only stages are known.
+    """Write levels.csv: how much each level of choice adds. Raises InputError where only stages are known.
 
     kernels alone: every operation keeps its own time at the highest clocks, so the pipeline is left as it is.
     """
     study, passes, kernels = solver.study, solver.planner(microbatches), solver.kernel_planner(microbatches)
     base = solver.base(microbatches)
-    slow = {own: solver.kernel_planner(microbatches, own) for own in study["switch_latency_s"] if own}
+    slow = {
+        latency_s: solver.kernel_planner(microbatches, latency_s)
+        for latency_s in study["switch_latency_s"]
+        if latency_s
+    }
     rows = []
     for ratio in LEVEL_RATIOS:
         until_s, ticks = ratio * base.time_s, int(ratio * base.time_ticks)
@@ -179,14 +183,14 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
 
 
 def _kernels_alone(passes: Planner, kernels: Planner) -> float:
-    """Effective energy (J) when each operation takes its cheapest kernel-level option within its time at all-max."""
+    """Return effective energy (J) when each operation takes its cheapest kernel-level option in its time at all-max."""
     base = all_max(passes)
     total = 0.0
     for key, begin, end in zip(kernels.keys, base.begin_ticks.tolist(), base.end_ticks.tolist()):
-        own = kernels.options[key]
+        options = kernels.options[key]
         # one rounding of the sum over kernels
-        within = own.ticks <= end - begin + int(duration_ticks(1e-12))
-        total += float(own.cost_j[within].min()) if within.any() else float(own.cost_j[0])
+        within = options.ticks <= end - begin + int(duration_ticks(1e-12))
+        total += float(options.cost_j[within].min()) if within.any() else float(options.cost_j[0])
     return total
 
 

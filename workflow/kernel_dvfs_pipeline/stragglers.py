@@ -41,14 +41,14 @@ class Lookup:
         self._slow: dict[int, int] = {}  # looks in a row at which a replica was slow
         self._fast: dict[int, int] = {}  # likewise of a straggler, that it was not
         self._reference_s: dict[int, float] = {}  # what the work takes at the plan without a straggler
-        self._told: queue.SimpleQueue[dict[int, float | None]] = queue.SimpleQueue()
+        self._changes: queue.SimpleQueue[dict[int, float | None]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[Any, set[int]]] = queue.SimpleQueue()
         self.stragglers: set[int] = set()
         self._thread = threading.Thread(target=self._work, name="kernel-dvfs stragglers", daemon=True)
         self._thread.start()
 
     def tell(self, spans_s: Mapping[int, float]) -> None:
-        """How long the pipeline of each replica took, s; nan where nobody knows."""
+        """Tell how long the pipeline of each replica took, s; nan where nobody knows."""
         changed: dict[int, float | None] = {}
         for replica, span_s in spans_s.items():
             if math.isnan(span_s):
@@ -68,19 +68,21 @@ class Lookup:
             elif replica in self.stragglers and self._fast[replica] == self._lasting:
                 changed[replica] = None
         if changed:
-            self.stragglers = (self.stragglers | changed.keys()) - {own for own, at in changed.items() if at is None}
-            self._told.put(changed)
+            self.stragglers = (self.stragglers | changed.keys()) - {
+                replica for replica, t_iter_s in changed.items() if t_iter_s is None
+            }
+            self._changes.put(changed)
 
     def answer(self) -> tuple[Any, set[int]] | None:
-        """(a plan's document, the stragglers, which do not follow it) where one was found since; None: none was."""
-        found = None
+        """Return (a plan's document, the stragglers, which do not follow it) where one was found since, else None."""
+        answer = None
         while not self._answers.empty():
-            found = self._answers.get()
-        return found
+            answer = self._answers.get()
+        return answer
 
     def _work(self) -> None:
         while True:
-            for replica, t_iter_s in self._told.get().items():
+            for replica, t_iter_s in self._changes.get().items():
                 try:
                     plan = (
                         self._runtime.clear(replica)

@@ -119,12 +119,12 @@ _SLOW_LEVEL = f"{KERNELS_IN_PIPELINE}, changes take "
 
 
 def slow_level(latency_s: float) -> str:
-    """The name of the level at which each change of clocks within an operation takes so long."""
+    """Return the name of the level at which each change of clocks within an operation takes so long."""
     return f"{_SLOW_LEVEL}{1e3 * latency_s:g} ms"
 
 
 def latency_of_level(level: str) -> float:
-    """Milliseconds that a change takes at a level of kernels in the pipeline; nan for a bound."""
+    """Return the milliseconds that a change takes at a level of kernels in the pipeline; nan for a bound."""
     if level == KERNELS_IN_PIPELINE:
         return 0.0
     return float(level.removeprefix(_SLOW_LEVEL).removesuffix(" ms")) if level.startswith(_SLOW_LEVEL) else math.nan
@@ -276,12 +276,12 @@ def read_records(
     inputs: Mapping[str, str | PathLike[str]],
     command: str = "pipeline solve",
 ) -> list[Record]:
-    """The records of a CSV that write_records wrote, by `command`, of these inputs. Raises InputError naming the file,
-    also where it is not as it was written, or was made of others."""
+    """Return the records of a CSV that write_records wrote, by `command`, of these inputs. Raises InputError naming the
+    file, also where it is not as it was written, or was made of others."""
     try:
         columns, *cells = unsealed(Path(path).read_bytes().decode(), inputs)
-        rows = [dict(zip(columns, each, strict=True)) for each in cells]
-        return [kind(**{own.name: _READ[str(own.type)](row[own.name]) for own in fields(kind)}) for row in rows]
+        rows = [dict(zip(columns, values, strict=True)) for values in cells]
+        return [kind(**{field.name: _READ[str(field.type)](row[field.name]) for field in fields(kind)}) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: {_reason(error)}; write it with kernel-dvfs {command}") from None
 
@@ -293,13 +293,13 @@ def _reason(error: Exception) -> str:
 
 
 def read_plan(path: Path | str, inputs: Mapping[str, str | PathLike[str]] | None = None) -> PlanDocument:
-    """The document of a plan. inputs: files that it must have been made of, by name. Raises InputError."""
+    """Return the document of a plan. inputs: files that it must have been made of, by name. Raises InputError."""
     remedy = "write it again with kernel-dvfs pipeline plan"
     document = read(path, PlanDocument, PLAN_SCHEMA, remedy, "plan", is_sealed=True, inputs=inputs)
     for place, rank in enumerate(document["ranks"]):
         if rank["stage"] >= len(document["ranks"]):
             raise InputError(f"plan {path}: ranks[{place}].stage is {rank['stage']}, which is no stage of it; {remedy}")
-        for part in (part for own in rank["instructions"] for part in own["clocks"]):
+        for part in (part for instruction in rank["instructions"] for part in instruction["clocks"]):
             if "kernel_setting" not in part and not part.keys() >= {"core_mhz", "mem_mhz"}:
                 raise InputError(f"plan {path}: ranks[{place}] has clocks without a pair or a setting; {remedy}")
     return document
@@ -328,25 +328,25 @@ class PipelineStudy:
 
     @property
     def subject(self) -> str:
-        """Whose numbers these are: "simulated A100 SXM", or the measured table's name; always an emulated pipeline."""
+        """Return whose numbers these are: "simulated A100 SXM", or the table's name; always an emulated pipeline."""
         return f"{self['subject']}, emulated pipeline"
 
     @property
     def stage_blocking_w(self) -> float:
-        """What a stage with all its ranks draws while it waits, W."""
+        """Return what a stage with all its ranks draws while it waits, W."""
         return self["blocking_w"] * self["tensor_parallel"]
 
     @property
     def blocking_w(self) -> float:
-        """What the whole pipeline draws while every stage waits, W."""
+        """Return what the whole pipeline draws while every stage waits, W."""
         return self["stages"] * self.stage_blocking_w
 
     def pipelines(self, microbatches: int) -> int:
-        """Data-parallel pipelines that share a global batch of `total_microbatches`."""
+        """Return the number of data-parallel pipelines that share a global batch of `total_microbatches`."""
         return max(1, self["total_microbatches"] // microbatches)
 
     def gpus(self, microbatches: int) -> int:
-        """GPUs of all those pipelines."""
+        """Return the number of GPUs of all those pipelines."""
         return self.pipelines(microbatches) * self["stages"] * self["tensor_parallel"]
 
     @cached_property
@@ -357,23 +357,25 @@ class PipelineStudy:
         return read_stage_profile(self.folder / "stages.csv", name=self["name"])
 
     def solved(self, microbatches: int) -> Path:
-        """The folder of what was solved for a number of microbatches."""
+        """Return the folder of what was solved for a number of microbatches."""
         return self.folder / f"mb{microbatches}"
 
     def read(self, microbatches: int, kind: type[Record]) -> list[Record]:
-        """The records of a kind. Raises InputError where they are not solved yet."""
+        """Return the records of a kind. Raises InputError where they are not solved yet."""
         return read_records(self.solved(microbatches) / FILES[kind], kind, self.made_of)
 
     def methods(self, microbatches: int, ratio: float = 1.0) -> dict[str, Method]:
-        """{method: what it makes of an iteration that lasts `ratio` x the time of all-max}."""
-        found = {own.method: own for own in self.read(microbatches, Method) if own.straggler_ratio == ratio}
-        if not found:
+        """Return {method: what it makes of an iteration that lasts `ratio` x the time of all-max}."""
+        methods = {
+            method.method: method for method in self.read(microbatches, Method) if method.straggler_ratio == ratio
+        }
+        if not methods:
             path = self.solved(microbatches) / FILES[Method]
             raise InputError(f"{path}: no rows at T'/T = {ratio:g}; write it again with kernel-dvfs pipeline solve")
-        return found
+        return methods
 
     def plan(self, microbatches: int, name: str) -> PlanDocument:
-        """The document of one of the study's plans, such as "one-clock"."""
+        """Return the document of one of the study's plans, such as "one-clock"."""
         return read_plan(self.solved(microbatches) / "plans" / f"{name}.json", self.made_of)
 
     def write(self, microbatches: int, kind: type[Record], records: Iterable[Record]) -> None:

@@ -38,24 +38,24 @@ class PipelinePlan:
     knows_kernels: bool  # whether the kernels behind the stages are known
 
     def solved(self, kind: type) -> list[str]:
-        """The files that hold a kind of records (study.FILES), one a number of microbatches."""
-        return [f"{self.folder}/mb{own}/{FILES[kind]}" for own in self.options["microbatches"]]
+        """Return the files that hold a kind of records (study.FILES), one a number of microbatches."""
+        return [f"{self.folder}/mb{microbatches}/{FILES[kind]}" for microbatches in self.options["microbatches"]]
 
     def records(self) -> list[str]:
-        """The files of all kinds of records."""
-        found = [path for kind in FILES if kind is not LevelEnergy for path in self.solved(kind)]
-        return found + (self.solved(LevelEnergy)[:1] if self.knows_kernels else [])
+        """Return the files of all kinds of records."""
+        paths = [path for kind in FILES if kind is not LevelEnergy for path in self.solved(kind)]
+        return paths + (self.solved(LevelEnergy)[:1] if self.knows_kernels else [])
 
     def folder_of(self, output: Output) -> str:
-        """Where a table or figure belongs."""
+        """Return where a table or figure belongs."""
         return self.folder
 
     def inputs_of(self, output: Output) -> list[str]:
-        """What it is made from."""
+        """Return what it is made from."""
         return [f"{self.folder}/stages.csv", f"{self.folder}/study.json", *output.made_from(self)]
 
     def setups(self) -> list[PlannedFile]:
-        """Every setup that its jobs read."""
+        """Return every setup that its jobs read."""
         return [self.setup] if self.setup else []
 
     def sealed(self) -> tuple[list[str], dict[str, str]]:
@@ -63,21 +63,21 @@ class PipelinePlan:
         return [self.folder], {"source": self.source}
 
     def answer_line(self) -> str:
-        """What a run ends with. Raises InputError as line_of_pipeline does."""
+        """Return what a run ends with. Raises InputError as line_of_pipeline does."""
         return line_of_pipeline(self.folder)
 
     def plans(self) -> list[str]:
-        """The folders of plans, one a number of microbatches."""
-        return [f"{self.folder}/mb{own}/plans" for own in self.options["microbatches"]]
+        """Return the folders of plans, one a number of microbatches."""
+        return [f"{self.folder}/mb{microbatches}/plans" for microbatches in self.options["microbatches"]]
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
-    """The pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
+    """Return the pipeline study of a checked `config`. Raises InputError for what the schema cannot say."""
     asked = config["pipeline"]
     try:
-        said = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
-        if asked["schedule"].endswith(".json") and said:
-            raise InputError(f"{', '.join(said)}: {asked['schedule']} says it already; leave it out")
+        repeated = [key for key in ("early_recompute", "transfer_s", "constant") if asked[key]]
+        if asked["schedule"].endswith(".json") and repeated:
+            raise InputError(f"{', '.join(repeated)}: {asked['schedule']} says it already; leave it out")
         return _given(asked, results) if asked["profile"] else _simulated(config, asked, results)
     except InputError as error:
         raise InputError(f"config: pipeline: {str(error).removeprefix('config: ')}") from None
@@ -112,10 +112,10 @@ def _given(asked: dict, results: str) -> PipelinePlan:
 
 def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     _unscaled(asked, "stages of simulated kernels")
-    own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
+    kernels = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
     grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
     alone = ALONE | {"workload": "model", "grid": grid, "gpu_overrides": {}}
-    study = plan(config | own | alone, f"{results}/pipeline")
+    study = plan(config | kernels | alone, f"{results}/pipeline")
     blocking_w = asked["blocking_w"]
     if blocking_w is None:
         blocking_w = waiting_w(gpu_spec.resolve(asked["gpu"]))
@@ -139,14 +139,14 @@ def _unscaled(asked: dict, what: str) -> None:
 
 
 def waiting_w(spec: dict) -> float:
-    """What a simulated GPU draws while it waits at its own clocks, W: memory and clock tree, no kernel's work."""
+    """Return what a simulated GPU draws while it waits at auto, W: memory and clock tree, no kernel's work."""
     clocks = spec["clocks"]
     warm_c = spec["thermal"]["reference_c"]
     return round(static_w(spec, clocks["auto_mem_mhz"], warm_c) + clock_w(spec["core"], clocks["auto_core_mhz"]), 2)
 
 
 def _shape(asked: dict) -> str:
-    """`pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
+    """Return `pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
     words = [f"pp{asked['stages']}"]
     if asked["schedule"] != "1f1b":
         words.append(_schedule(asked["schedule"]) + (str(asked["chunks"]) if asked["chunks"] > 1 else ""))
@@ -154,7 +154,7 @@ def _shape(asked: dict) -> str:
 
 
 def _schedule(asked: str) -> str:
-    """Its name; of a graph that of its file, and what tells its content from any other."""
+    """Return its name; of a graph that of its file, and what tells its content from any other."""
     if not asked.endswith(".json"):
         return asked
     try:
@@ -172,7 +172,7 @@ def _options(asked: dict, name: str, blocking_w: float) -> dict:
 
 
 def line_of_pipeline(folder: str) -> str:
-    """What a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
+    """Return what a run ends with: `pipeline gpt3-xl-pp8: -10.7 % energy at 0.0 % time with 12 microbatches (planned,
     simulated A100), against all clocks at their highest. Open <folder>/report.html`.
 
     From tables/no_straggler.json: the plans with one clock an operation, which can be played. Where that table is not
@@ -181,7 +181,7 @@ def line_of_pipeline(folder: str) -> str:
     try:
         table = read_rows(Path(folder) / "tables/no_straggler.json")
         rows = [row for row in table if row["source"] == "ours" and row["method"] == ONE_CLOCK]
-        told = [
+        savings = [
             f"{signed(row['energy_change_percent'])} % energy at {signed(row['time_change_percent'])} % "
             f"time with {row['microbatches']} microbatches"
             for row in rows
@@ -190,6 +190,6 @@ def line_of_pipeline(folder: str) -> str:
     except (Missing, LookupError, TypeError):
         return f"pipeline: tables and figures are in {folder}"
     return (
-        f"pipeline {who}: {'; '.join(told)} (planned, {device}), against all clocks at their highest. "
+        f"pipeline {who}: {'; '.join(savings)} (planned, {device}), against all clocks at their highest. "
         f"Open {folder}/report.html"
     )

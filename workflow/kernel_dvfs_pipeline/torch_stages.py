@@ -74,15 +74,15 @@ class CudaMarks:
 
 
 def marks_for(device: torch.device) -> GpuMarks:
-    """The marks of what runs on a device."""
+    """Return the marks of what runs on a device."""
     return CudaMarks() if device.type == "cuda" else HostMarks()
 
 
-def gathered(own: Any) -> list[Any]:
-    """What all ranks give, in their order."""
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, own)
-    return found
+def gathered(value: Any) -> list[Any]:
+    """Return what all ranks give, in their order."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 class FollowedStage(PipelineStage):
@@ -102,15 +102,15 @@ class FollowedStage(PipelineStage):
     def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
         is_full = arguments[1] if len(arguments) > 1 else named.get("full_backward", True)
         self.follow.begin(BACKWARD if is_full else BACKWARD_INPUT, self.stage_index, bwd_chunk_id)
-        found = super().backward_one_chunk(bwd_chunk_id, *arguments, **named)
+        result = super().backward_one_chunk(bwd_chunk_id, *arguments, **named)
         self.follow.end()
-        return found
+        return result
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
         self.follow.begin(BACKWARD_WEIGHT, self.stage_index, bwd_chunk_id)
-        found = super().backward_weight_one_chunk(bwd_chunk_id, *arguments, **named)
+        result = super().backward_weight_one_chunk(bwd_chunk_id, *arguments, **named)
         self.follow.end()
-        return found
+        return result
 
 
 class Follow:
@@ -142,10 +142,10 @@ class Follow:
         **more: Any,
     ) -> FollowedStage:
         """Return a stage, as PipelineStage(module, index, count, device, ...) does. dp_rank, tp_rank: of this rank."""
-        made = FollowedStage(self, module, index, count, device, **more)
-        self.stages.append(made)
+        stage = FollowedStage(self, module, index, count, device, **more)
+        self.stages.append(stage)
         self.dp_rank, self.tp_rank = dp_rank, tp_rank
-        return made
+        return stage
 
     def of(self, stage: PipelineStage) -> FollowedStage:
         """Return the followed stage of one that a framework has made, before its first iteration."""
@@ -162,7 +162,7 @@ class Follow:
         return loss
 
     def begin(self, instruction: str, stage: int, microbatch: int) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         if instruction == FORWARD:
             self._forward = microbatch
         work = PlannedOperation(instruction, stage, microbatch)
@@ -172,7 +172,7 @@ class Follow:
             self.executor.begin(work)
 
     def end(self) -> None:
-        """It has ended."""
+        """Note that it has ended."""
         if self.executor:
             self.executor.end()
 
@@ -193,7 +193,7 @@ class Follow:
 
     @property
     def pipeline_rank(self) -> int:
-        """Which device of its pipeline this rank is."""
+        """Return which device of its pipeline this rank is."""
         return int(self.stages[0].group_rank)
 
 
@@ -209,7 +209,7 @@ class Replays:
         self._stages = {stage.stage_index: stage for stage in follow.stages}
         self._is_cuda = follow.device.type == "cuda"
         self._chunks = {
-            index: sorted(microbatch for own, microbatch in follow.inputs if own == index) for index in self._stages
+            index: sorted(microbatch for stage, microbatch in follow.inputs if stage == index) for index in self._stages
         }
 
     def mixes(self) -> list[tuple[int, tuple[str, ...]]]:
@@ -222,22 +222,22 @@ class Replays:
 
     def run(self, stage: int, mix: tuple[str, ...], rounds: int) -> Timed:
         """See RankBench."""
-        own, chunks = self._stages[stage], self._chunks[stage]
+        followed, chunks = self._stages[stage], self._chunks[stage]
         stamps: list[list[Any]] = []
         for number in range(rounds):
             if number >= _AHEAD and self._is_cuda:
                 stamps[number - _AHEAD][-1].synchronize()
-            stamps.append(self._round(own, mix, chunks[number % len(chunks)]))
+            stamps.append(self._round(followed, mix, chunks[number % len(chunks)]))
         if self._is_cuda:
             torch.cuda.synchronize()
         times_s = {
-            name: sum(self._between_s(each[place], each[place + 1]) for each in stamps) / rounds
+            name: sum(self._between_s(round_stamps[place], round_stamps[place + 1]) for round_stamps in stamps) / rounds
             for place, name in enumerate(mix)
         }
         return Timed(times_s, self._between_s(stamps[0][0], stamps[-1][-1]) / rounds)
 
     def _round(self, stage: FollowedStage, mix: tuple[str, ...], chunk: int) -> list[Any]:
-        """One of each operation of a mix; stamps before, between and after them."""
+        """Run one of each operation of a mix; return stamps before, between and after them."""
         arguments, named = self._follow.inputs[stage.stage_index, chunk]
         stamps, loss = [self._stamp()], None
         for name in mix:

@@ -20,6 +20,7 @@ from kernel_dvfs_clocks.nvml.facts import facts_of
 from kernel_dvfs_deploy.guarded_control import GuardedControl
 from kernel_dvfs_pipeline.executor import Executor, Noted, PlanCertificate
 from kernel_dvfs_pipeline.following import read_played
+from kernel_dvfs_pipeline.graph import Graph, recorded_graph, write_graph
 from kernel_dvfs_pipeline.measuring import Measuring, in_turns, pairs_to_try
 from kernel_dvfs_pipeline.recording import GRAPH, LATENCY, STAGES, write_rows
 from kernel_dvfs_pipeline.spreads import of_document
@@ -28,7 +29,6 @@ from kernel_dvfs_pipeline.stragglers import Lookup
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernel_dvfs_pipeline.graph import Graph
     from kernel_dvfs_pipeline.planner import Plan
     from kernel_dvfs_pipeline.runtime import Runtime
     from kernel_dvfs_pipeline.torch_stages import Follow
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
     @staticmethod
     def here() -> Place:
-        """Raises InputError outside of torchrun."""
+        """Return this process's place. Raises InputError outside of torchrun."""
         try:
             return Place(*(int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")))
         except (KeyError, ValueError):
@@ -56,11 +56,11 @@ class Place(NamedTuple):
 
 
 def uuid_of(gpus: str, place: Place) -> str:
-    """The UUID of this rank's GPU; "" where none is looked at. gpus: one for each local rank, or fewer that they share;
-    "": that of the rank's own number. Raises InputError."""
+    """Return the UUID of this rank's GPU; "" where none is looked at. gpus: one for each local rank, or fewer that they
+    share; "": that of the rank's own number. Raises InputError."""
     if gpus == NO_GPU:
         return ""
-    named = [each.strip() for each in gpus.split(",")] if gpus else []
+    named = [gpu.strip() for gpu in gpus.split(",")] if gpus else []
     which = named[place.local_rank % len(named)] if named else str(place.local_rank)
     uuid: str = facts_of(which)["uuid"]
     return uuid
@@ -68,7 +68,7 @@ def uuid_of(gpus: str, place: Place) -> str:
 
 @contextmanager
 def _started(path: str, say: Callable[[str], object]) -> Iterator[tuple[Follow, Callable[[], object]]]:
-    """A training's Follow, and what runs an iteration of it."""
+    """Yield a training's Follow, and what runs an iteration of it."""
     make = _training(path)
     import torch
     import torch.distributed as dist
@@ -77,11 +77,11 @@ def _started(path: str, say: Callable[[str], object]) -> Iterator[tuple[Follow, 
 
     place, follow = Place.here(), Follow()
     # NCCL takes one rank a GPU
-    has_own = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    has_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if not dist.is_initialized():
-        if has_own:
+        if has_gpu:
             torch.cuda.set_device(place.local_rank)
-        dist.init_process_group("nccl" if has_own else "gloo", timeout=_PATIENCE)
+        dist.init_process_group("nccl" if has_gpu else "gloo", timeout=_PATIENCE)
     try:
         iteration = make(follow)
         if not callable(iteration) or not follow.stages:
@@ -93,7 +93,7 @@ def _started(path: str, say: Callable[[str], object]) -> Iterator[tuple[Follow, 
 
 
 def _training(path: str) -> Callable[[Any], Any]:
-    """The function `training` of a file. Raises InputError where it has none."""
+    """Return the function `training` of a file. Raises InputError where it has none."""
     spec = importlib.util.spec_from_file_location("training", path)
     if spec is None or spec.loader is None or not os.path.isfile(path):
         raise InputError(f"{path}: expected a Python file with a function training(follow)")
@@ -129,31 +129,29 @@ def measure(
         follow.record(iteration)
         bench = Replays(follow)
         who = gathered((os.uname().nodename, uuid))
-        sharing = [rank for rank, own in enumerate(who) if own == who[place.rank]]
-        turns, turn = max(who.count(own) for own in who), sharing.index(place.rank)
+        sharing = [rank for rank, gpu in enumerate(who) if gpu == who[place.rank]]
+        turns, turn = max(who.count(gpu) for gpu in who), sharing.index(place.rank)
         # the first rank of each turn speaks
-        speaks = place.rank == next(at for at, own in enumerate(who) if who[:at].count(own) == turn)
+        speaks = place.rank == next(at for at, gpu in enumerate(who) if who[:at].count(gpu) == turn)
         tell = say if speaks else lambda line: None
-        found: list[tuple[list[Any], dict[str, Any] | None]] = []
+        measured: list[tuple[list[Any], dict[str, Any] | None]] = []
 
-        def one(gather: Callable[[Any], list[Any]]) -> None:
+        def take_turn(gather: Callable[[Any], list[Any]]) -> None:
             with GuardedControl(uuid, dry_run, tell, through=through) as control:
                 control.preflight(True, tell, [] if dry_run else pairs_to_try(control.clocks))
                 control.announce("the clock pairs of pipeline measure")
-                own = Measuring(bench, control, gather, block_s, follow.dp_rank, follow.tp_rank, tell)
-                own.waiting(is_alone=turns == 1)
-                own.visits([BASELINE] if dry_run else pairs_to_try(control.clocks))
-                found.append((own.rows, own.latency()))
+                measuring = Measuring(bench, control, gather, block_s, follow.dp_rank, follow.tp_rank, tell)
+                measuring.waiting(is_alone=turns == 1)
+                measuring.visits([BASELINE] if dry_run else pairs_to_try(control.clocks))
+                measured.append((measuring.rows, measuring.latency()))
 
-        in_turns(gathered, turn, turns, one)
+        in_turns(gathered, turn, turns, take_turn)
         bench.clear()
-        every = gathered((found[0], (follow.pipeline_rank, follow.dp_rank, follow.tp_rank, follow.works)))
+        every = gathered((measured[0], (follow.pipeline_rank, follow.dp_rank, follow.tp_rank, follow.works)))
         if place.rank:
             return
-        rows = [row for (own, _), _ in every for row in own]
-        latency = next((own for (_, own), _ in every if own), None)
-        from kernel_dvfs_pipeline.graph import write_graph
-
+        rows = [row for (rank_rows, _), _ in every for row in rank_rows]
+        latency = next((document for (_, document), _ in every if document), None)
         write_rows(os.path.join(folder, STAGES), rows)
         write_graph(os.path.join(folder, GRAPH), _graph([about for _, about in every]))
         if latency:
@@ -163,9 +161,7 @@ def measure(
 
 
 def _graph(every: Sequence[tuple[int, int, int, Sequence[Any]]]) -> Graph:
-    """The graph of the first replica's pipeline, in the order that was recorded."""
-    from kernel_dvfs_pipeline.graph import recorded_graph
-
+    """Return the graph of the first replica's pipeline, in the order that was recorded."""
     orders = {device: works for device, dp_rank, tp_rank, works in every if dp_rank == tp_rank == 0}
     return recorded_graph([orders[device] for device in sorted(orders)])
 
@@ -181,12 +177,12 @@ def run(
     blocks: int = 5,
     block_s: float = 2.0,
     slack_percent: float = 1.0,
-    runtime: Callable[[], Runtime] | None = None,
+    make_runtime: Callable[[], Runtime] | None = None,
     look_every: int = 10,
     say: Callable[[str], object] = print,
 ) -> PlanCertificate | None:
-    """Run a training at a plan's clocks and write its certificate. runtime: makes, on rank 0, what finds plans beside
-    stragglers. Returns the certificate, on rank 0. Raises InputError."""
+    """Run a training at a plan's clocks and write its certificate. make_runtime: makes, on rank 0, what finds plans
+    beside stragglers. Returns the certificate, on rank 0. Raises InputError."""
     place, played = Place.here(), read_played(plan)
     tell = say if place.rank == 0 else lambda line: None
     uuid = uuid_of(gpus, place)
@@ -199,15 +195,16 @@ def run(
             raise InputError(f"GPU {uuid}: several ranks share it, and its clocks are of one; give each its own")
         holds = bool(uuid) and who.index(who[place.rank]) == place.rank
         lookup = None
-        if runtime and place.rank == 0:
+        if make_runtime and place.rank == 0:
+            # needs the solver, which a training's own Python seldom has
             from kernel_dvfs_pipeline.reach import reachable
 
-            found, latency = runtime(), played["latency"]
+            runtime, latency = make_runtime(), played["latency"]
 
-            def document(own: Plan) -> dict[str, Any]:
-                return reachable(found.planner, own, of_document(latency)).document() | {"latency": latency}
+            def document(followed: Plan) -> dict[str, Any]:
+                return reachable(runtime.planner, followed, of_document(latency)).document() | {"latency": latency}
 
-            lookup = Lookup(found, document, tell)
+            lookup = Lookup(runtime, document, tell)
         with ExitStack() as stack:
             control: GuardedControl | Noted = Noted()
             if holds:

@@ -9,7 +9,7 @@ from kernel_dvfs.cli.arguments import number
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
-    """A training and its GPUs."""
+    """Add the arguments of a training and its GPUs."""
     parser.add_argument("training", metavar="TRAIN.py", help="has a function training(follow): docs/pipeline.md")
     parser.add_argument(
         "--gpus",

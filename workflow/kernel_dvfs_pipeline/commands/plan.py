@@ -8,7 +8,7 @@ from kernel_dvfs.cli.arguments import SECONDS, number
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_pipeline.baselines import all_max
 from kernel_dvfs_pipeline.commands.shared import EXAMPLE, add_shape, planner_of, say
-from kernel_dvfs_pipeline.planner import told, write_plan
+from kernel_dvfs_pipeline.planner import saving_line, write_plan
 from kernel_dvfs_pipeline.reach import reachable
 from kernel_dvfs_pipeline.slow_changes import in_time
 from kernel_dvfs_pipeline.spreads import spreads
@@ -78,4 +78,4 @@ def run(options: argparse.Namespace) -> None:
     about |= {"latency": known.document()} if known else {}
     made_of |= {"latency": options.latency} if known else {}
     write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}}, made_of)
-    print(told(plan, all_max(planner)))
+    print(saving_line(plan, all_max(planner)))

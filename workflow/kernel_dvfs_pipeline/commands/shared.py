@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
 
 from kernel_dvfs.cli import tell
 from kernel_dvfs.cli.arguments import COUNT, SCALE, SECONDS, SIZE, columns_of, number, whole
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_pipeline.graph import ordered_graph, pipeline_graph, read_graph
+from kernel_dvfs_pipeline.graph import Graph, ordered_graph, pipeline_graph, read_graph
 from kernel_dvfs_pipeline.planner import Planner
 from kernel_dvfs_pipeline.recording import GRAPH, LATENCY, STAGES
 from kernel_dvfs_pipeline.schedules import Layout, read_schedule
 from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 
-if TYPE_CHECKING:
-    from kernel_dvfs_pipeline.graph import Graph
-
-
 SCHEDULE = "1f1b"
-
-
 EXAMPLE = "stages.csv --scale-energy 8 --blocking-w 669 --microbatches 12"
 
 
 def part_of(text: str) -> tuple[int, int]:
-    """K/N, from 1/1."""
+    """Return (K, N) of K/N, from 1/1."""
     part, _, parts = text.partition("/")
     most = COUNT(parts)
     return whole(1, most)(part), most
 
 
 def add_shape(parser: argparse.ArgumentParser) -> None:
-    """The shape of a pipeline whose stages are a CSV."""
+    """Add the arguments of the shape of a pipeline whose stages are a CSV."""
     parser.add_argument(
         "stages_csv",
         metavar="STAGES.csv|FOLDER",
@@ -66,7 +59,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
-    """What runs where and in which order."""
+    """Add the arguments of what runs where and in which order."""
     parser.add_argument("--microbatches", type=SIZE, metavar="M", help="needed unless the schedule is a file")
     parser.add_argument(
         "--schedule",
@@ -95,7 +88,7 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
 
 
 def measured_in(options: argparse.Namespace) -> None:
-    """Where the stages are a folder of `pipeline measure`, its files are what was not given otherwise."""
+    """Where the stages are a folder of `pipeline measure`, take from its files what was not given otherwise."""
     folder = options.stages_csv
     if not os.path.isdir(folder):
         return
@@ -108,7 +101,7 @@ def measured_in(options: argparse.Namespace) -> None:
 
 
 def planner_of(options: argparse.Namespace) -> Planner:
-    """The Planner of the options of add_shape. Raises InputError."""
+    """Return the Planner of the options of add_shape. Raises InputError."""
     measured_in(options)
     named = columns_of(options.columns)
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy, columns=named)
@@ -124,7 +117,7 @@ def planner_of(options: argparse.Namespace) -> Planner:
 
 
 def graph_of(options: argparse.Namespace, stages: int | None) -> Graph:
-    """The Graph of the options of add_schedule. stages: what a named schedule has. Raises InputError."""
+    """Return the Graph of the options of add_schedule. stages: what a named schedule has. Raises InputError."""
     kind = options.schedule.rpartition(".")[2]
     if kind in ("csv", "json"):
         given = {

@@ -42,7 +42,8 @@ _CHARACTERS = 68
 
 
 def subtitle(study: PipelineStudy, better: str = "", microbatches: int | None = None) -> str:
-    """Whose numbers a figure shows: subject and shape; better: the direction in which numbers are better, or ""."""
+    """Return whose numbers a figure shows: subject and shape; better: the direction in which numbers are better, or
+    ""."""
     shape = f"{study['stages']} stages" + (f" x {microbatches} microbatches" if microbatches else "")
     text = f"{study.subject}, {study['name']}, {shape}" + (f"; better: {better}" if better else "")
     return textwrap.fill(text, _CHARACTERS, break_on_hyphens=False)
@@ -82,7 +83,7 @@ _NEAR_POINTS = 1.0  # percentage points of time and energy; the names of nearer 
     inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(RunnablePlan)[:1],
 )
 def frontier(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches."""
+    """Draw it for the first number of microbatches."""
     import pandas as pd
     import plotnine as p9
 
@@ -125,7 +126,7 @@ def frontier(study: PipelineStudy) -> p9.ggplot:
 
 
 def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """(bound; plans as run; baselines), each with columns time and energy: changes against all-max in percent.
+    """Return (bound; plans as run; baselines), each with columns time and energy: changes against all-max in percent.
 
     Bound and plans end at their least energy: nobody wants to be slower for more."""
     import numpy as np
@@ -151,16 +152,18 @@ def frontier_data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame
 
     marks = []
     for method, series in SERIES.items():
-        own = [run for run in runs if run.method == method]
-        least = min(own, key=lambda run: run.energy_j, default=None)
+        series_runs = [run for run in runs if run.method == method]
+        least = min(series_runs, key=lambda run: run.energy_j, default=None)
         last_s = min(least.time_s, time_s[-1]) if least else 0.0
-        marks += [changes(run) | {"series": series} for run in own if run.time_s <= last_s]
+        marks += [changes(run) | {"series": series} for run in series_runs if run.time_s <= last_s]
     named: list[dict] = []
     for run in runs:
         if run.method in _NAMED:
             point = changes(run) | {"name": NAMES[run.method]}
             near = [
-                each for each in named if all(abs(each[key] - point[key]) < _NEAR_POINTS for key in ("time", "energy"))
+                other
+                for other in named
+                if all(abs(other[key] - point[key]) < _NEAR_POINTS for key in ("time", "energy"))
             ]
             if near:
                 near[0]["name"] += f", {point['name']}"
@@ -178,7 +181,7 @@ _DRAWN = (BOUND, ONE_CLOCK, REALISED, BEST_PUBLISHED)
     inputs=lambda plan: tables.OUTPUTS["table", "straggler"].made_from(plan),
 )
 def straggler(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches: bound, our plans, the published ones as looked up and at best."""
+    """Draw it for the first number of microbatches: bound, our plans, the published ones as looked up and at best."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -206,7 +209,7 @@ def straggler(study: PipelineStudy) -> p9.ggplot:
 
 
 def straggler_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
-    """Ours of the table `straggler`, the series that are drawn; method: a category, by the names of figures."""
+    """Return ours of the table `straggler`, the series that are drawn; method: a category, by the names of figures."""
     import pandas as pd
 
     frame = tables.straggler(study)
@@ -223,7 +226,7 @@ def straggler_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     inputs=lambda plan: tables.OUTPUTS["table", "breakdown"].made_from(plan),
 )
 def breakdown(study: PipelineStudy) -> p9.ggplot:
-    """Stacked bars of ours; the paper's emulated totals are whole bars."""
+    """Draw stacked bars of ours; the paper's emulated totals are whole bars."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -249,25 +252,25 @@ def breakdown(study: PipelineStudy) -> p9.ggplot:
 
 
 def breakdown_data(study: PipelineStudy) -> pd.DataFrame:
-    """A row per bar and part: label, part, change_percent (negative = saved)."""
+    """Return a row per bar and part: label, part, change_percent (negative = saved)."""
     import pandas as pd
 
     frame = tables.breakdown(study)
     rows: list[tuple[str, str, float]] = []
-    for own in frame.itertuples(index=False):
-        if own.source == paper.OURS:
-            label = f"ours ({own.microbatches}): {own.method}"
+    for row in frame.itertuples(index=False):
+        if row.source == paper.OURS:
+            label = f"ours ({row.microbatches}): {row.method}"
             rows += [
-                (label, "intrinsic", own.intrinsic_change_percent),
-                (label, "extrinsic", own.extrinsic_change_percent),
+                (label, "intrinsic", row.intrinsic_change_percent),
+                (label, "extrinsic", row.extrinsic_change_percent),
             ]
         else:
-            rows.append((f"{own.workload}, {own.method}", "paper", own.pipeline_change_percent))
-    made = pd.DataFrame(rows, columns=["label", "part", "change_percent"])
-    labels = list(dict.fromkeys(made.label))[::-1]
+            rows.append((f"{row.workload}, {row.method}", "paper", row.pipeline_change_percent))
+    bars = pd.DataFrame(rows, columns=["label", "part", "change_percent"])
+    labels = list(dict.fromkeys(bars.label))[::-1]
     # the part drawn last lies nearest to the axis
-    parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(made.part)]
-    return made.assign(label=pd.Categorical(made.label, labels), part=pd.Categorical(made.part, parts))
+    parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(bars.part)]
+    return bars.assign(label=pd.Categorical(bars.label, labels), part=pd.Categorical(bars.part, parts))
 
 
 @OUTPUTS.figure(
@@ -277,33 +280,35 @@ def breakdown_data(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: tables.OUTPUTS["table", "levels"].made_from(plan),
 )
 def levels(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches, by T'/T; latencies are evenly spaced, zero among them."""
+    """Draw them for the first number of microbatches, by T'/T; latencies are evenly spaced, zero among them."""
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
     frame = tables.levels(study)
-    own = frame[frame.level.str.startswith(KERNELS_IN_PIPELINE)].assign(
+    by_kernel = frame[frame.level.str.startswith(KERNELS_IN_PIPELINE)].assign(
         latency_ms=lambda kernels: [latency_of_level(level) for level in kernels.level]
     )
-    own = own[own.latency_ms.notna()]
+    by_kernel = by_kernel[by_kernel.latency_ms.notna()]
     one_clock = frame[frame.level == ONE_CLOCK_EACH].set_index("straggler_ratio").energy_change_percent
-    further = own.energy_change_percent - own.straggler_ratio.map(one_clock)
-    latencies = sorted(set(own.latency_ms))
-    ratios = sorted(set(own.straggler_ratio))
+    further = by_kernel.energy_change_percent - by_kernel.straggler_ratio.map(one_clock)
+    latencies = sorted(set(by_kernel.latency_ms))
+    ratios = sorted(set(by_kernel.straggler_ratio))
     words = [f"T'/T = {ratio:g}" for ratio in ratios]
-    own = own.assign(
+    by_kernel = by_kernel.assign(
         further_points=further,
-        place=[latencies.index(each) for each in own.latency_ms],
-        waits=pd.Categorical([f"T'/T = {ratio:g}" for ratio in own.straggler_ratio], words),
+        place=[latencies.index(latency_ms) for latency_ms in by_kernel.latency_ms],
+        waits=pd.Categorical([f"T'/T = {ratio:g}" for ratio in by_kernel.straggler_ratio], words),
     )
     return (
-        p9.ggplot(own, p9.aes("place", "further_points", color="waits", shape="waits"))
+        p9.ggplot(by_kernel, p9.aes("place", "further_points", color="waits", shape="waits"))
         + p9.geom_hline(yintercept=0, size=0.3)
         + p9.geom_line(p9.aes(linetype="waits"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
-        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies])
+        + p9.scale_x_continuous(
+            breaks=list(range(len(latencies))), labels=[f"{latency_ms:g}" for latency_ms in latencies]
+        )
         + p9.scale_color_manual(style.SERIES[: len(words)])
         + p9.scale_shape_manual(style.SHAPES[: len(words)])
         + p9.scale_linetype_manual(style.LINES[: len(words)])
@@ -325,7 +330,7 @@ def levels(study: PipelineStudy) -> p9.ggplot:
     inputs=lambda plan: tables.OUTPUTS["table", "switching"].made_from(plan),
 )
 def switching(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among them."""
+    """Draw it for the first number of microbatches, by what was asked for; latencies are evenly spaced, with zero."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -335,14 +340,17 @@ def switching(study: PipelineStudy) -> p9.ggplot:
     frame = frame[frame.microbatches == microbatches]
     latencies = sorted(set(frame.latency_ms))
     frame = frame.assign(
-        place=[latencies.index(each) for each in frame.latency_ms], asked=[NAMES[kind] for kind in frame.asked]
+        place=[latencies.index(latency_ms) for latency_ms in frame.latency_ms],
+        asked=[NAMES[kind] for kind in frame.asked],
     )
     return (
         p9.ggplot(frame, p9.aes("place", "energy_change_percent", color="asked", shape="asked"))
         + p9.geom_line(p9.aes(linetype="asked"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
         + p9.expand_limits(y=0)
-        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies])
+        + p9.scale_x_continuous(
+            breaks=list(range(len(latencies))), labels=[f"{latency_ms:g}" for latency_ms in latencies]
+        )
         + p9.scale_color_manual(style.SERIES[:2])
         + p9.scale_shape_manual(style.SHAPES[:2])
         + p9.scale_linetype_manual(style.LINES[:2])
@@ -367,7 +375,7 @@ _PLANS = {"highest clocks": "all-max", "planned, same time": "one-clock"}
     inputs=lambda plan: plan.plans()[:1],
 )
 def timeline(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches; gaps are stages that wait."""
+    """Draw it for the first number of microbatches; gaps are stages that wait."""
     import plotnine as p9
     from mizani.breaks import breaks_extended
 
@@ -396,23 +404,23 @@ def timeline(study: PipelineStudy) -> p9.ggplot:
 
 
 def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
-    """A row per operation and plan: begin_s, end_s, low and high (of its bar), watt (mean, of one GPU)."""
+    """Return a row per operation and plan: begin_s, end_s, low and high (of its bar), watt (mean, of one GPU)."""
     import pandas as pd
 
     rows = []
     for name, file in _PLANS.items():
         for rank in study.plan(microbatches, file)["ranks"]:
-            for own in rank["instructions"]:
-                half = 0.42 if own["instruction"].startswith(BACKWARD) else 0.26
-                settings = study.profile.of(own["virtual_stage"], own["instruction"])
+            for instruction in rank["instructions"]:
+                half = 0.42 if instruction["instruction"].startswith(BACKWARD) else 0.26
+                settings = study.profile.of(instruction["virtual_stage"], instruction["instruction"])
                 rows.append(
                     {
                         "plan": name,
-                        "begin_s": own["begin_s"],
-                        "end_s": own["end_s"],
+                        "begin_s": instruction["begin_s"],
+                        "end_s": instruction["end_s"],
                         "low": rank["stage"] - half,
                         "high": rank["stage"] + half,
-                        "watt": _watt(settings, own["clocks"]) / study["tensor_parallel"],
+                        "watt": _watt(settings, instruction["clocks"]) / study["tensor_parallel"],
                     }
                 )
     frame = pd.DataFrame(rows)
@@ -420,7 +428,7 @@ def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
 
 
 def _watt(settings: InstructionSettings, parts: Sequence[PlannedPart]) -> float:
-    """Mean power (W) over the parts of an operation."""
+    """Return the mean power (W) over the parts of an operation."""
     rows = {settings.clocks(row): row for row in range(len(settings.time_s))}
     chosen = [(rows[part["core_mhz"], part["mem_mhz"]], part["share_of_kernels"]) for part in parts]
     energy_j = sum(share * settings.energy_j[row] for row, share in chosen)

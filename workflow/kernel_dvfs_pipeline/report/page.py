@@ -40,30 +40,30 @@ _SHOWN = {
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing was solved yet."""
+    """Return (the page as HTML, [what is missing]) of a study's folder. Raises InputError where nothing is solved."""
     study = PipelineStudy(folder)
     count = study["microbatches"][0]  # that the figures are of
-    found = study.methods(count)
-    own = found[ONE_CLOCK]
+    methods = study.methods(count)
+    one_clock = methods[ONE_CLOCK]
     missing: list[InputError] = []
     known = registry.outputs("pipeline")
     drawn = sections_of([study.folder], {"frontier": ("", ["frontier"])}, known, missing)
-    shown = [(words, found[name]) for name, words in _SHOWN.items() if name in found]
+    shown = [(words, methods[name]) for name, words in _SHOWN.items() if name in methods]
     page = render(
         "pipeline.html.j2",
         subject=study.subject,
         name=study["name"],
         microbatches=count,
         simulated="simulated" in study.subject,
-        sentence=_sentence(own),
+        sentence=_sentence(one_clock),
         drawn=drawn,
         rows=[
-            {"who": words, "energy": each.energy_change_percent, "time": each.time_change_percent}
-            for words, each in shown
+            {"who": words, "energy": method.energy_change_percent, "time": method.time_change_percent}
+            for words, method in shown
         ]
         + _with_straggler(study, count),
         command=_command(study, count),
-        marks=_marks(study, found, own),
+        marks=_marks(study, methods, one_clock),
         sections=sections_of([study.folder], SECTIONS, known, missing),
         facts=_facts(study),
         missing=missing,
@@ -72,8 +72,8 @@ def make(folder: str | Path) -> tuple[str, list[InputError]]:
     return page, missing
 
 
-def _sentence(own: Method) -> list[tuple[str, bool]]:
-    energy, time = own.energy_change_percent, own.time_change_percent
+def _sentence(method: Method) -> list[tuple[str, bool]]:
+    energy, time = method.energy_change_percent, method.time_change_percent
     longer = "no longer" if time < 0.005 else f"{time:.2g} % longer"
     return [
         ("An iteration of this pipeline takes ", False),
@@ -83,12 +83,12 @@ def _sentence(own: Method) -> list[tuple[str, bool]]:
 
 
 def _with_straggler(study: PipelineStudy, microbatches: int) -> list[dict[str, Any]]:
-    """What is saved where another pipeline makes all wait; none where the study has no such plan."""
+    """Return what is saved where another pipeline makes all wait; none where the study has no such plan."""
     if BLOAT_RATIO not in study["straggler"]:
         return []
-    own = study.methods(microbatches, BLOAT_RATIO)[ONE_CLOCK]
+    method = study.methods(microbatches, BLOAT_RATIO)[ONE_CLOCK]
     who = f"one clock an operation, while a straggler takes {100 * (BLOAT_RATIO - 1):.0f} % longer"
-    return [{"who": who, "energy": own.energy_change_percent, "time": None}]
+    return [{"who": who, "energy": method.energy_change_percent, "time": None}]
 
 
 def _command(study: PipelineStudy, microbatches: int) -> tuple[str, str]:
@@ -98,11 +98,11 @@ def _command(study: PipelineStudy, microbatches: int) -> tuple[str, str]:
     return "Hand the plan to a trainer:", f"kernel-dvfs pipeline export {plan} --format zeus -o plan.py"
 
 
-def _marks(study: PipelineStudy, found: dict[str, Method], own: Method) -> list[tuple[str, bool]]:
-    """[(what speaks for or against it, whether against)]."""
+def _marks(study: PipelineStudy, methods: dict[str, Method], one_clock: Method) -> list[tuple[str, bool]]:
+    """Return [(what speaks for or against it, whether against)]."""
     marks = []
-    if BOUND in found:
-        above = 100 * (own.energy_j / found[BOUND].energy_j - 1)
+    if BOUND in methods:
+        above = 100 * (one_clock.energy_j / methods[BOUND].energy_j - 1)
         marks.append((f"Proven: any other plan uses at most {max(above, 0):.2g} % less.", False))
     marks.append(("Planned and emulated: nothing ran on a cluster.", True))
     if "simulated" in study.subject:

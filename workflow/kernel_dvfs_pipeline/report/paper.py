@@ -21,7 +21,7 @@ OURS = "ours"
 
 
 def whose(frame: pd.DataFrame, subject: str) -> pd.DataFrame:
-    """A table with rows of the paper gets a column `gpu`: `subject` in our rows, who published them in the others."""
+    """Return a table that has the paper's rows with a column `gpu`: `subject` in ours, who published them in others."""
     if "source" not in frame:
         return frame
     return frame.assign(gpu=[subject if source == OURS else f"{source}, not ours" for source in frame.source])

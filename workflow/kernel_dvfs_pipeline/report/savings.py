@@ -27,9 +27,9 @@ SIMPLE = (UNIFORM, PER_STAGE)
 FRONTIERS = (PUBLISHED, REALISED, BEST_PUBLISHED, ONE_CLOCK, SPLIT, BOUND)
 
 
-def in_order(found: dict[str, Method], names: tuple[str, ...]) -> list[Method]:
-    """Those of `names` that a study has: the published algorithm may have found no plan."""
-    return [found[name] for name in names if name in found]
+def in_order(methods: dict[str, Method], names: tuple[str, ...]) -> list[Method]:
+    """Return those of `names` that a study has: the published algorithm may have found no plan."""
+    return [methods[name] for name in names if name in methods]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Bloat:
 
 
 def bloat(base: Method, at_base_j: float, waiting_j: float, blocking_w: float, ratio: float, pipelines: int) -> Bloat:
-    """base: all-max without a straggler, T its time. at_base_j: effective energy of the plan for T; waiting_j: of that
-    for T'. blocking_w: of the whole pipeline.
+    """Return the Bloat of a cluster. base: all-max without a straggler, T its time. at_base_j: effective energy of the
+    plan for T; waiting_j: of that for T'. blocking_w: of the whole pipeline.
 
     The straggler itself is slowed in everything it does (a cooler that fails, a shared GPU): it runs the plan for T
     stretched to T', so its energy grows with T' / T, as in the artifact. Raises InputError.

@@ -32,27 +32,27 @@ OUTPUTS = Outputs()
     inputs=lambda plan: plan.solved(Method),
 )
 def no_straggler(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload and method."""
+    """Return one row a workload and method."""
     import pandas as pd
 
     rows = []
     for microbatches in study["microbatches"]:
-        found = study.methods(microbatches)
-        base = found[ALL_MAX]
-        for own in in_order(found, (*SIMPLE, *FRONTIERS)):
-            changes = own.energy_change_percent, own.time_change_percent
+        methods = study.methods(microbatches)
+        base = methods[ALL_MAX]
+        for result in in_order(methods, (*SIMPLE, *FRONTIERS)):
+            changes = result.energy_change_percent, result.time_change_percent
             rows.append(
                 _no_straggler_row(
-                    paper.OURS, study["name"], microbatches, own.method, changes, base.time_s, base.energy_j
+                    paper.OURS, study["name"], microbatches, result.method, changes, base.time_s, base.energy_j
                 )
             )
     for zeus, (gpus, model, perseus, envpipe, time_s, energy_j) in zip(paper.ZEUS_PER_STAGE, paper.NO_STRAGGLER):
-        theirs = (
+        published = (
             (paper.SOURCE, "Perseus", perseus),
             (paper.SOURCE, "EnvPipe", envpipe),
             (paper.DERIVED, "Zeus per stage, least energy", zeus),
         )
-        for source, method, (reduction, slowdown) in theirs:
+        for source, method, (reduction, slowdown) in published:
             changes = change_of_reduction(reduction), slowdown
             microbatches = int(model.rpartition("x")[2].rstrip(")"))
             rows.append(
@@ -87,20 +87,20 @@ def _no_straggler_row(
     inputs=lambda plan: plan.solved(Method),
 )
 def straggler(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload, method and T'/T."""
+    """Return one row a workload, method and T'/T."""
     import pandas as pd
 
     rows = [
-        _straggler_row(paper.OURS, study["name"], microbatches, own.method, ratio, own.energy_change_percent)
+        _straggler_row(paper.OURS, study["name"], microbatches, result.method, ratio, result.energy_change_percent)
         for microbatches in study["microbatches"]
         for ratio in study["straggler"]
-        for own in in_order(study.methods(microbatches, ratio), FRONTIERS)
+        for result in in_order(study.methods(microbatches, ratio), FRONTIERS)
     ]
     for workload, perseus, envpipe in paper.STRAGGLER:
         for method, saved in (("Perseus", perseus), ("EnvPipe", envpipe)):
             rows += [
-                _straggler_row(paper.SOURCE, workload, None, method, ratio, change_of_reduction(own))
-                for ratio, own in zip(paper.STRAGGLER_RATIOS, saved)
+                _straggler_row(paper.SOURCE, workload, None, method, ratio, change_of_reduction(percent))
+                for ratio, percent in zip(paper.STRAGGLER_RATIOS, saved)
             ]
     return paper.whose(pd.DataFrame(rows).astype({"microbatches": "Int64"}), study.subject)
 
@@ -128,7 +128,7 @@ _PAPER_BATCH = 1536
     inputs=lambda plan: plan.solved(Method),
 )
 def emulation(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload, number of microbatches and method."""
+    """Return one row a workload, number of microbatches and method."""
     import pandas as pd
 
     rows: list[dict] = []
@@ -143,11 +143,11 @@ def emulation(study: PipelineStudy) -> pd.DataFrame:
         rows += [
             shared
             | {
-                "method": own.method,
-                "energy_change_percent": own.energy_change_percent,
-                "base_time_s": own.base_time_s,
+                "method": result.method,
+                "energy_change_percent": result.energy_change_percent,
+                "base_time_s": result.base_time_s,
             }
-            for own in in_order(study.methods(microbatches), FRONTIERS)
+            for result in in_order(study.methods(microbatches), FRONTIERS)
         ]
     for workload, perseus, envpipe, floored in paper.EMULATION:
         for method, saved in (("Perseus", perseus), ("EnvPipe", envpipe)):
@@ -174,14 +174,14 @@ def emulation(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: plan.solved(Method),
 )
 def breakdown(study: PipelineStudy) -> pd.DataFrame:
-    """One row a workload, number of microbatches and method, at T'/T = 1.2."""
+    """Return one row a workload, number of microbatches and method, at T'/T = 1.2."""
     import pandas as pd
 
     rows: list[dict] = []
     for microbatches in study["microbatches"]:
         at_base, waiting = (study.methods(microbatches, ratio) for ratio in (1.0, BLOAT_RATIO))
         for method in (ONE_CLOCK, SPLIT, BOUND):
-            found = bloat(
+            changes = bloat(
                 at_base[ALL_MAX],
                 at_base[method].effective_energy_j,
                 waiting[method].effective_energy_j,
@@ -196,10 +196,10 @@ def breakdown(study: PipelineStudy) -> pd.DataFrame:
                     "microbatches": microbatches,
                     "gpus": study.gpus(microbatches),
                     "method": method,
-                    "intrinsic_change_percent": found.intrinsic_change_percent,
-                    "extrinsic_change_percent": found.extrinsic_change_percent,
-                    "pipeline_change_percent": found.pipeline_change_percent,
-                    "cluster_change_percent": found.cluster_change_percent,
+                    "intrinsic_change_percent": changes.intrinsic_change_percent,
+                    "extrinsic_change_percent": changes.extrinsic_change_percent,
+                    "pipeline_change_percent": changes.pipeline_change_percent,
+                    "cluster_change_percent": changes.cluster_change_percent,
                 }
             )
     for workload, perseus, envpipe in paper.BREAKDOWN:
@@ -227,18 +227,18 @@ def breakdown(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: plan.solved(LevelEnergy)[:1],
 )
 def levels(study: PipelineStudy) -> pd.DataFrame:
-    """One row a level and T'/T, for the first number of microbatches."""
+    """Return one row a level and T'/T, for the first number of microbatches."""
     import pandas as pd
 
     microbatches = study["microbatches"][0]
     return pd.DataFrame(
         {
-            "level": own.level,
+            "level": record.level,
             "microbatches": microbatches,
-            "straggler_ratio": own.straggler_ratio,
-            "energy_change_percent": own.energy_change_percent,
+            "straggler_ratio": record.straggler_ratio,
+            "energy_change_percent": record.energy_change_percent,
         }
-        for own in study.read(microbatches, LevelEnergy)
+        for record in study.read(microbatches, LevelEnergy)
     )
 
 
@@ -248,21 +248,21 @@ def levels(study: PipelineStudy) -> pd.DataFrame:
     inputs=lambda plan: plan.solved(SlowChange),
 )
 def switching(study: PipelineStudy) -> pd.DataFrame:
-    """One row a number of microbatches, kind of plan and latency; each plan keeps the time of all-max."""
+    """Return one row a number of microbatches, kind of plan and latency; each plan keeps the time of all-max."""
     import pandas as pd
 
     return pd.DataFrame(
         {
             "microbatches": microbatches,
-            "asked": own.asked,
-            "latency_ms": 1e3 * own.latency_s,
-            "best_plan": own.best_plan,
-            "energy_change_percent": own.energy_change_percent,
-            "switches": own.switches,
-            "late_s": own.late_s,
+            "asked": record.asked,
+            "latency_ms": 1e3 * record.latency_s,
+            "best_plan": record.best_plan,
+            "energy_change_percent": record.energy_change_percent,
+            "switches": record.switches,
+            "late_s": record.late_s,
         }
         for microbatches in study["microbatches"]
-        for own in study.read(microbatches, SlowChange)
+        for record in study.read(microbatches, SlowChange)
     )
 
 
@@ -274,22 +274,22 @@ _ORDER = "bound <= split <= one clock"
     inputs=lambda plan: plan.solved(Check),
 )
 def certificate(study: PipelineStudy) -> pd.DataFrame:
-    """One row a number of microbatches; the columns are those of study.Check."""
+    """Return one row a number of microbatches; the columns are those of study.Check."""
     import pandas as pd
 
     return pd.DataFrame(
         {
             "microbatches": microbatches,
-            "operations": own.operations,
-            "records": own.records,
-            "points": own.points,
-            "lp_difference": f"{own.lp_difference:.1e}",
-            "latest_s": own.latest_s,
-            "ordered": _ORDER if own.ordered else f"NOT {_ORDER}",
-            "gap_one_clock_percent": own.gap_one_clock_percent,
-            "gap_split_percent": own.gap_split_percent,
-            "published_latest_percent": own.published_latest_percent,
+            "operations": record.operations,
+            "records": record.records,
+            "points": record.points,
+            "lp_difference": f"{record.lp_difference:.1e}",
+            "latest_s": record.latest_s,
+            "ordered": _ORDER if record.ordered else f"NOT {_ORDER}",
+            "gap_one_clock_percent": record.gap_one_clock_percent,
+            "gap_split_percent": record.gap_split_percent,
+            "published_latest_percent": record.published_latest_percent,
         }
         for microbatches in study["microbatches"]
-        for own in study.read(microbatches, Check)
+        for record in study.read(microbatches, Check)
     )
