@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.gpu.noise import Key, uniform
-from kernel_dvfs.measurement import consistency
+from kernel_dvfs.measurement import again, consistency
 from kernel_dvfs.measurement.point import Point, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import MeasurementTarget
@@ -145,8 +145,6 @@ def compare_iteration(
 ) -> tuple[RecordDevice, list[list[Comparison]]]:
     """Measure auto and choices of clocks for the whole iteration in one block: on which device, and what came of each
     (again.compare_iteration). path, errors: see open_visitor."""
-    from kernel_dvfs.measurement import again
-
     visitor = open_visitor(setup, path)
     comparisons = again.compare_iteration(setup, visitor, choices, repeat)
     return visitor.device, comparisons

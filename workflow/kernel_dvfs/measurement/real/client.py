@@ -1,7 +1,7 @@
 """The side of a measurement job: asks the measuring process of its GPU for a point, and starts one where there is none.
 
 The measuring process (`server`) listens at a socket: one for each user, GPU and working directory. This module knows
-where, and imports nothing of NVML.
+where, and imports nothing of NVML; `allocation`, which does, is imported where Slurm gives the GPU.
 """
 
 from __future__ import annotations

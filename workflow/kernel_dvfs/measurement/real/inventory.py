@@ -1,6 +1,7 @@
 """Which GPUs are here, what they can do, what a study of them would take, and what is missing: as data.
 
 `kernel-dvfs devices` prints it in words, and with --json as it is: the fields below are the schema. Sets no clock.
+A plan imports this module for its names alone, so what looks at GPUs is imported where one is looked at.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs_clocks.errors import CounterFault, InputError
 
 if TYPE_CHECKING:
@@ -203,7 +205,6 @@ def _answering(nvml: Library, index: int, name: str, board: Board, estimates: Es
 
 def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
     """Return (period ms, time of a read ms, why it cannot be used) of the energy counter."""
-    from kernel_dvfs.measurement.counter import EnergyCounter
     from kernel_dvfs_clocks.nvml.library import NvmlError
 
     try:
