@@ -115,7 +115,7 @@ OTHERS = {
                 "kernel_dvfs_deploy.progress",
                 "kernel_dvfs_clocks.holder.main",
             ),
-            *("kernel_dvfs_clocks.broker._boards", "kernel_dvfs.measurement.real.allocation._told"),
+            *("kernel_dvfs_clocks.broker._boards", "kernel_dvfs.measurement.real.allocation._answers"),
             *("kernel_dvfs.measurement.real.client._heard", "kernel_dvfs.measurement.real.client.ask"),
             *("kernel_dvfs.measurement.real.clock_probe.probe_apart", "kernel_dvfs_step.capturing"),
             *("kernel_dvfs.measurement.real.server.MeasuringServer._read", "kernel_dvfs_step.capturing._heard"),

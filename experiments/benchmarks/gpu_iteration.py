@@ -78,7 +78,7 @@ class TorchSteps:
 def iteration_of_ours(cuda, arena, name, batch, kept):
     """The cuda.Pass of a whole iteration of a model."""
     model, rows = model_named(name), kernel_rows(name, batch)
-    plans = {row.id: row_plan(cuda, arena, row, model, algorithm="timed", kept=kept) for row in rows}
+    plans = {row.id: row_plan(cuda, arena, row, model, algorithm="timed", choices=kept) for row in rows}
     groups = [group for steps in passes(rows).values() for group in pass_groups(steps)]
     return cuda.Pass([([plans[row_id] for row_id in ids], repeat) for ids, repeat in groups])
 

@@ -248,7 +248,7 @@ def benchmark(say, cuda, device, about, options):
     for row in kernel_rows(model, options.batch):
         if options.only and options.only not in row.id:
             continue
-        plan = row_plan(cuda, cuda.Arena(device), row, model, algorithm=options.algorithm, kept=options.kept)
+        plan = row_plan(cuda, cuda.Arena(device), row, model, algorithm=options.algorithm, choices=options.kept)
         plan.run(1)
         before = plan.checksum()
         windows = [timer.ours(plan)]

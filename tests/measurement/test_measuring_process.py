@@ -339,7 +339,7 @@ def test_a_new_session_within_a_job_is_told_to_the_process_that_runs_there(
     monkeypatch.setattr(allocation, "read", lambda path: SETUP)
     monkeypatch.setattr(allocation, "_known", lambda uuid: known)
     monkeypatch.setattr(allocation.slurm, "status", lambda job: {"JobState": state})
-    monkeypatch.setattr(allocation, "_told", tell)
+    monkeypatch.setattr(allocation, "_answers", tell)
     assert allocation.tell("s.json", what) == (answer if asked else None)
     assert told == [("7", "s.json", [{"do": what}])] * asked
 

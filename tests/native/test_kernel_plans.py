@@ -28,7 +28,7 @@ def cuda():
 
 def asked_of(cuda, row_id, path, **options):
     """The options of a new process's plan."""
-    row_plan(cuda, None, ROWS[row_id], "gpt3-xl-flash", kept=GemmAlgorithms(str(path), 130100), **options)
+    row_plan(cuda, None, ROWS[row_id], "gpt3-xl-flash", choices=GemmAlgorithms(str(path), 130100), **options)
     return cuda.asked[-1]
 
 

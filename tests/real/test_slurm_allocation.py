@@ -44,7 +44,7 @@ def knows(job, clocks=""):
 
 
 def says(text):
-    with open(allocation._said(SETUP), "w") as file:
+    with open(allocation._ready_path(SETUP), "w") as file:
         file.write(text)
 
 
@@ -55,7 +55,7 @@ def test_a_job_that_was_left_waiting_by_a_killed_run_is_taken_over(cluster, monk
 
     def listening(job):
         if len(cluster.states) == 1:
-            with open(allocation._said(SETUP), "w") as file:
+            with open(allocation._ready_path(SETUP), "w") as file:
                 file.write("ok\n")
         return cluster.status(job)
 

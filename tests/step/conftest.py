@@ -45,7 +45,7 @@ def outline_of():
     """outline_of(recorded, joined): its launches and classes."""
 
     def made(step, joined=()):
-        return assembly.outline(step.nodes, step.functions, step.segments, [step.call], step.replays, joined)
+        return assembly.outline_of(step.nodes, step.functions, step.segments, [step.call], step.replays, joined)
 
     return made
 

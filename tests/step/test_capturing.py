@@ -231,7 +231,7 @@ def test_what_cannot_be_repeated_is_no_part_of_the_coverage(recording, outline_o
 
 def test_without_a_trace_a_step_has_one_section_and_no_times(recording):
     step = recording("triton_kernel")
-    found = assembly.outline(step.nodes, step.functions, step.segments, [], [])
+    found = assembly.outline_of(step.nodes, step.functions, step.segments, [], [])
     made = record(found)
     assert made.sections == ("unmarked",) and made.time_us is None and made.coverage is None
 

@@ -90,7 +90,7 @@ class _Watch:
 
     def begin(self) -> None:
         board = self._board
-        self._watch = Watch(lambda: look_at(board, counts=False), lambda: state_of(board), self._now_s, own=1)
+        self._watch = Watch(lambda: look_at(board, counts=False), lambda: state_of(board), self._now_s, own_processes=1)
         self._edges: list[tuple[float, int]] = []  # (s, mJ) of each move of the counter
         self._last_mj, self._fault = board.energy_mj(), ""
 

@@ -113,17 +113,17 @@ class Captured:
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
         faith = opened.faith()
-        found = assembly.outline(living.nodes, living.functions, living.memory.segments, opened.calls, replays[1:])
-        for line in (*faith.frozen, *faith.noticed, *found.noticed):
+        outline = assembly.outline_of(living.nodes, living.functions, living.memory.segments, opened.calls, replays[1:])
+        for line in (*faith.frozen, *faith.noticed, *outline.noticed):
             warnings.warn(f"{self._name}: {line}", stacklevel=4)
-        tried = [Tried(None, _turns(found, members), "untried", _UNTRIED, 0) for members in found.classes]
+        tried = [Tried(None, _turns(outline, members), "untried", _UNTRIED, 0) for members in outline.classes]
         return assembly.step(
             name=self._name,
             source="",
             date_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             device=opened.device,
             versions=opened.versions,
-            found=found,
+            outline=outline,
             tried=tried,
             clocks_mhz=None,
             whole=assembly.whole_of(living.edges) | {"time_us": round(time_us, 3)},
@@ -158,7 +158,7 @@ class Captured:
         steps.write(path, self.record)
 
     def named(self, source: str) -> Captured:
-        """The same, said to be what FILE.py:FUNCTION makes, so that a study can capture it again."""
+        """Return the same, said to be what FILE.py:FUNCTION makes, so that a study can capture it again."""
         self._record = replace(self.record, source=source)
         return self
 
@@ -167,15 +167,15 @@ class Captured:
         self._living.replay()
 
     def piece(self, nodes: Sequence[int]) -> Any:
-        """An executable graph of the nodes at these places; run(count) enqueues it. Raises InputError."""
+        """Return an executable graph of the nodes at these places; run(count) enqueues it. Raises InputError."""
         return self._living.loop(nodes, keep_edges=True)
 
     def whole(self) -> Any:
-        """The graph as it was captured; run(count) enqueues it."""
+        """Return the graph as it was captured; run(count) enqueues it."""
         return _Replayed(self._living.replay)
 
     def event(self) -> Any:
-        """An event on the stream that pieces run on: record(), done()."""
+        """Return an event on the stream that pieces run on: record(), done()."""
         return self._extension.Event(self._living.device)
 
     def synchronize(self) -> None:
@@ -203,14 +203,15 @@ class Captured:
         self._living.memory.drop()
 
     def fingerprint(self) -> tuple[str, str]:
-        """(of what was saved, of all memory of the step, the loss included) as it is now: equal where every bit is."""
+        """Return a hash (of what was saved, of all memory of the step, the loss included) as it is now: equal where
+        every bit is."""
         memory = self._living.memory
-        state, everything = (hashlib.sha256(each()).hexdigest() for each in (memory.state_hash, memory.all_hashes))
+        state, everything = (hashlib.sha256(hashes()).hexdigest() for hashes in (memory.state_hash, memory.all_hashes))
         return state, everything
 
 
-def _turns(found: assembly.Outline, members: Sequence[int]) -> int:
-    functions = (found.functions[place] for place in found.launches[members[0]].nodes)
+def _turns(outline: assembly.Outline, members: Sequence[int]) -> int:
+    functions = (outline.functions[place] for place in outline.launches[members[0]].nodes)
     return min(trial.most_turns(functions), len(members))
 
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from kernel_dvfs.workload.step import CaptureDevice, Own, SavedMemory, Step, Target, Whole
-from kernel_dvfs_step import grouping, names, nodes, pace, trace
+from kernel_dvfs_step import grouping, names, pace, trace
+from kernel_dvfs_step import nodes as node_lists
 from kernel_dvfs_step.calls import NOTHING, Faith
 from kernel_dvfs_step.grouping import Launch
 from kernel_dvfs_step.nodes import Node
@@ -42,8 +43,8 @@ class Outline:
     noticed: tuple[str, ...] = ()  # what the user should know of it, in words
 
 
-def outline(
-    found: Sequence[Node],
+def outline_of(
+    nodes: Sequence[Node],
     functions: Sequence[str],
     segments: Sequence[tuple[int, int]],
     calls: Sequence[Sequence[trace.Event]],
@@ -51,13 +52,14 @@ def outline(
     joined: Collection[str] = (),
     neighbours: int = 0,
 ) -> Outline:
-    """Launches and classes of the nodes. functions: demangled. replays: what each node did in replays of the graph.
+    """Return launches and classes of the nodes. functions: demangled. replays: what each node did in replays of the
+    graph.
 
     joined: see grouping.launches. neighbours: so many other processes computed on the GPU, which makes times longer.
     """
-    launches = grouping.launches(found, functions, joined)
+    launches = grouping.launches(nodes, functions, joined)
     called = trace.traced(calls[-1]) if calls else []
-    about = trace.matched(functions, called) if calls else [None] * len(found)
+    about = trace.matched(functions, called) if calls else [None] * len(nodes)
     sections = _sections(launches, about)
     times_us: list[float | None] = [None] * len(launches)
     overlap_us, beside = 0.0, frozenset[int]()
@@ -69,42 +71,45 @@ def outline(
         beside = frozenset(number for number, launch in enumerate(launches) if set(launch.nodes) & set(places))
         if called:
             noticed = _of_others(*trace.others(called, replays[-1]), math.fsum(node_us))
-    classes = grouping.classes(found, launches, segments, sections, times_us)
+    classes = grouping.classes(nodes, launches, segments, sections, times_us)
     main = [about[launch.main] for launch in launches]
-    call_us = round(math.fsum(each.time_us for each in called), 3) if called else None
+    call_us = round(math.fsum(kernel.time_us for kernel in called), 3) if called else None
     return Outline(
-        *(found, functions, launches, classes, main, sections, times_us, overlap_us, beside, segments),
+        *(nodes, functions, launches, classes, main, sections, times_us, overlap_us, beside, segments),
         call_us=call_us,
         noticed=noticed,
     )
 
 
 def _of_others(in_call: Sequence[trace.Other], in_graph: Sequence[trace.Other], step_us: float) -> tuple[str, ...]:
-    """In words that a graph runs other kernels than a call of the step; nothing where these are too short to matter."""
-    call_us, graph_us = (math.fsum(each.time_us for each in ran) for ran in (in_call, in_graph))
+    """Return in words that a graph runs other kernels than a call of the step; nothing where these are too short to
+    matter."""
+    call_us, graph_us = (math.fsum(other.time_us for other in ran) for ran in (in_call, in_graph))
     if max(call_us, graph_us) < _WORTH_A_WORD * step_us:
         return ()
 
-    def told(ran: Sequence[trace.Other]) -> str:
-        text = ", ".join(f"{each.launches} x {names.short(each.name)}" for each in ran[:_NAMED])
+    def in_words(ran: Sequence[trace.Other]) -> str:
+        text = ", ".join(f"{other.launches} x {names.short(other.name)}" for other in ran[:_NAMED])
         return (text or "none") + (f" and {len(ran) - _NAMED} more" if len(ran) > _NAMED else "")
 
     return (
-        f"its graph runs other kernels than a call of it: {told(in_graph)} ({1e-3 * graph_us:.2f} ms) where a call "
-        f"runs {told(in_call)} ({1e-3 * call_us:.2f} ms); some code asks whether it is being captured, as transformers "
-        "does before it leaves an attention mask out; compare what loop and graph take before you replay it",
+        f"its graph runs other kernels than a call of it: {in_words(in_graph)} ({1e-3 * graph_us:.2f} ms) where a call "
+        f"runs {in_words(in_call)} ({1e-3 * call_us:.2f} ms); some code asks whether it is being captured, as "
+        "transformers does before it leaves an attention mask out; compare what loop and graph take before you replay "
+        "it",
     )
 
 
 def _sections(launches: Sequence[Launch], about: Sequence[Traced | None]) -> list[str]:
-    """Of each launch; where no trace speaks of one, that of the launch before it, or of the next one that has one."""
+    """Return the section of each launch; where no trace speaks of one, that of the launch before it, or of the next one
+    that has one."""
     known = [(traced.section if (traced := about[launch.main]) else "") for launch in launches]
-    before = next((each for each in known if each), UNMARKED)
-    found = []
-    for each in known:
-        before = each or before
-        found.append(before)
-    return found
+    section = next((name for name in known if name), UNMARKED)
+    sections = []
+    for name in known:
+        section = name or section
+        sections.append(section)
+    return sections
 
 
 def step(
@@ -113,7 +118,7 @@ def step(
     date_utc: str,
     device: Mapping[str, Any],
     versions: dict[str, str],
-    found: Outline,
+    outline: Outline,
     tried: Sequence[Tried],
     clocks_mhz: Sequence[float] | None,
     whole: dict[str, Any],
@@ -123,84 +128,84 @@ def step(
     faith: Faith = NOTHING,
     items: Mapping[str, int] = MappingProxyType({}),
 ) -> Step:
-    """The record. device: as the extension tells it. tried: of each class of the outline. clocks_mhz: of each launch
-    within the step, None where they were not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
+    """Return the record. device: as the extension tells it. tried: of each class of the outline. clocks_mhz: of each
+    launch within the step, None where they were not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
     programmatic, and what loop and graph cost, of workload.step.Whole. by_difference, not_repeated: sections that
     cannot be repeated by themselves, and why: in one piece, and in several. items: what one step works on.
     """
-    targets = _targets(found, tried, clocks_mhz)
-    order = [0] * len(found.launches)
-    for place, members in enumerate(found.classes):
+    targets = _targets(outline, tried, clocks_mhz)
+    order = [0] * len(outline.launches)
+    for place, members in enumerate(outline.classes):
         for member in members:
             order[member] = place
-    owner = [0] * len(found.nodes)
-    for number, launch in enumerate(found.launches):
+    owner = [0] * len(outline.nodes)
+    for number, launch in enumerate(outline.launches):
         for node in launch.nodes:
             owner[node] = number
-    beside = sorted({order[number] for number in found.overlapped})
-    demangled = {node.function: function for node, function in zip(found.nodes, found.functions)}
+    beside = sorted({order[number] for number in outline.overlapped})
+    demangled = {node.function: function for node, function in zip(outline.nodes, outline.functions)}
     return Step(
         name=name,
         source=source,
-        checksum=nodes.checksum(found.nodes, demangled),
+        checksum=node_lists.checksum(outline.nodes, demangled),
         date_utc=date_utc,
         device=cast("CaptureDevice", {key: value for key, value in device.items() if key != "driver"}),
         versions=versions,
-        sections=tuple(dict.fromkeys(found.sections)),
+        sections=tuple(dict.fromkeys(outline.sections)),
         targets=tuple(targets),
         order=tuple(order),
         nodes=tuple(owner),
         whole=Whole(
             **whole,
-            branches=nodes.most_unordered(found.nodes),
-            overlap_us=max(0.0, round(found.overlap_us, 3)),
+            branches=node_lists.most_unordered(outline.nodes),
+            overlap_us=max(0.0, round(outline.overlap_us, 3)),
             overlapped=tuple(targets[place].id for place in beside),
-            call_us=found.call_us,
+            call_us=outline.call_us,
         ),
         state=state,
         by_difference=by_difference,
         not_repeated=not_repeated,
         frozen=faith.frozen,
-        noticed=(*faith.noticed, *found.noticed),
+        noticed=(*faith.noticed, *outline.noticed),
         items=dict(items),
     )
 
 
 def whole_of(edges: Sequence[tuple[int, int, bool]]) -> dict[str, Any]:
-    """What `step` is told of the whole graph where nothing has been measured."""
+    """Return what `step` is told of the whole graph where nothing has been measured."""
     unknown: dict[str, Any] = dict.fromkeys(("time_us", "rebuilt_us", "same_bits", "deterministic"))
     return unknown | {"edges": len(edges), "programmatic": sum(early for _, _, early in edges)}
 
 
-def _targets(found: Outline, tried: Sequence[Tried], clocks_mhz: Sequence[float] | None) -> list[Target]:
-    kernels = _kernels_by_label(found)
-    shown = [_shown(found, members, kernels) for members in found.classes]
+def _targets(outline: Outline, tried: Sequence[Tried], clocks_mhz: Sequence[float] | None) -> list[Target]:
+    kernels = _kernels_by_label(outline)
+    shown = [_shown(outline, members, kernels) for members in outline.classes]
     ids = names.unique(names.slug(label) for label, _ in shown)
     targets = []
-    for target_id, (_, name), members, result in zip(ids, shown, found.classes, tried):
-        launch = found.launches[members[0]]
-        node = found.nodes[launch.main]
-        about = [traced for member in members if (traced := found.about[member])]
+    for target_id, (_, name), members, result in zip(ids, shown, outline.classes, tried):
+        launch = outline.launches[members[0]]
+        node = outline.nodes[launch.main]
+        about = [traced for member in members if (traced := outline.about[member])]
         core_mhz = pace.mean_mhz(clocks_mhz[member] for member in members) if clocks_mhz else math.nan
-        times = [time for member in members if (time := found.times_us[member]) is not None]
+        times = [time for member in members if (time := outline.times_us[member]) is not None]
         targets.append(
             Target(
                 id=target_id,
                 kind=node.kind,
                 name=name,
-                function=found.functions[launch.main],
-                operation=_most(each.operation for each in about),
-                module=_most(each.module for each in about),
-                section=found.sections[members[0]],
+                function=outline.functions[launch.main],
+                operation=_most(kernel.operation for kernel in about),
+                module=_most(kernel.module for kernel in about),
+                section=outline.sections[members[0]],
                 launches=len(members),
                 grid=node.grid,
                 block=node.block,
                 cluster=node.cluster,
                 shared_byte=node.shared_byte,
-                digest=grouping.digest(found.nodes, launch, found.segments),
-                own=tuple(Own(found.nodes[at].kind, found.nodes[at].byte) for at in launch.nodes[:-1]),
-                flop=_mean(each.flop for each in about),
-                byte=_mean(each.byte for each in about) if node.kind == "kernel" else float(_moved(node)),
+                digest=grouping.digest(outline.nodes, launch, outline.segments),
+                own=tuple(Own(outline.nodes[at].kind, outline.nodes[at].byte) for at in launch.nodes[:-1]),
+                flop=_mean(kernel.flop for kernel in about),
+                byte=_mean(kernel.byte for kernel in about) if node.kind == "kernel" else float(_moved(node)),
                 time_us=round(statistics.fmean(times), 3) if times else None,
                 time_sd_us=round(statistics.stdev(times), 3) if len(times) > 1 else None,
                 alone_us=None if result.alone_us is None else round(result.alone_us, 3),
@@ -218,21 +223,21 @@ def _moved(node: Node) -> int:
     return node.byte * (2 if node.kind == "copy" else 1)
 
 
-def _shown(found: Outline, members: Sequence[int], kernels: Mapping[str, set[str]]) -> tuple[str, str]:
-    """(what the id is made of, the name for people) of a class."""
-    main = found.launches[members[0]].main
-    function = names.short(found.functions[main])
-    label = _most(each.label for member in members if (each := found.about[member]))
+def _shown(outline: Outline, members: Sequence[int], kernels: Mapping[str, set[str]]) -> tuple[str, str]:
+    """Return (what the id is made of, the name for people) of a class."""
+    main = outline.launches[members[0]].main
+    function = names.short(outline.functions[main])
+    label = _most(traced.label for member in members if (traced := outline.about[member]))
     if not label or names.slug(function).startswith(names.slug(label.split()[0])):
         return function, function
     return (label if len(kernels[label]) == 1 else f"{label} {function}"), f"{label} ({function})"
 
 
-def _kernels_by_label(found: Outline) -> dict[str, set[str]]:
+def _kernels_by_label(outline: Outline) -> dict[str, set[str]]:
     by_label: dict[str, set[str]] = defaultdict(set)
-    for launch, about in zip(found.launches, found.about):
+    for launch, about in zip(outline.launches, outline.about):
         if about:
-            by_label[about.label].add(found.functions[launch.main])
+            by_label[about.label].add(outline.functions[launch.main])
     return by_label
 
 

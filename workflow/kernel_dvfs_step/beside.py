@@ -47,8 +47,8 @@ class Beside:
             pass
 
     def open(self, uuid: str, share: bool) -> None:
-        """This process has opened the GPU. share: although others compute on it. Raises InputError where they do, and
-        have not ended within a while."""
+        """Note that this process has opened the GPU. share: although others compute on it. Raises InputError where they
+        do, and have not ended within a while."""
         if self._board or uuid not in self._before:
             return
         self._board = Board(self._nvml, uuid)
@@ -66,7 +66,7 @@ class Beside:
         self._opened = self._board.compute_processes()
 
     def newcomers(self) -> int:
-        """How many processes more compute on it than when it was opened; 0 where that is not known."""
+        """Return how many processes more compute on it than when it was opened; 0 where that is not known."""
         now = self._board.compute_processes() if self._board else None
         return 0 if now is None or self._opened is None else max(0, now - self._opened)
 
@@ -78,8 +78,8 @@ class Beside:
         seconds: float,
         settle_s: float = 0.5,
     ) -> Cost:
-        """Of one run, back to back for so many seconds after settle_s of them; restore: puts back what runs change, now
-        and then in between."""
+        """Return what one run costs, of runs back to back for so many seconds after settle_s of them; restore: puts
+        back what runs change, now and then in between."""
 
         def timed(what: Callable[[], object]) -> float:
             synchronize()
@@ -145,11 +145,11 @@ class _Edges(threading.Thread):
             return  # there is no counter
 
     def power_w(self, begin_s: float, end_s: float) -> float | None:
-        """Mean power between the first and the last edge within; None where there are no two of them, and of a counter
-        that fell."""
+        """Return the mean power between the first and the last edge within; None where there are no two of them, and of
+        a counter that fell."""
         self._ended.set()
         self.join()
-        within = [each for each in self._seen if begin_s <= each[0] <= end_s]
+        within = [edge for edge in self._seen if begin_s <= edge[0] <= end_s]
         if len(within) < 2 or any(later < earlier for (_, earlier), (_, later) in pairwise(within)):
             return None
         (first_s, first_mj), (last_s, last_mj) = within[0], within[-1]

@@ -18,7 +18,7 @@ COMPARED = 2  # calls, and replays
 _MOST_NUMBERS = 1 << 24
 # how far apart parameters may be, of how far they moved: after replays and calls, where calls twice are nearer than
 # that; and after calls twice, where no replay can be told from a call any more
-_APART_SHARE, _OWN_SHARE, _TIMES_OWN = 0.05, 0.2, 4.0
+_APART_SHARE, _SPREAD_SHARE, _TIMES_SPREAD = 0.05, 0.2, 4.0
 
 
 class Faith(NamedTuple):
@@ -42,27 +42,27 @@ class Calls:
         self._why_not = ""
 
     def look(self) -> None:
-        """After a call: what its optimisers hold. Numbers in the GPU's memory are the graph's own."""
-        found = {}
+        """Note what the optimisers hold after a call. Numbers in the GPU's memory are the graph's own."""
+        numbers = {}
         for optimiser in alive(self._torch.optim.Optimizer):
             for group, values in enumerate(optimiser.param_groups):
                 for name, value in values.items():
                     if isinstance(value, self._torch.Tensor) and value.numel() == 1 and not value.is_cuda:
                         value = value.item()
                     if isinstance(value, bool | int | float):
-                        found[id(optimiser), type(optimiser).__name__, group, name] = value
-        self._numbers.append(found)
+                        numbers[id(optimiser), type(optimiser).__name__, group, name] = value
+        self._numbers.append(numbers)
 
     def twice(self, step: Callable[[], object]) -> None:
         """Call the step COMPARED times, twice, from the state as it is now, which is then put back."""
         torch = self._torch
         self._parameters = [
-            each
-            for each in alive(torch.nn.Parameter)
-            if each.requires_grad and each.is_floating_point() and each.device.type in ("cuda", "cpu")
+            parameter
+            for parameter in alive(torch.nn.Parameter)
+            if parameter.requires_grad and parameter.is_floating_point() and parameter.device.type in ("cuda", "cpu")
         ]
         try:
-            kept = Kept(torch)
+            copies = Kept(torch)
         except torch.OutOfMemoryError:
             self._why_not = "no memory was left to compare replays with calls"
             return
@@ -72,19 +72,20 @@ class Calls:
                 step()
                 self.look()
             self._left.append(self.sample())
-            kept.restore()
+            copies.restore()
 
     def sample(self) -> Any:
-        """Numbers of the parameters as they are now, in one tensor; waits."""
-        torch, total = self._torch, sum(each.numel() for each in self._parameters)
+        """Return numbers of the parameters as they are now, in one tensor; waits."""
+        torch, total = self._torch, sum(parameter.numel() for parameter in self._parameters)
         every = max(1, -(-total // _MOST_NUMBERS))
-        parts = [each.detach().reshape(-1)[::every].double() for each in self._parameters]
-        found = torch.cat(parts) if parts else torch.zeros(0)
-        return found.cpu()
+        parts = [parameter.detach().reshape(-1)[::every].double() for parameter in self._parameters]
+        numbers = torch.cat(parts) if parts else torch.zeros(0)
+        return numbers.cpu()
 
     def faith(self, replays: Callable[[], Any] | None, copies_from_host: int) -> Faith:
-        """replays: runs COMPARED replays from the state that calls began with and returns `sample()`, None where there
-        was no call. copies_from_host: how many of the graph's nodes copy from the host's memory."""
+        """Return whether replays train as calls do. replays: runs COMPARED replays from the state that calls began with
+        and returns `sample()`, None where there was no call. copies_from_host: how many of the graph's nodes copy from
+        the host's memory."""
         frozen, noticed = list(self._changed()), []
         if copies_from_host:
             frozen.append(
@@ -92,30 +93,30 @@ class Calls:
                 "whatever a loader puts elsewhere; copy a new batch into the step's own tensors outside of it"
             )
         if replays and self._left:
-            before, one, other = self._left
-            moved, own = _distance(one, before), _distance(one, other)
-            apart = _distance(replays(), one) if moved else 0.0
+            before, called, again = self._left
+            moved, spread = _distance(called, before), _distance(called, again)
+            apart = _distance(replays(), called) if moved else 0.0
             if not moved:
                 noticed.append("no parameter moves when it is called: no optimiser runs in it, so it trains nothing")
-            elif apart > max(_APART_SHARE * moved, _TIMES_OWN * own):
+            elif apart > max(_APART_SHARE * moved, _TIMES_SPREAD * spread):
                 frozen.append(
                     f"{COMPARED} replays leave the parameters {_percent(apart / moved)} of their way from where "
-                    f"{COMPARED} calls leave them ({_percent(own / moved)} from calls to calls): a graph repeats one "
-                    "call, and something that the host changes from call to call is missing"
+                    f"{COMPARED} calls leave them ({_percent(spread / moved)} from calls to calls): a graph repeats "
+                    "one call, and something that the host changes from call to call is missing"
                 )
-            elif own > _OWN_SHARE * moved:
+            elif spread > _SPREAD_SHARE * moved:
                 noticed.append(
-                    f"two calls from the same state leave its parameters {_percent(own / moved)} of their way apart, "
-                    "so replays cannot be compared with calls"
+                    f"two calls from the same state leave its parameters {_percent(spread / moved)} of their way "
+                    "apart, so replays cannot be compared with calls"
                 )
         if self._why_not:
             noticed.append(self._why_not)
         return Faith(tuple(frozen), tuple(noticed))
 
     def _changed(self) -> Iterable[str]:
-        """What an optimiser holds as a number of the host's and changes from call to call."""
+        """Yield what an optimiser holds as a number of the host's and changes from call to call."""
         for key in self._numbers[-1] if self._numbers else ():
-            values = [each[key] for each in self._numbers if key in each]
+            values = [numbers[key] for numbers in self._numbers if key in numbers]
             other = next((value for value in values if value != values[0]), None)
             if other is not None:
                 _, optimiser, group, name = key
@@ -134,27 +135,28 @@ class Kept:
         self._torch = torch
         storages: dict[int, Any] = {}
         # by their very class: a compiler's stand-ins for tensors have no memory
-        for each in (each for each in alive(torch.Tensor) if type(each) in (torch.Tensor, torch.nn.Parameter)):
-            if each.layout == torch.strided and each.device.type in ("cuda", "cpu"):
-                storage = each.untyped_storage()
+        for tensor in (tensor for tensor in alive(torch.Tensor) if type(tensor) in (torch.Tensor, torch.nn.Parameter)):
+            if tensor.layout == torch.strided and tensor.device.type in ("cuda", "cpu"):
+                storage = tensor.untyped_storage()
                 # what a call changes in the host's memory is a count, not a data set
-                if 0 < storage.nbytes() <= (_MOST_HOST_BYTE if each.device.type == "cpu" else storage.nbytes()):
+                if 0 < storage.nbytes() <= (_MOST_HOST_BYTE if tensor.device.type == "cpu" else storage.nbytes()):
                     storages.setdefault(storage.data_ptr(), storage)
-        self._gradients = [(each, each.grad) for each in alive(torch.nn.Parameter) if each.is_leaf]
-        self._kept = [(storage, storage.clone()) for storage in storages.values()]
+        self._gradients = [(parameter, parameter.grad) for parameter in alive(torch.nn.Parameter) if parameter.is_leaf]
+        self._copies = [(storage, storage.clone()) for storage in storages.values()]
 
     def restore(self) -> None:
         """Put them back, in the order of the current stream; parameters have the gradients that they had."""
         with self._torch.no_grad():
-            for storage, copy in self._kept:
+            for storage, copy in self._copies:
                 storage.copy_(copy)
             for parameter, gradient in self._gradients:
                 parameter.grad = gradient
 
 
 def alive(kind: type | tuple[type, ...]) -> list[Any]:
-    """All objects of a class, or of one of several; by their type, since asking one for its class may run its code."""
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+    """Return all objects of a class, or of one of several; by their type, since asking one for its class may run its
+    code."""
+    return [candidate for candidate in gc.get_objects() if issubclass(type(candidate), kind)]
 
 
 def _distance(one: Any, other: Any) -> float:

@@ -55,7 +55,7 @@ def capture(
     keep: str = "",
     share: bool = False,
 ) -> Step:
-    """The step that FILE.py:FUNCTION makes, captured and tried. say: told in a line what goes on.
+    """Capture and try the step that FILE.py:FUNCTION makes, and return it. say: told in a line what goes on.
 
     keep: a folder for node list and trace, which tests group again; "": they are not kept. share: although others
     compute on the GPU. Raises InputError.
@@ -68,11 +68,11 @@ def capture(
     joined: set[str] = set()
     captured, loop = "", None
     for _ in range(_MOST_PROCESSES):
-        told: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir, "keep": keep}
-        told |= {"share": share, "loop": loop}
-        told |= {"failed": failed, "known": {first: asdict(each) for first, each in known.items()}}
-        told["joined"] = sorted(joined)
-        for line in _child(told):
+        request: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir}
+        request |= {"keep": keep, "share": share, "loop": loop}
+        request |= {"failed": failed, "known": {first: asdict(result) for first, result in known.items()}}
+        request["joined"] = sorted(joined)
+        for line in _child(request):
             if "say" in line:
                 say(line["say"])
             elif "error" in line:
@@ -102,30 +102,30 @@ def capture(
 
 
 def name_of(source: str) -> str:
-    """A name for FILE.py:FUNCTION: `train-make-step`."""
+    """Return a name for FILE.py:FUNCTION: `train-make-step`."""
     path, _, function = source.rpartition(":")
     stem = os.path.splitext(os.path.basename(path))[0]
     return re.sub(r"[^A-Za-z0-9]+", "-", f"{stem}-{function}").strip("-") or "step"
 
 
-def _child(told: dict[str, Any]) -> Any:
-    """What a child says, line by line; its death counts as an error, unless it told why."""
+def _child(request: dict[str, Any]) -> Any:
+    """Yield what a child says, line by line; its death counts as an error, unless it told why."""
     # a file, since a pipe that nobody reads would fill up: a failed assert writes a line for each of its threads
     with tempfile.TemporaryFile() as errors:
-        yield from _heard(told, errors)
+        yield from _heard(request, errors)
 
 
-def _heard(told: dict[str, Any], errors: IO[bytes]) -> Any:
+def _heard(request: dict[str, Any], errors: IO[bytes]) -> Any:
     read_end, write_end = os.pipe()
     words = [sys.executable, "-m", "kernel_dvfs_step.capturing", str(write_end)]
     child = subprocess.Popen(words, pass_fds=(write_end,), stdin=subprocess.PIPE, stderr=errors, text=True)
     os.close(write_end)
     ended = False
     try:
-        with suppress(BrokenPipeError), child.stdin as told_end:  # type: ignore[union-attr]
-            told_end.write(compact_json(told))
-        with os.fdopen(read_end, encoding="utf-8") as said:
-            for text in said:
+        with suppress(BrokenPipeError), child.stdin as stdin:  # type: ignore[union-attr]
+            stdin.write(compact_json(request))
+        with os.fdopen(read_end, encoding="utf-8") as answers:
+            for text in answers:
                 line = json.loads(text)
                 if "failed" in line and (why := _last_words(errors)):
                     line["why"] += f"; it said: {why}"
@@ -138,11 +138,11 @@ def _heard(told: dict[str, Any], errors: IO[bytes]) -> Any:
     if not ended:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = _last_words(errors) or "nothing"
-        raise InputError(f"{told['source']}: the process that captured it died ({how}); it said: {last}")
+        raise InputError(f"{request['source']}: the process that captured it died ({how}); it said: {last}")
 
 
 def _last_words(errors: IO[bytes]) -> str:
-    """One line of what a child wrote to its standard error: its last one, "" where there is none.
+    """Return one line of what a child wrote to its standard error: its last one, "" where there is none.
 
     By the descriptor, whose place the child shares: its own writing goes on at the end.
     """
@@ -156,7 +156,7 @@ def _last_words(errors: IO[bytes]) -> str:
 # --- in the child -----------------------------------------------------------------------------------------------------
 
 
-def main(pipe: int, told: dict[str, Any]) -> None:
+def main(pipe: int, request: dict[str, Any]) -> None:
     """Capture, try, and tell."""
 
     def tell(**line: Any) -> None:
@@ -165,13 +165,13 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     # a parent that was killed: the GPU is to be free for the next one
     end_with_reader(pipe)
     try:
-        extension = load("graph", told["results"])
+        extension = load("graph", request["results"])
         beside = Beside()
         # before any trace: what traces stays in the process, and makes every launch of the loop longer
-        opened = framework.open_source(extension, told["source"], look=_loop(beside, told, tell))
-        beside.open(opened.device["uuid"], told.get("share", False))
+        opened = framework.open_source(extension, request["source"], look=_loop(beside, request, tell))
+        beside.open(opened.device["uuid"], request.get("share", False))
         tell(captured=opened.living.checksum)
-        captured = Capturing(opened, told, tell, beside)
+        captured = Capturing(opened, request, tell, beside)
         tell(step=captured.step())
     except InputError as error:
         tell(error=" ".join(lines(error)))
@@ -182,21 +182,21 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def _loop(beside: Beside, told: dict[str, Any], tell: Callable[..., None]) -> Callable[[Any, Any], None] | None:
-    """What measures calls of the step as the user's own loop makes them; None where that is known."""
-    if told.get("loop"):
+def _loop(beside: Beside, request: dict[str, Any], tell: Callable[..., None]) -> Callable[[Any, Any], None] | None:
+    """Return what measures calls of the step as the user's own loop makes them; None where that is known."""
+    if request.get("loop"):
         return None
 
     def look(torch: Any, step: Callable[[], object]) -> None:
-        beside.open(f"GPU-{torch.cuda.get_device_properties(0).uuid}", told.get("share", False))
+        beside.open(f"GPU-{torch.cuda.get_device_properties(0).uuid}", request.get("share", False))
         try:
-            kept = Kept(torch)
+            copies = Kept(torch)
         except torch.OutOfMemoryError:
-            tell(say=f"{told['source']}: its loop was not measured: no memory was left for a copy of the state")
+            tell(say=f"{request['source']}: its loop was not measured: no memory was left for a copy of the state")
             return
-        told["loop"] = beside.cost(step, kept.restore, torch.cuda.synchronize, COST_S)
-        kept.restore()
-        tell(loop=told["loop"])
+        request["loop"] = beside.cost(step, copies.restore, torch.cuda.synchronize, COST_S)
+        copies.restore()
+        tell(loop=request["loop"])
 
     return look
 
@@ -206,10 +206,10 @@ class _Failed(Exception):
 
 
 class Capturing:
-    """A step that is being tried. told: what the parent said; tell: answers it; beside: the GPU's board."""
+    """A step that is being tried. request: what the parent asks for; tell: answers it; beside: the GPU's board."""
 
-    def __init__(self, opened: Opened, told: dict[str, Any], tell: Callable[..., None], beside: Beside) -> None:
-        self._opened, self._told, self._tell = opened, told, tell
+    def __init__(self, opened: Opened, request: dict[str, Any], tell: Callable[..., None], beside: Beside) -> None:
+        self._opened, self._request, self._tell = opened, request, tell
         self._living, self._beside = opened.living, beside
         self._began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # what is being tried: its main node, its name, what it is told by from process to process
@@ -219,19 +219,19 @@ class Capturing:
         self._limit_s = _WHOLE_LIMIT_S
 
     def step(self) -> dict[str, Any]:
-        """The record of the step, for a line of JSON."""
-        living, told = self._living, self._told
+        """Return the record of the step, for a line of JSON."""
+        living, request = self._living, self._request
         whole = self._whole()
         with self._dog.limit(self._limit_s, "replays and calls compared"):
             faith = self._opened.faith()
         self._limit_s = trial.LIMIT_S + _STEPS_A_TRIAL * 1e-6 * whole["time_us"]
         outline = self._outline(whole["time_us"])
         self._tell(
-            say=f"{told['source']}: {len(living.nodes)} nodes, {len(outline.launches)} launches of "
+            say=f"{request['source']}: {len(living.nodes)} nodes, {len(outline.launches)} launches of "
             f"{len(outline.classes)} classes, {whole['time_us'] / 1e3:.3f} ms a step"
         )
-        failed = {int(first): whys for first, whys in told["failed"].items()}
-        known = {int(first): Tried(**each) for first, each in told["known"].items()}
+        failed = {int(first): whys for first, whys in request["failed"].items()}
+        known = {int(first): Tried(**result) for first, result in request["known"].items()}
 
         alone = {
             outline.launches[members[0]].main
@@ -270,14 +270,14 @@ class Capturing:
             shared = f"{newcomers} other process(es) began to compute on the GPU meanwhile: capture it again"
             faith = faith._replace(noticed=(*faith.noticed, shared))
         for line in (*faith.frozen, *faith.noticed, *outline.noticed):
-            self._tell(say=f"{told['source']}: {line}")
+            self._tell(say=f"{request['source']}: {line}")
         record = assembly.step(
-            name=told["name"],
-            source=told["source"],
+            name=request["name"],
+            source=request["source"],
             date_utc=self._began,
             device=self._opened.device,
             versions=self._opened.versions | {"cuda_driver": _version(self._opened.device["driver"])},
-            found=outline,
+            outline=outline,
             tried=tried,
             clocks_mhz=clocks_mhz,
             whole=whole | costs,
@@ -290,24 +290,24 @@ class Capturing:
         return asdict(record)
 
     def _costs(self) -> dict[str, float]:
-        """What a call in the user's own loop costs, as it was measured, and a replay."""
-        living, loop = self._living, self._told.get("loop")
+        """Return what a call in the user's own loop costs, as it was measured, and a replay."""
+        living, loop = self._living, self._request.get("loop")
         if not loop:
             return {}
         with self._dog.limit(_WHOLE_LIMIT_S, "the graph"):
             living.memory.restore()
             graph = self._beside.cost(living.replay, living.memory.restore, living.device.synchronize, COST_S)
             living.memory.check_restored()
-        found = {}
+        costs = {}
         for name, cost in (("loop", Cost(*loop)), ("graph", graph)):
-            found[f"{name}_us"] = round(1e6 * cost.time_s, 3)
+            costs[f"{name}_us"] = round(1e6 * cost.time_s, 3)
             if cost.energy_j is not None:
-                found[f"{name}_j"] = round(cost.energy_j, 6)
-        return found
+                costs[f"{name}_j"] = round(cost.energy_j, 6)
+        return costs
 
     def _say_failed(self, why: str) -> None:
         if self._now is None:
-            self._tell(error=f"{self._told['source']}: the step as a whole: {why}")
+            self._tell(error=f"{self._request['source']}: the step as a whole: {why}")
             return
         number, what, kind = self._now
         self._tell(failed=number, what=what[:120], kind=kind, why=why, alone=self._is_alone)
@@ -321,28 +321,28 @@ class Capturing:
             events = framework.traced_replays(living.replay, count)
         replays = trace.replays(living.functions, events, count)
         if not replays:
-            self._tell(say=f"{self._told['source']}: the trace does not show every node: no times within the step")
+            self._tell(say=f"{self._request['source']}: the trace does not show every node: no times within the step")
         # the first replays start from an idle GPU
-        outline = assembly.outline(
+        outline = assembly.outline_of(
             *(living.nodes, living.functions, living.memory.segments, self._opened.calls),
             replays[len(replays) // 2 :],
-            self._told["joined"],
+            self._request["joined"],
             self._beside.neighbours,
         )
-        if self._told["keep"]:
+        if self._request["keep"]:
             self._keep(trace.last(events, _KEPT_REPLAYS * len(living.nodes)))
         return outline
 
     def _keep(self, events: list[trace.Event]) -> None:
-        folder, living = self._told["keep"], self._living
-        segments = [list(each) for each in living.memory.segments]
+        folder, living = self._request["keep"], self._living
+        segments = [list(segment) for segment in living.memory.segments]
         content = {"nodes": nodes.to_json(living.nodes), "functions": living.functions, "segments": segments}
         write_json(os.path.join(folder, "nodes.json"), content)
         calls = [trace.to_json(call) for call in self._opened.calls]
         write_json(os.path.join(folder, "trace.json"), {"calls": calls, "replays": trace.to_json(events)})
 
     def _whole(self) -> dict[str, Any]:
-        """The step as one graph: as it was captured, and rebuilt from its nodes."""
+        """Return the times of the step as one graph: as it was captured, and rebuilt from its nodes."""
         living = self._living
         with self._dog.limit(self._limit_s, "the whole step"):
             rebuilt = living.whole()
@@ -361,7 +361,8 @@ class Capturing:
         }
 
     def _times_us(self, *ways: Callable[[], None]) -> list[float]:
-        """Medians over rounds of the time of one run of each way, in turn: what heats the GPU heats all of them."""
+        """Return the medians over rounds of the time of one run of each way, in turn: what heats the GPU heats all of
+        them."""
         living = self._living
 
         def timed(run: Callable[[], None], count: int) -> float:
@@ -370,23 +371,23 @@ class Capturing:
 
         count = max(2, round(_ROUND_S * 1e6 / timed(ways[0], 2)))
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
-        return [statistics.median(each) for each in zip(*rounds)]
+        return [statistics.median(times_us) for times_us in zip(*rounds)]
 
     def _clocks_mhz(self, outline: assembly.Outline, warm_s: float) -> list[float] | None:
-        """Core clock of each launch within the step; None where there is no memory to read it."""
+        """Return the core clock of each launch within the step; None where there is no memory to read it."""
         living, self._limit_s = self._living, _WHOLE_LIMIT_S
         try:
             with self._dog.limit(self._limit_s, "the clocks within the step"):
                 return pace.within_step_mhz(living, [launch.main for launch in outline.launches], warm_s)
         except living.extension.OutOfMemory as error:
-            self._tell(say=f"{self._told['source']}: no clocks within the step: {error}; hot kernels are not paced")
+            self._tell(say=f"{self._request['source']}: no clocks within the step: {error}; hot kernels are not paced")
             return None
 
     def _sections(
         self, outline: assembly.Outline, failed: dict[int, list[str]]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """{section that cannot be repeated by itself: why}: those that can be measured as a difference, and those that
-        cannot. Each is run from where the step meets it, and once more.
+        """Return {section that cannot be repeated by itself: why}: those that can be measured as a difference, and
+        those that cannot. Each is run from where the step meets it, and once more.
 
         A section changes parameters and optimiser, which is put back; where what it computes on the way is other data
         the second time, it overwrote what it reads (backward does, in memory that torch's pool gave it), and would
@@ -397,19 +398,19 @@ class Capturing:
         not_repeated: dict[str, str] = {}
         for number, section in enumerate(dict.fromkeys(outline.sections)):
             key = -1 - number
-            own = [place for place, name in enumerate(outline.sections) if name == section]
-            if why_not := _why_no_difference(own, outline.times_us):
-                found, also = not_repeated, f", {why_not}"
+            members = [place for place, name in enumerate(outline.sections) if name == section]
+            if why_not := _why_no_difference(members, outline.times_us):
+                reasons, also = not_repeated, f", {why_not}"
             else:
-                found, also = by_difference, ""
+                reasons, also = by_difference, ""
             if key in failed:
-                found[section] = failed[key][-1] + also
+                reasons[section] = failed[key][-1] + also
                 continue
-            launches = [outline.launches[place] for place in own]
+            launches = [outline.launches[place] for place in members]
             places = sorted(place for launch in launches for place in launch.nodes)
             if places[0] and trial.reads_integers(living.functions[place] for place in places):
                 # what it overwrote may be their integers: a device assert, and this process is lost
-                found[section] = f"its kernels read integers, which it may overwrite when it is repeated{also}"
+                reasons[section] = f"its kernels read integers, which it may overwrite when it is repeated{also}"
                 continue
             self._now = key, f"section {section}", section
             with self._dog.limit(self._limit_s, section):
@@ -419,31 +420,32 @@ class Capturing:
                 before = living.memory.scratch_hashes()
                 loop.run(1)
                 if living.memory.scratch_hashes() != before:
-                    found[section] = f"repeated by itself, it runs on other data: it overwrites what it reads{also}"
+                    reasons[section] = f"repeated by itself, it runs on other data: it overwrites what it reads{also}"
         return by_difference, not_repeated
 
 
-def _why_no_difference(own: Sequence[int], times_us: Sequence[float | None]) -> str:
-    """Why a section of these launches cannot be told as the step up to its end less the step before it; "": it can."""
-    if own[-1] - own[0] != len(own) - 1:
+def _why_no_difference(members: Sequence[int], times_us: Sequence[float | None]) -> str:
+    """Return why a section of these launches cannot be told as the step up to its end less the step before it; "": it
+    can."""
+    if members[-1] - members[0] != len(members) - 1:
         return "and kernels of other sections run between its own"
-    until_us = [time for time in times_us[: own[-1] + 1] if time is not None]
-    if len(until_us) <= own[-1]:
+    until_us = [time for time in times_us[: members[-1] + 1] if time is not None]
+    if len(until_us) <= members[-1]:
         return "and how much of the step it is was not traced"
-    share = math.fsum(until_us[own[0] :]) / math.fsum(until_us)
+    share = math.fsum(until_us[members[0] :]) / math.fsum(until_us)
     if share < LEAST_SHARE:
         return f"and it is {100 * share:.1f} % of the step so far, too little for a difference"
     return ""
 
 
 def _version(number: int) -> str:
-    """13.0, of 13000."""
+    """Return 13.0, of 13000."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def same_content(path: str, step: Step) -> bool:
-    """Whether the file at `path` is of the same captured launches in the same sections, and of the same device, with
-    clocks if these have been read, so that it need not be written again."""
+    """Return whether the file at `path` is of the same captured launches in the same sections, and of the same device,
+    with clocks if these have been read, so that it need not be written again."""
     try:
         old = steps.read(path)
     except InputError:

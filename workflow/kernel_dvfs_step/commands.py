@@ -38,7 +38,7 @@ def run(options: Namespace) -> None:
 
 
 def summary(step: Step) -> list[str]:
-    """What was captured, in a few lines."""
+    """Return what was captured, in a few lines."""
     lines = [
         f"{step.name}: {len(step.nodes)} nodes, {len(step.order)} launches, {len(step.targets)} targets, sections "
         f"{', '.join(step.sections)}"
@@ -56,7 +56,7 @@ def summary(step: Step) -> list[str]:
 
 
 def _costs(step: Step) -> list[str]:
-    """Loop and graph beside each other, where both were measured."""
+    """Return loop and graph beside each other, where both were measured."""
     whole, lines = step.whole, []
     for name, time_us, energy_j in (
         ("as a loop", whole.loop_us, whole.loop_j),

@@ -102,7 +102,7 @@ class Opened(NamedTuple):
     items: dict[str, int] = {}  # noqa: RUF012 - never written
 
     def faith(self) -> Faith:
-        """Whether replays train as calls do; replays a few steps from the saved state, which is then put back."""
+        """Return whether replays train as calls do; replay a few steps from the saved state, which is then put back."""
         copies = sum(node.from_host for node in self.living.nodes)
         if self.compared is None:
             return Calls(None).faith(None, copies)
@@ -121,7 +121,7 @@ class Opened(NamedTuple):
 
 
 def torch_module() -> Any:
-    """Torch, new enough, with a GPU. Raises InputError."""
+    """Return torch, new enough, with a GPU. Raises InputError."""
     try:
         import torch
     except ImportError as error:
@@ -139,7 +139,7 @@ def torch_module() -> Any:
 
 
 def function_of(source: str) -> Callable[[], Any]:
-    """The function that FILE.py:FUNCTION names; runs the file. Raises InputError."""
+    """Return the function that FILE.py:FUNCTION names; runs the file. Raises InputError."""
     path, colon, name = source.rpartition(":")
     if not colon or not name.isidentifier() or not path.endswith(".py"):
         raise InputError(f"{source}: expected FILE.py:FUNCTION, a function without arguments that makes the step")
@@ -156,7 +156,9 @@ def function_of(source: str) -> Callable[[], Any]:
         spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        names = ", ".join(each for each, value in vars(module).items() if callable(value) and not each.startswith("_"))
+        names = ", ".join(
+            attribute for attribute, value in vars(module).items() if callable(value) and not attribute.startswith("_")
+        )
         raise InputError(f"{source}: {path} has no function '{name}'; it has {names or 'none'}")
     return function
 
@@ -172,7 +174,8 @@ def _as_input_error(what: str) -> Iterator[None]:
 
 
 def place_of(error: BaseException) -> str:
-    """` at train.py:212`: the innermost line of the user's own code that an error came through; "" where none is known.
+    """Return ` at train.py:212`: the innermost line of the user's own code that an error came through; "" where none is
+    known.
 
     Own code: what is installed neither as a library nor as this package.
     """
@@ -181,7 +184,9 @@ def place_of(error: BaseException) -> str:
 
 def _place(stack: traceback.StackSummary) -> str:
     frames = [
-        each for each in stack if os.path.isfile(each.filename) and not _is_installed(os.path.abspath(each.filename))
+        frame
+        for frame in stack
+        if os.path.isfile(frame.filename) and not _is_installed(os.path.abspath(frame.filename))
     ]
     return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
@@ -195,7 +200,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _cut(text: str, most: int = 100) -> str:
-    """Not more of a text than a line for the user bears."""
+    """Return no more of a text than a line for the user bears."""
     return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
@@ -214,33 +219,33 @@ def open_source(
     _refuse_arguments(function, source, "what makes the step", "make_step")
     try:
         with _as_input_error(f"{source}: failed"):
-            made = function()
+            step = function()
     except InputError as error:
         if "rendezvous" in str(error) or "init_process_group" in str(error):
             raise InputError(_RANKS.format(source)) from error
         raise
-    if not _is_step(torch_module(), made):
-        raise InputError(_NO_STEP.format(f"{source}{_line_of(function)}", type(made).__name__))
-    return open_step(extension, made, is_traced, source, look)
+    if not _is_step(torch_module(), step):
+        raise InputError(_NO_STEP.format(f"{source}{_line_of(function)}", type(step).__name__))
+    return open_step(extension, step, is_traced, source, look)
 
 
 def open_step(
     extension: Any,
-    made: Any,
+    step: Any,
     is_traced: bool = True,
     name: str = "step",
     look: Callable[[Any, Any], None] | None = None,
 ) -> Opened:
     """Capture a callable, or take a torch.cuda.CUDAGraph as it is: see open_source. Raises InputError."""
     torch = torch_module()
-    if isinstance(made, torch.cuda.CUDAGraph):
-        return _opened(torch, extension, made, [], name)
-    if isinstance(made, int):
-        return _opened(torch, extension, _Handle(made), [], name)
-    if not _is_step(torch, made):
-        raise InputError(_NO_STEP.format(name, type(made).__name__))
-    _refuse_arguments(made, name, "the step", "step")
-    items = _items(made, name)
+    if isinstance(step, torch.cuda.CUDAGraph):
+        return _opened(torch, extension, step, [], name)
+    if isinstance(step, int):
+        return _opened(torch, extension, _Handle(step), [], name)
+    if not _is_step(torch, step):
+        raise InputError(_NO_STEP.format(name, type(step).__name__))
+    _refuse_arguments(step, name, "the step", "step")
+    items = _items(step, name)
     is_parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
     if is_parallel and torch.distributed.get_world_size() > 1:
         raise InputError(_RANKS.format(name))
@@ -248,29 +253,29 @@ def open_step(
         raise InputError(_SHARDED.format(name))
     compared = Calls(torch)
 
-    def step() -> None:
-        made()
+    def step_and_look() -> None:
+        step()
         compared.look()
 
-    _warm_up(torch, step, name, _WARM_UPS_PARALLEL if is_parallel else WARM_UPS)
+    _warm_up(torch, step_and_look, name, _WARM_UPS_PARALLEL if is_parallel else WARM_UPS)
     if look:
         with _as_input_error(f"{name}: the step failed before any capture"):
-            look(torch, made)
+            look(torch, step)
     # as many calls either way, so that what a call counts on the host is the same when it is captured
-    calls = _traced_calls(torch, made, name) if is_traced else _plain_calls(torch, made, name)
+    calls = _traced_calls(torch, step, name) if is_traced else _plain_calls(torch, step, name)
     with _as_input_error(f"{name}: the step failed before any capture"):
-        compared.twice(made)
-    opened = _opened(torch, extension, _captured(torch, made, name), calls, name)
+        compared.twice(step)
+    opened = _opened(torch, extension, _captured(torch, step, name), calls, name)
     return opened._replace(compared=compared, items=items)
 
 
-def _is_step(torch: Any, made: Any) -> bool:
-    """Whether this can be run as a step, or is a graph of one."""
-    return isinstance(made, torch.cuda.CUDAGraph | int) or callable(made)
+def _is_step(torch: Any, step: Any) -> bool:
+    """Return whether this can be run as a step, or is a graph of one."""
+    return isinstance(step, torch.cuda.CUDAGraph | int) or callable(step)
 
 
 def _line_of(function: Any) -> str:
-    """` at train.py:40`: where a function of the user's begins; "" of what is no function of a file."""
+    """Return ` at train.py:40`: where a function of the user's begins; "" of what is no function of a file."""
     code = getattr(function, "__code__", None) or getattr(getattr(function, "__call__", None), "__code__", None)  # noqa: B004
     return f" at {os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
@@ -283,18 +288,21 @@ def _refuse_arguments(function: Any, name: str, what: str, called: str) -> None:
     except (TypeError, ValueError):  # of what is not Python's, nobody knows
         return
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if asked := [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]:
+    if asked := [
+        needed.name for needed in parameters if needed.default is needed.empty and needed.kind not in variadic
+    ]:
         raise InputError(
             f"{name}{_line_of(function)}: {what} asks for arguments ({', '.join(asked)}), and is called without any: "
             f"keep them in variables around it, or bind them (functools.partial({called}, ...))"
         )
 
 
-def _items(made: Any, name: str) -> dict[str, int]:
-    """{what one step works on: how many}, of the attributes that say it. Raises InputError: no whole number above 0."""
-    found = {}
+def _items(step: Any, name: str) -> dict[str, int]:
+    """Return {what one step works on: how many}, of the attributes that say it. Raises InputError: no whole number
+    above 0."""
+    items = {}
     for word, item in _ITEMS.items():
-        value = getattr(made, word, None)
+        value = getattr(step, word, None)
         if value is None:
             continue
         try:
@@ -303,15 +311,15 @@ def _items(made: Any, name: str) -> dict[str, int]:
             count = int(value) if isinstance(value, float) and value.is_integer() else 0
         if isinstance(value, bool) or count <= 0:
             raise InputError(
-                f"{name}{_line_of(made)}: step.{word} = {_cut(repr(value))}; expected how many {item}s one step works "
+                f"{name}{_line_of(step)}: step.{word} = {_cut(repr(value))}; expected how many {item}s one step works "
                 f"on, a whole number above 0 (step.{word} = 65536), or no such attribute"
             )
-        found[item] = count
-    return found
+        items[item] = count
+    return items
 
 
 def _is_sharded() -> bool:
-    """Whether a module that is alive shards its parameters, by either of torch's ways."""
+    """Return whether a module that is alive shards its parameters, by either of torch's ways."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     names = ("FullyShardedDataParallel", "FSDPModule")
     kinds = tuple(kind for name in names if (kind := getattr(fsdp, name, None)))
@@ -348,7 +356,7 @@ def _warm_up(torch: Any, step: Callable[[], Any], name: str, count: int = WARM_U
 
 @contextmanager
 def no_random_numbers(name: str, step: Callable[[], Any] | None = None) -> Iterator[None]:
-    """Raises InputError where random numbers are drawn on the GPU within; the generator is then put back. step: what
+    """Raise InputError where random numbers are drawn on the GPU within; the generator is then put back. step: what
     is called once more to find the line that draws them."""
     torch = torch_module()
     before = torch.cuda.get_rng_state()
@@ -363,21 +371,21 @@ def no_random_numbers(name: str, step: Callable[[], Any] | None = None) -> Itera
 
 
 def _place_of_random(torch: Any, step: Callable[[], Any]) -> str:
-    """` at train.py:212`: the line of the user's own code whose call of torch draws random numbers; "" where no call
-    shows it, such as one that was compiled."""
-    found: list[str] = []
+    """Return ` at train.py:212`: the line of the user's own code whose call of torch draws random numbers; "" where no
+    call shows it, such as one that was compiled."""
+    places: list[str] = []
 
     class Look(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             before = torch.cuda.get_rng_state()
             result = function(*args, **(kwargs or {}))
-            if not found and not torch.equal(before, torch.cuda.get_rng_state()):
-                found.append(_place(traceback.extract_stack()))
+            if not places and not torch.equal(before, torch.cuda.get_rng_state()):
+                places.append(_place(traceback.extract_stack()))
             return result
 
     with suppress(Exception), Look():
         step()
-    return found[0] if found else ""
+    return places[0] if places else ""
 
 
 def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:
@@ -401,7 +409,7 @@ def after_failed_capture(torch: Any) -> None:
 
 
 def capture_failed(name: str, error: Exception) -> InputError:
-    """What to raise where a capture ended in an error."""
+    """Return what to raise where a capture ended in an error."""
     first: BaseException = error
     while first.__context__ is not None:  # the end of a broken capture fails as well; what broke it came before
         first = first.__context__
@@ -410,20 +418,20 @@ def capture_failed(name: str, error: Exception) -> InputError:
 
 
 def cause(error: BaseException) -> str:
-    """What usually causes a failed capture."""
+    """Return what usually causes a failed capture."""
     seen: BaseException | None = error
-    said = ""
+    message = ""
     while seen is not None:  # the first error says more than what follows from it
-        said += f" {type(seen).__name__} {seen}".lower()
+        message += f" {type(seen).__name__} {seen}".lower()
         seen = seen.__context__
-    if "outofmemory" in said or "out of memory" in said:
+    if "outofmemory" in message or "out of memory" in message:
         return "the graph needs memory of its own beside that of the calls before: a smaller batch"
-    return next((why for text, why in _CAUSES if text in said), "work that CUDA graphs cannot hold; torch's notes on "
-                "CUDA graphs list it")  # fmt: skip
+    unknown = "work that CUDA graphs cannot hold; torch's notes on CUDA graphs list it"
+    return next((why for text, why in _CAUSES if text in message), unknown)
 
 
 def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[trace.Event]]:
-    """Events of calls outside a graph. Raises InputError: see check_alike."""
+    """Return the events of calls outside a graph. Raises InputError: see check_alike."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
@@ -431,13 +439,13 @@ def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[t
         _as_input_error(f"{name}: the step failed while it was traced"),
         _ranges_as_annotations(torch),
         _modules_as_annotations(torch),
-        profile(activities=activities, record_shapes=True, with_flops=True, acc_events=True) as found,
+        profile(activities=activities, record_shapes=True, with_flops=True, acc_events=True) as prof,
     ):
         for _ in range(_TRACED_CALLS):
             with record_function(trace.CALL):
                 step()
             torch.cuda.synchronize()
-    calls = trace.calls(trace.from_kineto(found.profiler.kineto_results.events()))
+    calls = trace.calls(trace.from_kineto(prof.profiler.kineto_results.events()))
     check_alike(calls, name)
     return calls
 
@@ -453,7 +461,7 @@ def _plain_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[tr
 def check_alike(calls: list[list[trace.Event]], name: str) -> None:
     """Raise InputError where one call launches other kernels than the next. In which order they ran says nothing where
     streams run side by side."""
-    for before, after in pairwise([Counter(each.name for each in call if each.kind == "gpu") for call in calls]):
+    for before, after in pairwise([Counter(event.name for event in call if event.kind == "gpu") for call in calls]):
         for kernel in [*before, *after]:
             if before[kernel] != after[kernel]:
                 raise InputError(
@@ -465,7 +473,7 @@ def check_alike(calls: list[list[trace.Event]], name: str) -> None:
 
 @contextmanager
 def _ranges_as_annotations(torch: Any) -> Iterator[None]:
-    """NVTX ranges appear in the trace, which CUPTI keeps out of it, as annotations."""
+    """Return a context in which NVTX ranges, which CUPTI keeps out of the trace, appear in it as annotations."""
     from torch.profiler import record_function
 
     nvtx, stack = torch.cuda.nvtx, []
@@ -490,8 +498,8 @@ def _ranges_as_annotations(torch: Any) -> Iterator[None]:
 
 @contextmanager
 def _modules_as_annotations(torch: Any) -> Iterator[None]:
-    """Each module's forward appears in the trace. Not where something is compiled: hooks would have it compiled again,
-    to other kernels."""
+    """Return a context in which each module's forward appears in the trace. Not where something is compiled: hooks
+    would have it compiled again, to other kernels."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["frames"]:
         yield
@@ -537,7 +545,7 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
         _refuse_two_gpus(torch, segments, name)
         return Memory(
             device,
-            [MemoryRange(each["address"], each["total_size"]) for each in segments if _is_kept(each)],
+            [MemoryRange(segment["address"], segment["total_size"]) for segment in segments if _is_kept(segment)],
             _state(segments, pool),
             lambda byte: _device_room(torch, byte),
             lambda byte: _host_room(torch, byte),
@@ -548,15 +556,15 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
         with torch.cuda.stream(torch.cuda.default_stream()):
             graph.replay()
 
-    own = replay if hasattr(graph, "replay") else None
-    living = LivingStep(extension, device, int(handle), own, memory(), keeps=graph)
+    torch_replay = replay if hasattr(graph, "replay") else None
+    living = LivingStep(extension, device, int(handle), torch_replay, memory(), keeps=graph)
     if not any(node.kind == "kernel" for node in living.nodes):
         raise InputError(f"{name}: nothing was captured: the step launches no kernel on the GPU that torch uses")
     return Opened(living, calls, device.info(), versions(torch), memory)
 
 
 def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> None:
-    devices = sorted({each["device"] for each in segments if each["allocated_size"]})
+    devices = sorted({segment["device"] for segment in segments if segment["allocated_size"]})
     if devices and devices != [torch.cuda.current_device()]:
         raise InputError(
             f"{name}: tensors lie on GPUs {', '.join(map(str, devices))}, and one GPU is measured at a time; "
@@ -565,23 +573,23 @@ def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> N
 
 
 def _is_kept(segment: dict[str, Any]) -> bool:
-    """Whether torch will not give a segment back to the driver, which it does with empty ones of no graph."""
+    """Return whether torch will not give a segment back to the driver, which it does with empty ones of no graph."""
     is_graphs = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
     return is_graphs or any(block["state"] != "inactive" for block in segment["blocks"])
 
 
 def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[MemoryRange]:
-    """Blocks in use outside the graph's own memory."""
-    found = []
+    """Return the blocks in use outside the graph's own memory."""
+    ranges = []
     for segment in segments:
         if tuple(segment.get("segment_pool_id", (0, 0))) == pool:
             continue
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
-                found.append(MemoryRange(block.get("address", address), block["size"]))
+                ranges.append(MemoryRange(block.get("address", address), block["size"]))
             address += block["size"]
-    return found
+    return ranges
 
 
 def _device_room(torch: Any, byte: int) -> Room | None:
@@ -604,19 +612,23 @@ def _host_room(torch: Any, byte: int) -> Room | None:
 
 
 def versions(torch: Any) -> dict[str, str]:
-    """What a step's kernels depend on."""
-    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
-    return found | {"kernel_dvfs": VERSION}
+    """Return what a step's kernels depend on."""
+    return {
+        "torch": str(torch.__version__),
+        "cuda": str(torch.version.cuda),
+        "python": sys.version.split()[0],
+        "kernel_dvfs": VERSION,
+    }
 
 
 def traced_replays(replay: Callable[[], None], count: int) -> list[trace.Event]:
-    """Events of so many replays of a graph."""
+    """Return the events of so many replays of a graph."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as prof:
         for _ in range(count):
             replay()
         torch.cuda.synchronize()
-    return trace.from_kineto(found.profiler.kineto_results.events())
+    return trace.from_kineto(prof.profiler.kineto_results.events())

@@ -53,26 +53,26 @@ class Launch:
 
 
 def kind_of(node: Node) -> str:
-    """What a launch that failed alone is told by, from process to process."""
+    """Return what a launch that failed alone is told by, from process to process."""
     return f"{node.function} {node.shape}"
 
 
 def launches(nodes: Sequence[Node], functions: Sequence[str], joined: Collection[str] = frozenset()) -> list[Launch]:
-    """The launches of a graph, in the order of their main nodes. Every node is in one of them.
+    """Return the launches of a graph, in the order of their main nodes. Every node is in one of them.
 
     functions: demangled. joined: kinds (kind_of) of kernels that go on from the launch before them.
     """
     owners = _owners(nodes)
-    own: dict[int, list[int]] = {}
+    preparing: dict[int, list[int]] = {}
     for place, owner in owners.items():
-        own.setdefault(owner, []).append(place)
-    found: list[Launch] = []
+        preparing.setdefault(owner, []).append(place)
+    grouped: list[Launch] = []
     for place in (place for place in range(len(nodes)) if place not in owners):
-        parts = [*own.get(place, ()), place]
-        if found and _goes_on(nodes, functions, found[-1].main, place, joined):
-            parts += found.pop().nodes
-        found.append(Launch(tuple(sorted(parts))))
-    return found
+        parts = [*preparing.get(place, ()), place]
+        if grouped and _goes_on(nodes, functions, grouped[-1].main, place, joined):
+            parts += grouped.pop().nodes
+        grouped.append(Launch(tuple(sorted(parts))))
+    return grouped
 
 
 def _goes_on(nodes: Sequence[Node], functions: Sequence[str], before: int, place: int, joined: Collection[str]) -> bool:
@@ -84,7 +84,7 @@ def _goes_on(nodes: Sequence[Node], functions: Sequence[str], before: int, place
 
 
 def _owners(nodes: Sequence[Node]) -> dict[int, int]:
-    """{place of a memset or small copy: place of the kernel that it prepares}."""
+    """Return {place of a memset or small copy: place of the kernel that it prepares}."""
     owners: dict[int, int] = {}
     for place, node in enumerate(nodes):
         if node.kind == "memset" or (node.kind == "copy" and node.byte <= _SMALL_COPY_BYTE and not node.is_host):
@@ -95,7 +95,7 @@ def _owners(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def _served(nodes: Sequence[Node], place: int) -> int | None:
-    """The first kernel soon after a memset or copy that is given what it writes; None without one."""
+    """Return the first kernel soon after a memset or copy that is given what it writes; None without one."""
     node = nodes[place]
     given = range(node.address, node.address + max(1, node.byte))
     passed = 0
@@ -113,7 +113,8 @@ def _served(nodes: Sequence[Node], place: int) -> int | None:
 
 
 def digest(nodes: Sequence[Node], launch: Launch, segments: Sequence[tuple[int, int]]) -> str:
-    """12 hex digits of what a launch does, as far as its nodes tell: functions, shapes, words that are no addresses."""
+    """Return 12 hex digits of what a launch does, as far as its nodes tell: functions, shapes, words that are no
+    addresses."""
     content = []
     for place in launch.nodes:
         node = nodes[place]
@@ -125,33 +126,34 @@ def digest(nodes: Sequence[Node], launch: Launch, segments: Sequence[tuple[int, 
 
 def classes(
     nodes: Sequence[Node],
-    found: Sequence[Launch],
+    grouped: Sequence[Launch],
     segments: Sequence[tuple[int, int]],
     sections: Sequence[str],
     times_us: Sequence[float | None],
 ) -> list[list[int]]:
-    """Places among `found` of the launches of each class, in order of their first launch.
+    """Return the places among `grouped` of the launches of each class, in order of their first launch.
 
     segments: (address, bytes) of the allocator's memory. sections, times_us: of each launch, its section and its time
     in the step. Launches of two sections are never of one class, so that a section is whole targets.
     """
     kernels: dict[tuple[Any, ...], dict[str, list[int]]] = {}
-    for number, launch in enumerate(found):
+    for number, launch in enumerate(grouped):
         alike = kernels.setdefault((sections[number], *(kind_of(nodes[place]) for place in launch.nodes)), {})
         alike.setdefault(digest(nodes, launch, segments), []).append(number)
     split: list[list[int]] = []
     for alike in kernels.values():
-        members = sorted(member for each in alike.values() for member in each)
+        members = sorted(member for alike_members in alike.values() for member in alike_members)
         if len(alike) > _MOST_ALIKE and all(times_us[member] is not None for member in members):
             split += _split(members, times_us, within=True)
         else:
-            split += [part for each in alike.values() for part in _split(each, times_us)]
+            split += [part for alike_members in alike.values() for part in _split(alike_members, times_us)]
     return sorted(split, key=min)
 
 
 def _split(members: list[int], times_us: Sequence[float | None], within: bool = False) -> list[list[int]]:
-    """Members of a class, apart where their times in the step disagree: with the next shorter one; within: with the
-    shortest of their part, so that a part is of one time though there are launches of every time between two."""
+    """Return the members of a class, apart where their times in the step disagree: with the next shorter one; within:
+    with the shortest of their part, so that a part is of one time though there are launches of every time between
+    two."""
     known = [(time, member) for member in members if (time := times_us[member]) is not None]
     if len(known) < len(members):
         return [members]

@@ -18,12 +18,12 @@ _WITHOUT_CUDA = "which was built without CUDA"
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """(2, 8) of 2.8.0a0+cu130."""
+    """Return (2, 8) of 2.8.0a0+cu130."""
     return tuple(int(part) for part in version.split("+")[0].split(".")[:2])
 
 
 def lacks() -> str:
-    """What this Python lacks to run a step, in words; "" where nothing speaks against it. Imports nothing."""
+    """Return what this Python lacks to run a step, in words; "" where nothing speaks against it. Imports nothing."""
     if importlib.util.find_spec("torch") is None:
         return "has no torch"
     try:
@@ -38,7 +38,7 @@ def lacks() -> str:
 
 
 def check(source: str) -> str:
-    """Which Python runs the step `source`, in a line. Raises InputError where it lacks torch."""
+    """Return which Python runs the step `source`, in a line. Raises InputError where it lacks torch."""
     who = f"{sys.executable} (Python {platform.python_version()})"
     if lacking := lacks():
         pip = f"{sys.executable} -m pip"

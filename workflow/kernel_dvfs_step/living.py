@@ -18,7 +18,7 @@ _REFRESH_SHARE = 0.002
 
 
 def elapsed_ms(living: Any, run: Callable[[], object], count: int = 1) -> float:
-    """Mean time on the GPU of what `run` enqueues, over so many calls, ms; waits. living: a LivingStep."""
+    """Return the mean time on the GPU of what `run` enqueues, over so many calls, ms; waits. living: a LivingStep."""
     begin, end = (living.extension.Event(living.device) for _ in range(2))
     begin.record()
     for _ in range(count):
@@ -45,7 +45,7 @@ class Refreshed:
             self._left -= 1
 
     def time(self, count: int) -> float:
-        """ms of so many runs, waited for; the state is not put back meanwhile."""
+        """Return the ms of so many runs, waited for; the state is not put back meanwhile."""
         return float(self._graph.time(count))
 
 
@@ -83,7 +83,7 @@ class LivingStep:
         return [self.names[node.function] for node in self.nodes]
 
     def loop(self, places: Sequence[int], repeat: int = 1, keep_edges: bool = False) -> Any:
-        """An executable graph of nodes, `repeat` times: run(count) enqueues it, time(count) also waits (ms).
+        """Return an executable graph of nodes, `repeat` times: run(count) enqueues it, time(count) also waits (ms).
 
         A chain in the order given; with keep_edges, each waits for what it waits for in the captured graph, also where
         nodes between the two are left out.
@@ -98,21 +98,23 @@ class LivingStep:
         marked: Sequence[int] = (),
         probe: Any = None,
     ) -> Any:
-        """An executable graph of nodes one after the other and a rest behind them, `repeat` times; of rests where there
-        are no nodes. marked: which of `places`, by number in rising order, the probe marks before and after."""
+        """Return an executable graph of nodes one after the other and a rest behind them, `repeat` times; of rests
+        where there are no nodes. marked: which of `places`, by number in rising order, the probe marks before and
+        after."""
         return self._captured.chain([self._places[place] for place in places], repeat, rest_ns, list(marked), probe)
 
     def timed(self, places: Sequence[int], marked: Sequence[int], marks: Any) -> Any:
-        """An executable graph of nodes one after the other, with a mark of time (TimeMarks) before some of `places`, by
-        number in rising order, and two at its end."""
+        """Return an executable graph of nodes one after the other, with a mark of time (TimeMarks) before some of
+        `places`, by number in rising order, and two at its end."""
         return self._captured.timed([self._places[place] for place in places], list(marked), marks)
 
     def whole(self) -> Any:
-        """The step rebuilt from its nodes with its own edges."""
+        """Return the step rebuilt from its nodes with its own edges."""
         return self.loop(range(len(self.nodes)), keep_edges=True)
 
     def refreshed(self, graph: Any) -> Refreshed:
-        """A graph that runs over and over on the numbers of the step: the state is put back now and then in between.
+        """Return a graph that runs over and over on the numbers of the step: the state is put back now and then in
+        between.
 
         Otherwise a step learns its only batch by heart within a second, its gradients vanish, and it draws less power.
         """

@@ -24,7 +24,7 @@ from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs_clocks.errors import InputError
-from kernel_dvfs_step import pace
+from kernel_dvfs_step import framework, pace
 from kernel_dvfs_step.pace import ClockReader
 from kernel_dvfs_step.watchdog import Watchdog
 
@@ -61,12 +61,10 @@ class StepLoads:
         os.environ["CUDA_VISIBLE_DEVICES"] = uuid
         self._step = read_step(about)
         extension, self._library_sha256 = load("graph"), library_sha256("graph")
-        from kernel_dvfs_step import framework
-
         opened = framework.open_source(extension, about["code"], is_traced=False)
-        found = opened.device["uuid"]
-        if found != uuid:
-            raise InputError(f"torch opened GPU {found}, NVML holds {uuid}; unset CUDA_VISIBLE_DEVICES")
+        opened_uuid = opened.device["uuid"]
+        if opened_uuid != uuid:
+            raise InputError(f"torch opened GPU {opened_uuid}, NVML holds {uuid}; unset CUDA_VISIBLE_DEVICES")
         self._living, self._versions = opened.living, opened.versions
         check_same(self._step, self._living, about)
         self._clocks_mhz: dict[str, float] = {}  # of each target within the step, once that is asked for
@@ -79,21 +77,22 @@ class StepLoads:
         return facts_of(self._versions, self._library_sha256, self._step.checksum)
 
     def chooses(self, setup: Setup, target: MeasurementTarget) -> bool:
-        """Nothing is chosen: the step's kernels are what they are."""
+        """Return False: nothing is chosen, since the step's kernels are what they are."""
         return False
 
     def move(self) -> bool:
-        """Nothing moves: captured graphs hold the addresses of the step's own tensors. Another process has others."""
+        """Return False: nothing moves, since captured graphs hold the addresses of the step's own tensors. Another
+        process has others."""
         return False
 
     def iteration(self, setup: Setup) -> StepIteration:
-        """The whole step (loads.IterationLoad)."""
+        """Return the whole step (loads.IterationLoad)."""
         if self._iteration is None:
             self._iteration = StepIteration(self._living, self._step, self._dog)
         return self._iteration
 
     def prepare(self, setup: Setup, target: MeasurementTarget) -> StepLoad:
-        """The load of a target or pass, on the data that it meets in the step."""
+        """Return the load of a target or pass, on the data that it meets in the step."""
         # the step is run up to the target, on which its memory is then looked at
         meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
         name, kernel = f"{target.study}/{target.name}", _kernel(target) if target.study == "pass" else ""
@@ -108,7 +107,7 @@ class StepLoads:
 
 
 def facts_of(versions: dict[str, str], library_sha256: str, checksum: str) -> dict[str, Any]:
-    """What a record's `device` group says of a step. versions: of framework.versions."""
+    """Return what a record's `device` group says of a step. versions: of framework.versions."""
     major, _, minor = versions["cuda"].partition(".")
     # as CUDA numbers itself: 13000 for 13.0
     runtime = 1000 * int(major) + 10 * int(minor.partition(".")[0] or 0)
@@ -117,7 +116,7 @@ def facts_of(versions: dict[str, str], library_sha256: str, checksum: str) -> di
 
 
 def read_step(about: dict[str, str]) -> Step:
-    """The step of a setup. Raises InputError where its file holds another one by now."""
+    """Return the step of a setup. Raises InputError where its file holds another one by now."""
     step = steps.read(about["file"])
     if step.checksum != about["checksum"]:
         raise InputError(f"step {about['file']}: holds {step.checksum}, this study is of {about['checksum']}; "
@@ -146,7 +145,7 @@ def check_same(step: Step, living: LivingStep, about: dict[str, str]) -> None:
 
 
 def _first_other(step: Step, living: LivingStep) -> int | None:
-    """Place of the first node that is not as the record tells it; None where all are, as far as it tells."""
+    """Return the place of the first node that is not as the record tells it; None where all are, as far as it tells."""
     main = step.main_nodes
     for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
         if place == len(step.nodes):
@@ -154,19 +153,19 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
         launch = step.nodes[place]
         target = step.targets[step.order[launch]]
         shape = (target.grid, target.block, target.cluster, target.shared_byte)
-        found = (node.grid, node.block, node.cluster, node.shared_byte)
-        if main[launch] == place and ((node.kind, function) != (target.kind, target.function) or found != shape):
+        launched = (node.grid, node.block, node.cluster, node.shared_byte)
+        if main[launch] == place and ((node.kind, function) != (target.kind, target.function) or launched != shape):
             return place
     return len(living.nodes) if len(living.nodes) < len(step.nodes) else None
 
 
 def clocks_within(step: Step, living: LivingStep) -> dict[str, float]:
-    """{target: mean core clock of its launches within the step, MHz}, as the GPU is now: the capture may have read them
-    on a cooler one."""
+    """Return {target: mean core clock of its launches within the step, MHz}, as the GPU is now: the capture may have
+    read them on a cooler one."""
     clocks: dict[str, list[float]] = {}
     for place, mhz in zip(step.order, pace.within_step_mhz(living, step.main_nodes)):
         clocks.setdefault(step.targets[place].id, []).append(mhz)
-    return {target: pace.mean_mhz(each) for target, each in clocks.items()}
+    return {target: pace.mean_mhz(clocks_mhz) for target, clocks_mhz in clocks.items()}
 
 
 class _Part(NamedTuple):
@@ -184,7 +183,7 @@ class _Part(NamedTuple):
 
 
 def _kernel(target: MeasurementTarget) -> str:
-    """The id of the kernel that a target repeats, paced or not; "" of any other pass."""
+    """Return the id of the kernel that a target repeats, paced or not; "" of any other pass."""
     return target.name if target.study == "kernel" else paced_kernel(target.name)
 
 
@@ -261,7 +260,7 @@ class StepLoad:
         return max(1, min(most, round(_GRAPH_US / once_us)))
 
     def _paced(self, once_us: float, wanted_mhz: float) -> _Part:
-        """The part with rests that give it this clock; without any where it is as high alone."""
+        """Return the part with rests that give it this clock; without any where it is as high alone."""
 
         def rest_ns(share: float) -> int:
             return round(1e3 * once_us * share / (1 - share))
@@ -282,7 +281,7 @@ class StepLoad:
         return part._replace(less=_Part([], part.start, part.launches, restores=False, rest_ns=part.rest_ns))
 
     def put_back(self) -> None:
-        """Memory as the load meets it in the step; waits."""
+        """Bring memory to what the load meets in the step; waits."""
         self._living.meet(self._part.start)
         self._living.device.synchronize()
 
@@ -299,14 +298,15 @@ class StepLoad:
                 instance += f" less a pass of {len(self._part.less.places)}"
             return about | {"instance": instance, "repeatable": "restored"}
         shape = f"grid {target.grid}, block {target.block}"
-        told: dict[str, Any] = {
+        details: dict[str, Any] = {
             "instance": f"{target.function} {target.digest}",
             "shape": shape,
             "repeatable": target.repeatable,
         }
         if self._part.paced_mhz:
-            told |= {"paced_mhz": self._part.paced_mhz, "rest_us": 1e-3 * self._part.rest_ns}
-        return about | told | {"rotated": target.rotated, "own": [f"{own.kind} of {own.byte} B" for own in target.own]}
+            details |= {"paced_mhz": self._part.paced_mhz, "rest_us": 1e-3 * self._part.rest_ns}
+        prepared_by = [f"{node.kind} of {node.byte} B" for node in target.own]
+        return about | details | {"rotated": target.rotated, "own": prepared_by}
 
     def start(self) -> StepRunning:
         """Start to run it over and over."""
@@ -318,7 +318,7 @@ class StepLoad:
         return StepRunning(self, steady, self._dog, self._name)
 
     def own_mhz(self, steady: Steady) -> float | None:
-        """Its clock apart from its rests, while it runs; None where it does not rest. Raises InputError."""
+        """Return its clock apart from its rests, while it runs; None where it does not rest. Raises InputError."""
         return self._reader.mean_mhz(steady) if self._reader else None
 
     @property
@@ -370,7 +370,7 @@ class StepRunning:
         self._live()
 
     def between(self, start_s: float, end_s: float) -> dict[str, Any]:
-        """Of one launch of the target: time_us; launches, sm_mhz."""
+        """Return time_us of one launch of the target, launches, sm_mhz."""
         self._dog.arm(self._limit_s, self._name)
         ran = self._steady.between(start_s, end_s)
         return ran | {
@@ -379,7 +379,7 @@ class StepRunning:
         }
 
     def own_mhz(self) -> float | None:
-        """The clock of the load apart from its rests, None where it does not rest."""
+        """Return the clock of the load apart from its rests, None where it does not rest."""
         with self._dog.limit(self._limit_s, self._name):
             return self._load.own_mhz(self._steady)
 
@@ -430,10 +430,10 @@ class StepIteration:
         return self._rounds[key]
 
     def _together(self, counts: Mapping[str, int]) -> _Part:
-        """The last launches of each, in the order of the step."""
-        launches = sorted(each for name, count in counts.items() for each in self._step.nodes_of(name)[-count:])
+        """Return the last launches of each, in the order of the step."""
+        launches = sorted(launch for name, count in counts.items() for launch in self._step.nodes_of(name)[-count:])
         restores = any(self._step.target(name).repeatable == "restored" for name in counts)
-        return _Part([place for each in launches for place in each], launches[-1][0], restores=restores)
+        return _Part([place for launch in launches for place in launch], launches[-1][0], restores=restores)
 
     def check(self) -> None:
         """See loads.IterationLoad."""

@@ -63,8 +63,8 @@ class Memory:
         not fit there either, the largest blocks are left out, and `left_out` says so."""
         if not self._saved:
             self._make_room()
-        for each, room in self._saved:
-            self._device.copy(room.address, each.address, each.byte)
+        for block, room in self._saved:
+            self._device.copy(room.address, block.address, block.byte)
         self._device.synchronize()
         self._hash = self.state_hash()
         return self.state
@@ -72,15 +72,15 @@ class Memory:
     def _make_room(self) -> None:
         place = "device"
         # the largest last: where not all fits, as many ranges as possible are saved
-        for each in sorted(self._ranges, key=lambda each: each.byte):
-            room = self._device_room(each.byte) if place == "device" else None
+        for block in sorted(self._ranges, key=lambda block: block.byte):
+            room = self._device_room(block.byte) if place == "device" else None
             if room is None:
-                place, room = "host", self._host_room(each.byte)
+                place, room = "host", self._host_room(block.byte)
             if room is not None:
-                self._saved.append((each, room))
+                self._saved.append((block, room))
         left = len(self._ranges) - len(self._saved)
         why = f"no memory was left for {left} of {len(self._ranges)} blocks, the largest ones" if left else ""
-        total, saved = sum(each.byte for each in self._ranges), sum(each.byte for each, _ in self._saved)
+        total, saved = sum(block.byte for block in self._ranges), sum(block.byte for block, _ in self._saved)
         self.state = SavedMemory(total, saved, place, why)
 
     def drop(self) -> None:
@@ -89,12 +89,12 @@ class Memory:
 
     def restore(self) -> None:
         """Put the state back, in stream order: as it was when this object was made, as far as it was saved."""
-        for each, room in self._saved:
-            self._device.copy(each.address, room.address, each.byte)
+        for block, room in self._saved:
+            self._device.copy(block.address, room.address, block.byte)
 
     def state_hash(self) -> bytes:
-        """Of what was saved; waits. Equal to an earlier one where no bit differs."""
-        return self._hashes([each for each, _ in self._saved])
+        """Return the hash of what was saved; waits. It is equal to an earlier one where no bit differs."""
+        return self._hashes([block for block, _ in self._saved])
 
     def check_restored(self) -> None:
         """Put the state back and look. Raises InputError where any bit differs from what was saved."""
@@ -104,25 +104,26 @@ class Memory:
             raise InputError("the step's parameters could not be put back bit for bit; the GPU cannot be trusted")
 
     def scratch_hashes(self) -> bytes:
-        """Of the segments without any state: what the step computes and forgets; waits."""
-        held = [each.address for each in self._ranges]
-        scratch = [each for each in self.segments if not any(0 <= at - each.address < each.byte for at in held)]
+        """Return the hashes of the segments without any state: what the step computes and forgets; waits."""
+        held = [block.address for block in self._ranges]
+        scratch = [part for part in self.segments if not any(0 <= at - part.address < part.byte for at in held)]
         return self._hashes(scratch)
 
     def all_hashes(self) -> bytes:
-        """Of every segment, 8 bytes for each CHUNK_BYTE; waits."""
+        """Return the hashes of every segment, 8 bytes for each CHUNK_BYTE; waits."""
         return self._hashes(self.segments)
 
     def _hashes(self, ranges: Sequence[MemoryRange]) -> bytes:
-        return self._device.hashes([_aligned(each) for each in ranges], CHUNK_BYTE)
+        return self._device.hashes([_aligned(block) for block in ranges], CHUNK_BYTE)
 
 
 def changed_byte(before: bytes, after: bytes) -> int:
-    """B in chunks whose hashes differ."""
+    """Return how many B lie in chunks whose hashes differ."""
     pairs = zip(memoryview(before).cast("Q"), memoryview(after).cast("Q"))
     return CHUNK_BYTE * sum(one != other for one, other in pairs) if before != after else 0
 
 
-def _aligned(each: MemoryRange) -> tuple[int, int]:
-    """The allocator's blocks are multiples of 512 B at such addresses; what is not is read without its rest."""
-    return each.address, each.byte // 16 * 16
+def _aligned(block: MemoryRange) -> tuple[int, int]:
+    """Return address and length of a block that a hash can read: the allocator's blocks are multiples of 512 B at such
+    addresses; what is not is read without its rest."""
+    return block.address, block.byte // 16 * 16

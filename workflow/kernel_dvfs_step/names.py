@@ -19,7 +19,7 @@ _LONGEST = 48
 
 
 def short(function: str) -> str:
-    """A demangled function's name for people: its own name, and of a template of torch what it is made for."""
+    """Return a demangled function's name for people: its own name, and of a template of torch what it is made for."""
     if function.startswith("_Z"):  # too long for the demangler
         return _mangled(function)
     plain = function.replace("(anonymous namespace)::", "").removeprefix("void ")
@@ -39,23 +39,24 @@ def short(function: str) -> str:
 
 
 def _mangled(function: str) -> str:
-    """The same of a name as the compiler wrote it: each of its words behind a count of its letters."""
+    """Return the same of a name as the compiler wrote it: each of its words behind a count of its letters."""
     words, at = [], 0
     # S5_ stands for a word that was there before
-    while found := re.compile(r"S[0-9A-Z]*_|(\d+)").search(function, at):
-        at = found.end()
-        if found[1]:
-            words.append(function[at : at + int(found[1])])
-            at += int(found[1])
-    own = next((word for word in words if "Gemm" in word), words[1] if len(words) > 1 else function)
-    return _cut("grouped " * any(word.startswith("GroupProblem") for word in words) + own)
+    while match := re.compile(r"S[0-9A-Z]*_|(\d+)").search(function, at):
+        at = match.end()
+        if match[1]:
+            words.append(function[at : at + int(match[1])])
+            at += int(match[1])
+    base = next((word for word in words if "Gemm" in word), words[1] if len(words) > 1 else function)
+    return _cut("grouped " * any(word.startswith("GroupProblem") for word in words) + base)
 
 
 def _tells(word: str) -> bool:
-    """Whether a word among a template's arguments names an operation: GeluCUDAKernelImpl does, BinaryFunctor not."""
-    said = word.lower()
-    ends = said.endswith(("impl", "functor", "ops", "_kernel_cuda")) and said not in _EMPTY
-    return ends and not any(part in said for part in ("elementwise", "gpu_kernel", "launch"))
+    """Return whether a word among a template's arguments names an operation: GeluCUDAKernelImpl does, BinaryFunctor
+    not."""
+    lowered = word.lower()
+    ends = lowered.endswith(("impl", "functor", "ops", "_kernel_cuda")) and lowered not in _EMPTY
+    return ends and not any(part in lowered for part in ("elementwise", "gpu_kernel", "launch"))
 
 
 def _cut(text: str) -> str:
@@ -63,15 +64,15 @@ def _cut(text: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Lower-case letters, digits and underscores of a text, at most 40: part of an id."""
+    """Return the lower-case letters, digits and underscores of a text, at most 40: part of an id."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40].strip("_") or "kernel"
 
 
 def unique(wanted: Iterable[str]) -> list[str]:
-    """The names in order, a number behind those that stand more than once: mm, mm_2, mm_3."""
+    """Return the names in order, a number behind those that stand more than once: mm, mm_2, mm_3."""
     seen: dict[str, int] = {}
     used: set[str] = set()
-    found = []
+    names = []
     for name in wanted:
         seen[name] = seen.get(name, 0) + 1
         tried = name if seen[name] == 1 else f"{name}_{seen[name]}"
@@ -79,5 +80,5 @@ def unique(wanted: Iterable[str]) -> list[str]:
             seen[name] += 1
             tried = f"{name}_{seen[name]}"
         used.add(tried)
-        found.append(tried)
-    return found
+        names.append(tried)
+    return names

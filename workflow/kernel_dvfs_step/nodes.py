@@ -82,7 +82,7 @@ def from_graph(
     edges: Iterable[tuple[int, int, bool]],
     demangled: Callable[[str], str] = str,
 ) -> tuple[list[Node], list[int]]:
-    """(nodes that do something, the place of each in the graph), of what the extension's Captured says.
+    """Return (nodes that do something, the place of each in the graph), of what the extension's Captured says.
 
     demangled: writes a function's name as C++ does, which tells the types of its parameters.
     Edges through empty nodes, which do nothing, are kept as edges between what lies before and after them. Raises
@@ -98,15 +98,15 @@ def from_graph(
         before[target] |= before[source] if kinds[source] == "empty" else {source}
         if early:
             programmatic.add(target)
-    kept = [place for place, kind in enumerate(kinds) if kind != "empty"]
-    new = {place: number for number, place in enumerate(kept)}
-    made = [
+    places = [place for place, kind in enumerate(kinds) if kind != "empty"]
+    new = {place: number for number, place in enumerate(places)}
+    records = [
         _node(
             kinds[place], nodes[place], tuple(sorted(new[at] for at in before[place])), place in programmatic, demangled
         )
-        for place in kept
+        for place in places
     ]
-    return made, kept
+    return records, places
 
 
 def _node(
@@ -127,7 +127,8 @@ def _node(
 def values_of(
     function: str, parameters: bytes, layout: Sequence[tuple[int, int]], is_packed: bool = False
 ) -> tuple[int, ...]:
-    """Bits of the parameters that are plain numbers: sizes, strides, rates, factors. No addresses, no structs.
+    """Return the bits of the parameters that are plain numbers: sizes, strides, rates, factors. No addresses, no
+    structs.
 
     function: demangled. layout: (offset, bytes) of each parameter. C++ names tell the types; other names (Triton's)
     do not, and there every parameter of 4 bytes counts: what is larger may be a struct with padding. Matrix products of
@@ -144,17 +145,17 @@ def values_of(
         numbers = [kind in _NUMBERS for kind in types]
     else:
         return ()
-    found = []
+    values = []
     for place, (offset, size) in enumerate(layout):
         bits = int.from_bytes(parameters[offset : offset + size], "little")
         is_number = types is not None and types[place] not in _MAYBE_ADDRESS_TYPES
         if numbers[place] and (is_number or bits not in _MAYBE_ADDRESSES):
-            found.append(bits)
-    return tuple(found)
+            values.append(bits)
+    return tuple(values)
 
 
 def types_of(function: str) -> list[str] | None:
-    """Types of a function's parameters, of its name as C++ writes it; None where it does not tell them."""
+    """Return the types of a function's parameters, of its name as C++ writes it; None where it does not tell them."""
     depth, begin = 0, -1
     if not function.endswith(")"):
         return None
@@ -175,19 +176,20 @@ def types_of(function: str) -> list[str] | None:
 
 
 def words_of(parameters: bytes) -> tuple[int, ...]:
-    """A kernel's parameters as words of 8 bytes, little-endian, the last one filled up with zeros."""
+    """Return a kernel's parameters as words of 8 bytes, little-endian, the last one filled up with zeros."""
     padded = parameters + bytes(-len(parameters) % 8)
     return struct.unpack(f"<{len(padded) // 8}Q", padded)
 
 
 def is_address(word: int, segments: Sequence[tuple[int, int]]) -> bool:
-    """Whether a parameter's word is an address: in a segment (address, bytes) of the allocator, or where drivers map
-    memory. A word of two small numbers is neither, unless the upper one lies between 28672 and 32767."""
+    """Return whether a parameter's word is an address: in a segment (address, bytes) of the allocator, or where drivers
+    map memory. A word of two small numbers is neither, unless the upper one lies between 28672 and 32767."""
     return word in _ADDRESSES or any(begin <= word < begin + size for begin, size in segments)
 
 
 def checksum(nodes: Iterable[Node], names: dict[str, str] | None = None) -> str:
-    """Of the nodes in order: workload.step.checksum. names: what to call a function instead (demangled)."""
+    """Return the checksum of the nodes in order (workload.step.checksum). names: what to call a function instead
+    (demangled)."""
     known = names or {}
     return steps.checksum(
         (node.kind, known.get(node.function, node.function), (*node.shape, *node.values)) for node in nodes
@@ -195,25 +197,25 @@ def checksum(nodes: Iterable[Node], names: dict[str, str] | None = None) -> str:
 
 
 def most_unordered(nodes: Sequence[Node]) -> int:
-    """How many nodes may run at once, counted level by level: 1 is a chain."""
+    """Return how many nodes may run at once, counted level by level: 1 is a chain."""
     level: list[int] = []
     for node in nodes:
         level.append(1 + max((level[at] for at in node.after), default=-1))
-    return max((level.count(each) for each in set(level)), default=0)
+    return max((level.count(depth) for depth in set(level)), default=0)
 
 
 def to_json(nodes: Iterable[Node]) -> list[dict[str, Any]]:
-    """A node list for a file: a dict a node, without what is at its default."""
+    """Return a node list for a file: a dict a node, without what is at its default."""
     empty = asdict(Node("", ""))
     return [{key: value for key, value in asdict(node).items() if value != empty[key]} for node in nodes]
 
 
 def from_json(content: Iterable[dict[str, Any]]) -> list[Node]:
-    """The nodes of such a list."""
-    found = []
-    for each in content:
+    """Return the nodes of such a list."""
+    nodes = []
+    for entry in content:
         fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in each.items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
         }
-        found.append(Node(**fields))
-    return found
+        nodes.append(Node(**fields))
+    return nodes

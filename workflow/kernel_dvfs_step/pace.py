@@ -33,7 +33,7 @@ _ROUNDS = 4
 
 
 def mean_mhz(clocks_mhz: Iterable[float]) -> float:
-    """Mean of the clocks that could be read; NaN where none could."""
+    """Return the mean of the clocks that could be read; NaN where none could."""
     known = [mhz for mhz in clocks_mhz if math.isfinite(mhz)]
     return statistics.fmean(known) if known else math.nan
 
@@ -58,7 +58,7 @@ class ClockReader:
         self._marked = living.chain(places, rounds, rest_ns, marked, self._probe)
 
     def mhz(self, steady: Steady, samples: int = SAMPLES, apart_s: float = APART_S) -> list[float]:
-        """Mean clock of each node while `steady` runs, MHz; NaN where none could be read."""
+        """Return the mean clock of each node while `steady` runs, MHz; NaN where none could be read."""
         seen: list[list[float]] = [[] for _ in range(self._count)]
         until_s = time.monotonic() + _SAMPLES_S
         for number in range(samples):
@@ -70,28 +70,28 @@ class ClockReader:
             # every second: between the marks of a node and those of the next one nothing is read
             for place, mhz in enumerate(self._probe.sm_mhz()[::2]):
                 seen[place % self._count].append(mhz)
-        return [mean_mhz(each) for each in seen]
+        return [mean_mhz(clocks_mhz) for clocks_mhz in seen]
 
     def mean_mhz(self, steady: Steady) -> float:
-        """Mean clock of all of them while `steady` runs, MHz. Raises InputError where none could be read."""
-        found = mean_mhz(self.mhz(steady))
-        if math.isnan(found):
+        """Return the mean clock of all of them while `steady` runs, MHz. Raises InputError where none could be read."""
+        clock_mhz = mean_mhz(self.mhz(steady))
+        if math.isnan(clock_mhz):
             raise InputError("the GPU's clock could not be read around a launch: no multiprocessor was marked twice")
-        return found
+        return clock_mhz
 
 
 def within_step_mhz(living: Any, launches: Sequence[int], warm_s: float = STEP_WARM_S) -> list[float]:
-    """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over, after
-    warm_s of it; NaN where it could not be read. The state is put back before and now and then (LivingStep.refreshed),
-    but not at the end."""
+    """Return the mean core clock of each launch, by the place of its main node, while the whole step runs over and
+    over, after warm_s of it; NaN where it could not be read. The state is put back before and now and then
+    (LivingStep.refreshed), but not at the end."""
     reader = ClockReader(living, range(len(living.nodes)), launches, rounds=1)
     with _running(living, living.refreshed(living.whole()), warm_s) as steady:
         return reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)
 
 
 def alone_mhz(living: Any, places: Sequence[int], mains: Sequence[int], repeat: int, rest_ns: int) -> float:
-    """Core clock of nodes that run over and over, each round of them followed by a rest, apart from the rests. mains:
-    which of `places` to read it at, by their number in it. Raises InputError."""
+    """Return the core clock of nodes that run over and over, each round of them followed by a rest, apart from the
+    rests. mains: which of `places` to read it at, by their number in it. Raises InputError."""
     reader = ClockReader(living, places, mains, rest_ns=rest_ns)
     with _running(living, living.chain(places, repeat, rest_ns), WARM_S) as steady:
         return reader.mean_mhz(steady)
@@ -106,7 +106,7 @@ def _running(living: Any, graph: Any, warm_s: float) -> Iterator[Steady]:
 
 
 def rest_share(wanted_mhz: float, mhz: Callable[[float], float]) -> tuple[float, float]:
-    """(share of the time that is rest, the clock that came of it): 0 where the clock is as high without any.
+    """Return (share of the time that is rest, the clock that came of it): 0 where the clock is as high without any.
 
     mhz: the clock at a share. Tries until one is near what is wanted, and takes the nearest.
     """
@@ -122,14 +122,15 @@ def rest_share(wanted_mhz: float, mhz: Callable[[float], float]) -> tuple[float,
         if abs(tried[-1][1] / wanted_mhz - 1) <= NEAR:
             break
         share = _next(wanted_mhz, tried)
-    return min(tried, key=lambda each: abs(each[1] - wanted_mhz))
+    return min(tried, key=lambda point: abs(point[1] - wanted_mhz))
 
 
 def _next(wanted_mhz: float, tried: Sequence[tuple[float, float]]) -> float:
-    """The share to try next: on the line through the nearest clocks below and above, or through the first and last."""
-    above = [each for each in tried if each[1] >= wanted_mhz]
-    low = max((each for each in tried if each[1] < wanted_mhz), key=lambda each: each[1]) if above else tried[0]
-    high = min(above, key=lambda each: each[1]) if above else tried[-1]
+    """Return the share to try next: on the line through the nearest clocks below and above, or through the first and
+    last."""
+    above = [point for point in tried if point[1] >= wanted_mhz]
+    low = max((point for point in tried if point[1] < wanted_mhz), key=lambda point: point[1]) if above else tried[0]
+    high = min(above, key=lambda point: point[1]) if above else tried[-1]
     rise = high[1] - low[1]
     # a clock that does not rise with the rest is not the cap's to give
     return low[0] + (wanted_mhz - low[1]) * (high[0] - low[0]) / rise if rise > 0 else 2 * tried[-1][0]

@@ -93,8 +93,8 @@ class Traced:
 
 
 def from_kineto(events: Iterable[Any]) -> list[Event]:
-    """Plain events of torch's `prof.profiler.kineto_results.events()`, those that say something here."""
-    return [found for event in events if (found := _event(event)) is not None]
+    """Return plain events of torch's `prof.profiler.kineto_results.events()`, those that say something here."""
+    return [plain for event in events if (plain := _event(event)) is not None]
 
 
 def _event(event: Any) -> Event | None:
@@ -123,7 +123,7 @@ def _event(event: Any) -> Event | None:
 
 
 def _activity(event: Any) -> str:
-    """What an event is, as torch names it (libkineto's ActivityType).
+    """Return what an event is, as torch names it (libkineto's ActivityType).
 
     Never told by a number: operations are numbered by torch and calls of CUDA by CUPTI, each from 1 on, so that a call
     taken for an operation has the number of another one, and with it that one's kernels.
@@ -148,47 +148,48 @@ def _is_marked(name: str) -> bool:
 
 
 def calls(events: Sequence[Event]) -> list[list[Event]]:
-    """The events of each call that `framework` marked.
+    """Return the events of each call that `framework` marked.
 
     A kernel is of the call in which the host launched it, whenever it ran: by its call of CUDA; where the trace lacks
     that, by its operation; where no operation is known either, by its time, since a call has ended on the GPU before
     the next one begins.
     """
     marks = sorted(
-        (each for each in events if each.kind == "annotation" and each.name == CALL), key=lambda each: each.start_ns
+        (event for event in events if event.kind == "annotation" and event.name == CALL),
+        key=lambda event: event.start_ns,
     )
     begins_ns = [mark.start_ns for mark in marks]
-    launched_ns = {each.launch: each.start_ns for each in events if each.kind == "launch"}
+    launched_ns = {event.launch: event.start_ns for event in events if event.kind == "launch"}
     launched_ns.pop(0, None)
-    by_operation_ns = {each.number: each.start_ns for each in events if each.kind not in ("gpu", "launch")}
+    by_operation_ns = {event.number: event.start_ns for event in events if event.kind not in ("gpu", "launch")}
     by_operation_ns.pop(0, None)
-    found: list[list[Event]] = [[] for _ in marks]
-    for each in events:
-        start_ns = each.start_ns
-        if each.kind == "gpu":
-            start_ns = launched_ns.get(each.launch, by_operation_ns.get(each.number, start_ns))
+    by_call: list[list[Event]] = [[] for _ in marks]
+    for event in events:
+        start_ns = event.start_ns
+        if event.kind == "gpu":
+            start_ns = launched_ns.get(event.launch, by_operation_ns.get(event.number, start_ns))
         place = bisect_right(begins_ns, start_ns) - 1
         # between two calls the host does nothing but wait for the first
-        is_within = place >= 0 and (each.kind == "gpu" or start_ns <= marks[place].end_ns)
-        if is_within and each.kind != "launch":
-            found[place].append(each)
-    return found
+        is_within = place >= 0 and (event.kind == "gpu" or start_ns <= marks[place].end_ns)
+        if is_within and event.kind != "launch":
+            by_call[place].append(event)
+    return by_call
 
 
 def traced(events: Sequence[Event]) -> list[Traced]:
-    """What ran on the GPU in a call, in order, each with what launched it."""
+    """Return what ran on the GPU in a call, in order, each with what launched it."""
     surroundings = _Surroundings(events)
-    gpu = sorted((each for each in events if each.kind == "gpu"), key=lambda each: each.start_ns)
+    gpu = sorted((event for event in events if event.kind == "gpu"), key=lambda event: event.start_ns)
     longest: dict[int, int] = {}  # operation -> the longest of its kernels: that one does its work
     for place, event in enumerate(gpu):
         best = longest.setdefault(event.number, place)
         if event.end_ns - event.start_ns > gpu[best].end_ns - gpu[best].start_ns:
             longest[event.number] = place
-    found = []
+    kernels = []
     for place, event in enumerate(gpu):
         about = surroundings.of(event.number)
         does_work = longest[event.number] == place
-        found.append(
+        kernels.append(
             replace(
                 about,
                 name=event.name,
@@ -198,14 +199,14 @@ def traced(events: Sequence[Event]) -> list[Traced]:
                 byte=about.byte if does_work else None,
             )
         )
-    return found
+    return kernels
 
 
 class _Surroundings:
     """What lies around the operations of a call."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        host = [each for each in events if each.kind != "gpu"]
+        host = [event for event in events if event.kind != "gpu"]
         self._chains: dict[int, list[Event]] = {}  # operation's number -> itself and what is around it, outwards
         by_thread: dict[int, list[Event]] = defaultdict(list)
         for event in host:
@@ -213,7 +214,7 @@ class _Surroundings:
         forward: dict[int, str] = {}  # sequence number -> module
         for thread in by_thread.values():
             stack: list[Event] = []
-            for event in sorted(thread, key=lambda each: (each.start_ns, -each.end_ns)):
+            for event in sorted(thread, key=lambda event: (event.start_ns, -event.end_ns)):
                 while stack and stack[-1].end_ns < event.end_ns:
                     stack.pop()
                 stack.append(event)
@@ -223,18 +224,18 @@ class _Surroundings:
                 if event.kind == "op" and event.sequence >= 0 and not _in_backward(chain):
                     forward.setdefault(event.sequence, _module(chain))
         self._forward = forward
-        marks = [each for each in host if each.kind == "annotation" and not _is_marked(each.name)]
+        marks = [event for event in host if event.kind == "annotation" and not _is_marked(event.name)]
         # a mark around all of it says nothing, and its name is that of the whole
-        self._marks = [each for each in marks if _slug(each.name) != WHOLE]
-        engine = [each.start_ns for each in host if each.name.startswith(_BACKWARD)]
+        self._marks = [event for event in marks if _slug(event.name) != WHOLE]
+        engine = [event.start_ns for event in host if event.name.startswith(_BACKWARD)]
         self._last_backward_ns = max(engine) if engine else None
 
     def of(self, number: int) -> Traced:
-        """What is known of the kernels that an operation launches; of none: nothing."""
+        """Return what is known of the kernels that an operation launches; of none: nothing."""
         chain = self._chains.get(number, [])
         if not chain:
             return Traced("", 0.0, 0.0)
-        operations = [each for each in chain if each.kind == "op" and not each.name.startswith(_BACKWARD)]
+        operations = [event for event in chain if event.kind == "op" and not event.name.startswith(_BACKWARD)]
         operation = operations[0] if operations else None
         flop, label = _work(operations)
         module = _module(chain) or self._forward.get(_backward_sequence(chain), "")
@@ -254,7 +255,7 @@ class _Surroundings:
         if around:
             outermost = min(around, key=lambda mark: (mark.start_ns, -mark.end_ns))
             return _slug(outermost.name) or FORWARD
-        if any(each.name.startswith(_OPTIMISER) for each in chain):
+        if any(event.name.startswith(_OPTIMISER) for event in chain):
             return OPTIMISER
         if _in_backward(chain):
             return BACKWARD
@@ -262,26 +263,26 @@ class _Surroundings:
 
 
 def _slug(name: str) -> str:
-    """A mark's name as a section's, which is a workload.step.Id; "" where nothing of it is left."""
+    """Return a mark's name as a section's, which is a workload.step.Id; "" where nothing of it is left."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60].rstrip("_")
 
 
 def _in_backward(chain: Iterable[Event]) -> bool:
-    return any(each.name.startswith(_BACKWARD) for each in chain)
+    return any(event.name.startswith(_BACKWARD) for event in chain)
 
 
 def _backward_sequence(chain: Iterable[Event]) -> int:
-    return next((each.sequence for each in chain if each.name.startswith(_BACKWARD)), -1)
+    return next((event.sequence for event in chain if event.name.startswith(_BACKWARD)), -1)
 
 
 def _module(chain: Iterable[Event]) -> str:
-    """GPT.Block.Linear: classes of the modules around an operation, from the outside in."""
-    names = [each.name.removeprefix(MODULE) for each in chain if each.kind == "module"]
+    """Return the classes of the modules around an operation, from the outside in."""
+    names = [event.name.removeprefix(MODULE) for event in chain if event.kind == "module"]
     return ".".join(names[::-1])
 
 
 def _work(operations: Sequence[Event]) -> tuple[float | None, str]:
-    """(FLOP of the innermost operation that says, its label)."""
+    """Return (FLOP of the innermost operation that says, its label)."""
     for operation in operations:
         if operation.name in _ATTENTION:
             return _attention_flop(operation), operation.name.removeprefix("aten::").lstrip("_")
@@ -296,11 +297,11 @@ def _work(operations: Sequence[Event]) -> tuple[float | None, str]:
             text = f"{m}x{k}x{n}" if batch == 1 else f"{batch}x{m}x{k}x{n}"
             return 2.0 * batch * m * k * n, f"{label} {text}"
     # outwards: a convolution says its work, not the library call within it
-    return next((each.flop for each in operations if each.flop > 0), None), label
+    return next((operation.flop for operation in operations if operation.flop > 0), None), label
 
 
 def _product(operation: Event) -> tuple[int, int, int, int] | None:
-    """(batch, m, k, n) of a matrix product."""
+    """Return (batch, m, k, n) of a matrix product."""
     first, second = _PRODUCTS[operation.name]
     try:
         a, b = operation.shapes[first], operation.shapes[second]
@@ -310,7 +311,8 @@ def _product(operation: Event) -> tuple[int, int, int, int] | None:
 
 
 def _attention_flop(operation: Event) -> float | None:
-    """Two products over all pairs of positions, half of them where a mask lets no position look ahead."""
+    """Return the FLOP of two products over all pairs of positions, half of them where a mask lets no position look
+    ahead."""
     query, key, causal, factor = _ATTENTION[operation.name]
     try:
         batch, heads, length, width = operation.shapes[query]
@@ -322,10 +324,10 @@ def _attention_flop(operation: Event) -> float | None:
 
 
 def _byte(operation: Event) -> float | None:
-    """B of the inputs, and of a result: a product's own, else one like the largest input."""
+    """Return the B of the inputs, and of a result: a product's own, else one like the largest input."""
     sizes = []
     for shape, kind in zip(operation.shapes, operation.types):
-        if kind in _ITEM_BYTE and isinstance(shape, tuple) and all(isinstance(each, int) for each in shape):
+        if kind in _ITEM_BYTE and isinstance(shape, tuple) and all(isinstance(length, int) for length in shape):
             sizes.append((math.prod(shape) * _ITEM_BYTE[kind], _ITEM_BYTE[kind]))
     if not sizes:
         return None
@@ -339,15 +341,15 @@ def _byte(operation: Event) -> float | None:
     return float(total if name.startswith(_REDUCING) else total + largest)
 
 
-def matched(names: Sequence[str], found: Sequence[Traced]) -> list[Traced | None]:
-    """For each node, by its function's demangled name (`memset`, `copy`), the kernel of a call that it is.
+def matched(names: Sequence[str], kernels: Sequence[Traced]) -> list[Traced | None]:
+    """Return for each node, by its function's demangled name (`memset`, `copy`), the kernel of a call that it is.
 
     The n-th node of a name is the n-th kernel of that name, which holds also where branches run side by side. None
     where the call ran another number of them.
     """
     places: dict[str, list[Traced]] = defaultdict(list)
-    for each in found:
-        places[_key(each.name)].append(each)
+    for kernel in kernels:
+        places[_key(kernel.name)].append(kernel)
     counts = Counter(map(_key, names))
     taken: Counter[str] = Counter()
     result: list[Traced | None] = []
@@ -367,29 +369,30 @@ class Other(NamedTuple):
 
 
 def others(call: Sequence[Traced], replay: Sequence[Traced]) -> tuple[list[Other], list[Other]]:
-    """What a call launches more of than a replay of its graph, and what the replay launches more of, the longest first.
+    """Return what a call launches more of than a replay of its graph, and what the replay launches more of, the longest
+    first.
 
     Code that asks whether it is being captured takes another way then: a graph may hold kernels that no call runs.
     """
     ran = []
-    for found in (call, replay):
+    for kernels in (call, replay):
         by_name: dict[str, list[Traced]] = defaultdict(list)
-        for each in found:
-            by_name[_key(each.name)].append(each)
+        for kernel in kernels:
+            by_name[_key(kernel.name)].append(kernel)
         ran.append(by_name)
     more = []
-    for own, other in (ran, ran[::-1]):
-        found_more = [
-            Other(each[0].name, count, count * statistics.fmean(one.time_us for one in each))
-            for key, each in own.items()
-            if (count := len(each) - len(other.get(key, ()))) > 0
+    for way, other_way in (ran, ran[::-1]):
+        surplus = [
+            Other(kernels[0].name, count, count * statistics.fmean(kernel.time_us for kernel in kernels))
+            for key, kernels in way.items()
+            if (count := len(kernels) - len(other_way.get(key, ()))) > 0
         ]
-        more.append(sorted(found_more, key=lambda each: -each.time_us))
+        more.append(sorted(surplus, key=lambda other: -other.time_us))
     return more[0], more[1]
 
 
 def _key(name: str) -> str:
-    """A kernel's name as both CUPTI and the demangler write it."""
+    """Return a kernel's name as both CUPTI and the demangler write it."""
     if name.startswith("Memset"):
         return "memset"
     if name.startswith("Memcpy"):
@@ -398,38 +401,39 @@ def _key(name: str) -> str:
 
 
 def replays(names: Sequence[str], events: Sequence[Event], count: int) -> list[list[Traced]]:
-    """Of a trace of `count` replays of a graph: for each, what each node did, in the order of the nodes.
+    """Return what each node did in each of `count` traced replays of a graph, in the order of the nodes.
 
     Empty where the trace does not hold every node of every replay.
     """
-    gpu = sorted((each for each in events if each.kind == "gpu"), key=lambda each: each.start_ns)
+    gpu = sorted((event for event in events if event.kind == "gpu"), key=lambda event: event.start_ns)
     if len(gpu) != count * len(names):
         return []
-    found = []
+    complete = []
     for number in range(count):
         part = gpu[number * len(names) : (number + 1) * len(names)]
-        plain = [Traced(each.name, each.start_ns / 1e3, (each.end_ns - each.start_ns) / 1e3) for each in part]
+        plain = [Traced(event.name, event.start_ns / 1e3, (event.end_ns - event.start_ns) / 1e3) for event in part]
         ran = matched(names, plain)
-        whole = [each for each in ran if each is not None]
+        whole = [kernel for kernel in ran if kernel is not None]
         if len(whole) < len(names):
             return []
-        found.append(whole)
-    return found
+        complete.append(whole)
+    return complete
 
 
-def times_us(found: Sequence[Sequence[Traced]], shortest: bool = False) -> list[float]:
-    """Mean time of each node over the replays, or its shortest."""
+def times_us(traced_replays: Sequence[Sequence[Traced]], shortest: bool = False) -> list[float]:
+    """Return the mean time of each node over the replays, or its shortest."""
     of = min if shortest else statistics.fmean
-    return [float(of([each.time_us for each in node])) for node in zip(*found)]
+    return [float(of([kernel.time_us for kernel in node])) for node in zip(*traced_replays)]
 
 
 def last(events: Sequence[Event], count: int) -> list[Event]:
-    """The last so many things that ran on the GPU."""
-    return sorted((each for each in events if each.kind == "gpu"), key=lambda each: each.start_ns)[-count:]
+    """Return the last so many things that ran on the GPU."""
+    return sorted((event for event in events if event.kind == "gpu"), key=lambda event: event.start_ns)[-count:]
 
 
 def overlap(replay: Sequence[Traced]) -> tuple[float, list[int]]:
-    """(us by which the times of the nodes exceed the time in which any of them ran, places of those that overlap)."""
+    """Return (us by which the times of the nodes exceed the time in which any of them ran, places of those that
+    overlap)."""
     order = sorted(range(len(replay)), key=lambda place: replay[place].start_us)
     beside: set[int] = set()
     busy_us, end_us, last = 0.0, -math.inf, -1
@@ -440,23 +444,23 @@ def overlap(replay: Sequence[Traced]) -> tuple[float, list[int]]:
         busy_us += max(0.0, stop_us - max(start_us, end_us))
         if stop_us > end_us:
             end_us, last = stop_us, place
-    return math.fsum(each.time_us for each in replay) - busy_us, sorted(beside)
+    return math.fsum(kernel.time_us for kernel in replay) - busy_us, sorted(beside)
 
 
 def to_json(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Events for a file, without what is at its default."""
+    """Return events for a file, without what is at its default."""
     empty = asdict(Event("", "", -1, -1))
     return [{key: value for key, value in asdict(event).items() if value != empty[key]} for event in events]
 
 
 def from_json(content: Iterable[dict[str, Any]]) -> list[Event]:
-    """The events of such a list."""
-    found = []
-    for each in content:
+    """Return the events of such a list."""
+    events = []
+    for entry in content:
         fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in each.items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
         }
         shapes = fields.get("shapes", ())
         fields["shapes"] = tuple(tuple(shape) if isinstance(shape, list) else shape for shape in shapes)
-        found.append(Event(**fields))
-    return found
+        events.append(Event(**fields))
+    return events

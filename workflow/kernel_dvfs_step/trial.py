@@ -69,7 +69,7 @@ class Living(Protocol):
 
 
 def most_turns(functions: Iterable[str]) -> int:
-    """How many launches of a class may take turns. functions: demangled, of the nodes of one of them.
+    """Return how many launches of a class may take turns. functions: demangled, of the nodes of one of them.
 
     Types of index arithmetic, convolutions over indexed tiles and kernels that count their elements read none.
     """
@@ -77,18 +77,18 @@ def most_turns(functions: Iterable[str]) -> int:
 
 
 def reads_integers(functions: Iterable[str]) -> bool:
-    """Whether any of these reads integers from memory and goes where they say."""
+    """Return whether any of these reads integers from memory and goes where they say."""
     names = (_OF_ARITHMETIC.sub("", function) for function in functions)
     return any(_OF_INTEGERS.search(name) or any(mark in name.lower() for mark in _READ_INTEGERS) for name in names)
 
 
 def turns(living: Living, launches: Sequence[Launch], members: Sequence[int]) -> int:
-    """How many of a class's launches take turns."""
+    """Return how many of a class's launches take turns."""
     return min(most_turns(living.functions[place] for place in launches[members[0]].nodes), len(members))
 
 
 def unit(launches: Sequence[Launch], members: Sequence[int], rotated: int) -> tuple[list[int], int]:
-    """(places of the nodes of the first `rotated` members, the place of the last one's first node).
+    """Return (places of the nodes of the first `rotated` members, the place of the last one's first node).
 
     The step is run up to that place before they are repeated, so that all that they read has been written.
     """
@@ -118,7 +118,7 @@ def walk(
     """
     results: dict[int, Tried] = {}
     own_turns = {members[0]: turns(living, launches, members) for members in classes}
-    for members in sorted(classes, key=lambda each: unit(launches, each, own_turns[each[0]])[1]):
+    for members in sorted(classes, key=lambda members: unit(launches, members, own_turns[members[0]])[1]):
         first = launches[members[0]].main
         if first in known:
             results[first] = known[first]
@@ -184,5 +184,5 @@ def _is_other_work(alone_us: float, in_step_us: float) -> bool:
 
 
 def hung(seconds: float = LIMIT_S) -> str:
-    """The reason of a class whose trial never came to its end."""
+    """Return the reason of a class whose trial never came to its end."""
     return f"it hung: repeated alone, it had not ended after {seconds:g} s"

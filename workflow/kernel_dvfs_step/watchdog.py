@@ -17,7 +17,7 @@ _LOOK_EVERY_S = 0.1
 
 
 def end_with_reader(pipe: int) -> None:
-    """From now on, end this process once nobody reads `pipe` any more: whoever was to be told has gone."""
+    """End this process from now on once nobody reads `pipe` any more: whoever was to be told has gone."""
 
     def watch() -> None:
         poll = select.poll()
@@ -45,20 +45,20 @@ class Watchdog:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def arm(self, seconds: float, about: str) -> None:
-        """From now on, at most so long until it is armed again or disarmed."""
+        """Set a limit of so long from now, until it is armed again or disarmed."""
         with self._changed:
             self._end_s, self._about = time.monotonic() + seconds, about
             self._changed.notify()
 
     def disarm(self) -> None:
-        """No limit any more."""
+        """Set no limit any more."""
         with self._changed:
             self._end_s = None
             self._changed.notify()
 
     @contextmanager
     def limit(self, seconds: float, about: str) -> Iterator[None]:
-        """A context that takes at most so long."""
+        """Return a context that takes at most so long."""
         self.arm(seconds, about)
         try:
             yield

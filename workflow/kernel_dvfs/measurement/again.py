@@ -68,7 +68,7 @@ def compare_iteration(
         place += 1
         at[pair] = [_visited(visitor, Visit(session, place, pair, PASS_S, WINDOW_S, metered[pair]))]
         others = [name for name in by_time if name not in chosen[pair]]
-        if others and any(each["is_capped"] for each in at[pair][0]["powers"]):
+        if others and any(power["is_capped"] for power in at[pair][0]["powers"]):
             # Then what all kernels take together tells what these take. Of the others only the sum counts: hot and cool
             # ones are mixed, which the cap leaves alone.
             place += 1
@@ -77,17 +77,17 @@ def compare_iteration(
     # how much all take at auto is what the passes take: windows tell how they share it, so that short ones do
     last = _visited(visitor, Visit(session, place + 1, BASELINE, AUTO_PASS_S, WINDOW_S, at_auto))
     at[BASELINE] = [last, first]
-    powers = {pair: power_in_passes_mw(setup, each[0], each[1:]) for pair, each in at.items()}
+    powers = {pair: power_in_passes_mw(setup, visits[0], visits[1:]) for pair, visits in at.items()}
     name = visitor.run.get("run_id", f"fresh-{repeat}")
-    found: list[list[Comparison]] = []
+    comparisons: list[list[Comparison]] = []
     for pairs in choices:
-        own: list[Comparison] = []
+        compared: list[Comparison] = []
         for target, pair in pairs.items():
             kernels = kernels_of(setup, target)
-            auto, point = (_point(at[each], powers[each], kernels) for each in (BASELINE, pair))
-            own.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
-        found.append(own)
-    return found
+            auto, point = (_point(at[clocks], powers[clocks], kernels) for clocks in (BASELINE, pair))
+            compared.append({"target": target.name, "repeat": repeat, "session": name, "points": [auto, point]})
+        comparisons.append(compared)
+    return comparisons
 
 
 def _visited(visitor: Visitor, visit: Visit) -> VisitMeasurement:
@@ -102,12 +102,12 @@ def _visited(visitor: Visitor, visit: Visit) -> VisitMeasurement:
 def _apart(groups: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """Return the groups with each kernel in the first that has it only."""
     seen: set[str] = set()
-    kept = []
+    groups_apart = []
     for group in groups:
         if new := tuple(name for name in group if name not in seen):
-            kept.append(new)
+            groups_apart.append(new)
         seen.update(new)
-    return tuple(kept)
+    return tuple(groups_apart)
 
 
 def _light(time_us: Mapping[str, float], by_time: Sequence[str]) -> set[str]:
@@ -138,12 +138,16 @@ def _point(
 ) -> ComparedPoint:
     """Return a target's point: times of all these visits, the first of which is named, powers in the passes."""
     metered = timed[0]
-    times_us = [math.fsum(count * each["passes"]["time_us"][name] for name, count in kernels.items()) for each in timed]
+    times_us = [
+        math.fsum(count * visited["passes"]["time_us"][name] for name, count in kernels.items()) for visited in timed
+    ]
     time_us = math.fsum(times_us) / len(times_us)
-    by_kernel_us = {name: math.fsum(each["passes"]["time_us"][name] for each in timed) / len(timed) for name in kernels}
+    by_kernel_us = {
+        name: math.fsum(visited["passes"]["time_us"][name] for visited in timed) / len(timed) for name in kernels
+    }
     energy_mj = 1e-6 * math.fsum(count * by_kernel_us[name] * power_mw[name] for name, count in kernels.items())
-    odd = [each for each in timed if each["verdict"] != "ok"]
-    worst = next((each for each in odd if each["verdict"] in UNUSABLE), odd[0] if odd else metered)
+    odd = [visited for visited in timed if visited["verdict"] != "ok"]
+    worst = next((visited for visited in odd if visited["verdict"] in UNUSABLE), odd[0] if odd else metered)
     asked = {name: metered["request"][name] for name in ("policy", "core_mhz", "mem_mhz", "switch_s")}
     more = {
         name: value

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.gpu.noise import Key, uniform
-from kernel_dvfs.measurement import consistency
+from kernel_dvfs.measurement import again, consistency
 from kernel_dvfs.measurement.point import Point, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import MeasurementTarget
@@ -48,12 +48,12 @@ class AnyBench(Protocol):
 
 
 def repeats(pair: Pair, auto_repeats: int) -> int:
-    """How often a sweep measures a pair: the baseline `auto_repeats` times, everything else once."""
+    """Return how often a sweep measures a pair: the baseline `auto_repeats` times, everything else once."""
     return auto_repeats if pair == BASELINE else 1
 
 
 def of_repeat(pair: Pair, repeat: int, auto_repeats: int) -> str:
-    """The campaign of a record by its number alone, so that a record is the same whoever asked for it, and when.
+    """Return the campaign of a record by its number alone, so that a record is the same whoever asked for it, and when.
 
     Each repeat belongs to a session of its own: those of the baseline are spread over the sweep, and repeats beyond the
     sweep's are of later sessions.
@@ -65,7 +65,8 @@ def of_repeat(pair: Pair, repeat: int, auto_repeats: int) -> str:
 
 
 def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[tuple[Pair, int]]:
-    """[(Pair, repeat)] in the order in which a real GPU sweeps: every pair once, the baseline `auto_repeats` times.
+    """Return [(Pair, repeat)] in the order in which a real GPU sweeps: every pair once, the baseline `auto_repeats`
+    times.
 
     Clock pair after clock pair, shuffled, with the baseline first, last and evenly between. A drift over hours then
     looks like noise instead of an effect of the clocks, the baseline shows the drift, and clocks change once per pair.
@@ -83,8 +84,8 @@ def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[
 
 
 def lock_contracts(clocks: dict[str, Any]) -> dict[str, str]:
-    """The ways of locking the highest clocks, which ought to change nothing against auto: {core, mem, both: CORE,MEM};
-    the core alone where memory clocks cannot be locked."""
+    """Return the ways of locking the highest clocks, which ought to change nothing against auto: {core, mem, both:
+    CORE,MEM}; the core alone where memory clocks cannot be locked."""
     alone = {"core": f"{supported_core_mhz(clocks)[-1]},{AUTO}"}
     if not clocks["mem_mhz"]:
         return alone
@@ -93,8 +94,9 @@ def lock_contracts(clocks: dict[str, Any]) -> dict[str, str]:
 
 
 def open_bench(setup: Setup, path: str, target: MeasurementTarget, session: str = "") -> AnyBench:
-    """What measures a target on the GPU of a setup. path: of the setup's file. session: a real GPU's measuring process
-    that it belongs to, by a name: one that was told another name ends, and another is started; "": whichever runs.
+    """Return what measures a target on the GPU of a setup. path: of the setup's file. session: a real GPU's measuring
+    process that it belongs to, by a name: one that was told another name ends, and another is started; "": whichever
+    runs.
 
     Raises InputError for a kind of GPU that cannot measure.
     """
@@ -143,8 +145,6 @@ def compare_iteration(
 ) -> tuple[RecordDevice, list[list[Comparison]]]:
     """Measure auto and choices of clocks for the whole iteration in one block: on which device, and what came of each
     (again.compare_iteration). path, errors: see open_visitor."""
-    from kernel_dvfs.measurement import again
-
     visitor = open_visitor(setup, path)
     comparisons = again.compare_iteration(setup, visitor, choices, repeat)
     return visitor.device, comparisons
@@ -202,5 +202,5 @@ class Bench:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from."""
         session = f"fresh-{repeat}"
         points = [self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))]
-        kept = [consistency.without_windows(point) for point in points]
-        return {"target": self.target.name, "repeat": repeat, "session": session, "points": kept}
+        compared = [consistency.without_windows(point) for point in points]
+        return {"target": self.target.name, "repeat": repeat, "session": session, "points": compared}

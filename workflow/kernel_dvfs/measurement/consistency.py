@@ -55,37 +55,37 @@ _LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
 
 
 def of_point(content: CheckedPoint) -> str:
-    """What is wrong with a point's record, in words; "" where its numbers agree."""
+    """Return what is wrong with a point's record, in words; "" where its numbers agree."""
     windows, wrong = content["windows"], ""
     most_mw = _most_mw(content["device"])
     for number, window in enumerate(windows):
         wrong = wrong or _of_window(f"windows[{number}].", window, most_mw)
     if wrong:
         return wrong
-    found: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = [
+    groups: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = [
         ("summary", content["summary"], summary(windows)),
         ("reached", content["reached"], reached_of(windows)),
     ]
-    for group, own, expected in found:
+    for group, recorded, expected in groups:
         for name, value in expected.items():
-            if not _agree(own[name], value):
-                return f"{group}.{name} is {own[name]}, but its windows give {value}"
+            if not _agree(recorded[name], value):
+                return f"{group}.{name} is {recorded[name]}, but its windows give {value}"
     return of_summary("", cast("ComparedPoint", content | by_difference(windows)), content["device"])
 
 
 def by_difference(windows: Sequence[Window]) -> dict[str, bool]:
-    """{"by_difference": True} for a point of differences of windows; nothing for any other."""
+    """Return {"by_difference": True} for a point of differences of windows; nothing for any other."""
     return {"by_difference": True} if any("with_beginning" in window for window in windows) else {}
 
 
 def without_windows(point: Point) -> ComparedPoint:
-    """A point as a comparison keeps it: the summary, and whether it is of differences."""
+    """Return a point as a comparison keeps it: the summary, and whether it is of differences."""
     rest = {name: value for name, value in point.items() if name != "windows"}
     return cast("ComparedPoint", rest | by_difference(point["windows"]))
 
 
 def of_summary(where: str, point: ComparedPoint, device: RecordDevice, is_part: bool = False) -> str:
-    """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
+    """Return what is wrong with the summary and the clocks of a point, in words; "" where they agree.
 
     where: what precedes a field's name in the answer. is_part: of an iteration, which the power cap holds as a whole,
     so no limit of the board bounds what a part draws. Nor does one bound a difference, which multiplies the noise of
@@ -138,7 +138,7 @@ def _of_window(where: str, window: Window, most_mw: float) -> str:
     return ""
 
 
-def _agree(found: float | None, expected: float | None) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return abs(found - expected) <= _SAME * max(abs(found), abs(expected))
+def _agree(value: float | None, expected: float | None) -> bool:
+    if value is None or expected is None:
+        return value is expected
+    return abs(value - expected) <= _SAME * max(abs(value), abs(expected))

@@ -46,8 +46,9 @@ class CounterComparison(NamedTuple):
         return "disagree" if self.exceeds(AGREE_PERCENT) else "not steady"
 
     def exceeds(self, percent: float) -> bool:
-        """Whether the two differ by more than this, and by more than what a changing load may do: a reading that is a
-        mean of the last second is behind by as much as it moves in one, and few readings miss what is between them."""
+        """Return whether the two differ by more than this, and by more than what a changing load may do: a reading that
+        is a mean of the last second is behind by as much as it moves in one, and few readings miss what is between
+        them."""
         low_j, high_j = sorted((self.counter_j, self.integral_j))
         if low_j <= 0:
             return high_j > 0
@@ -65,8 +66,8 @@ class AlignedWindow(NamedTuple):
 
 
 def compared(window: AlignedWindow, seen: Sequence[tuple[float, int]]) -> CounterComparison:
-    """A window of the counter against power readings, (s, mW), of which one at least is there; the first and the last
-    stand for what comes before and after them."""
+    """Compare a window of the counter with power readings, (s, mW), of which one at least is there; the first and the
+    last stand for what comes before and after them."""
     first, last = (window.start_s, seen[0][1]), (window.end_s, seen[-1][1])
     # a stretch reaches from one reading to the next; what of it lies outside of the window is left out
     stretches = [
@@ -137,13 +138,14 @@ class EnergyCounter:
         self.read_s = median(taken_s)
 
     def window(self, window_s: float) -> AlignedWindow:
-        """From the next edge to the first one about `window_s` later (never more than half a period earlier)."""
+        """Return a window from the next edge to the first one about `window_s` later (never more than half a period
+        earlier)."""
         start_s, first_mj = self._next_edge(self._now_s())
         end_s, last_mj = self._next_edge(start_s + max(0.0, window_s - self.period_s / 2))
         return AlignedWindow(start_s, end_s, last_mj - first_mj)
 
     def against_power(self, read_mw: Callable[[], int], window_s: float) -> CounterComparison:
-        """The counter against the integral of a power reading, mW, from an edge to one about `window_s` later."""
+        """Compare the counter with the integral of a power reading, mW, from an edge to one about `window_s` later."""
         seen: list[tuple[float, int]] = []  # time s, power mW
         feed = self._feed
 
@@ -164,8 +166,8 @@ class EnergyCounter:
         return 1.5 * self.read_s + 0.0005 if self.read_s else math.inf
 
     def _next_edge(self, not_before_s: float) -> tuple[float, int]:
-        """(time s, energy mJ after it) of the first edge after `not_before_s` that is seen in time: a load that is fed
-        just then, or a machine that is busy, may come between two reads."""
+        """Return (time s, energy mJ after it) of the first edge after `not_before_s` that is seen in time: a load that
+        is fed just then, or a machine that is busy, may come between two reads."""
         sampled_s = self._now_s()
         while (left_s := not_before_s - _LEAD_S - self._now_s()) > 0:
             self._feed()
@@ -203,7 +205,7 @@ class EnergyCounter:
 
 
 def fallen(before_mj: int, now_mj: int) -> CounterFault:
-    """The fault of a counter that shows less than before."""
+    """Return the fault of a counter that shows less than before."""
     return CounterFault(
         f"energy counter: fell from {before_mj} to {now_mj} mJ; was the driver reloaded meanwhile?", fell=True
     )

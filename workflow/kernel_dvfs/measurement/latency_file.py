@@ -79,7 +79,7 @@ class Spread(NamedTuple):
     p99_s: float
 
     def at(self, share: float) -> float:
-        """The time that so many of all changes take at most, s."""
+        """Return the time that so many of all changes take at most, s."""
         return self.median_s * math.exp(
             math.log(self.p99_s / self.median_s) * _NORMAL.inv_cdf(share) / _NORMAL.inv_cdf(0.99)
         )
@@ -110,17 +110,17 @@ class Latency:
 
     @property
     def _slower(self) -> DomainLatency:
-        return max(self.domains.values(), key=lambda each: each.settled_s["p95"])
+        return max(self.domains.values(), key=lambda domain: domain.settled_s["p95"])
 
     @property
     def latencies_s(self) -> list[float]:
         """Median and 95th percentile of the time until the clock has settled, of the slower domain; ascending."""
         slower = self._slower.settled_s
-        return sorted({max(round(each, 6), 1e-6) for each in (slower["median"], slower["p95"])})
+        return sorted({max(round(quantile_s, 6), 1e-6) for quantile_s in (slower["median"], slower["p95"])})
 
     def spread(self, domain: str) -> Spread | None:
-        """The time until the clock has settled: log-normal through its median and its 95th percentile, since the last
-        percent of few changes says little; None: not measured."""
+        """Return the time until the clock has settled: log-normal through its median and its 95th percentile, since the
+        last percent of few changes says little; None: not measured."""
         if domain not in self.domains:
             return None
         settled_s = self.domains[domain].settled_s
@@ -141,38 +141,39 @@ class Latency:
         return (slower["p95"] - slower["p5"]) / (slower["p95"] + slower["p5"])
 
     def stall_s(self, domain: str) -> float | None:
-        """What a change of `domain` costs on average, since over many of them the mean adds up; None: not measured."""
-        found = self.domains.get(domain)
-        return found.stall_s["mean"] if found else None
+        """Return what a change of `domain` costs on average, since over many of them the mean adds up; None: not
+        measured."""
+        latency = self.domains.get(domain)
+        return latency.stall_s["mean"] if latency else None
 
 
 def latencies(
     measured: Latency | None, switching: dict[str, Any] | None, median_s: float | None = None
 ) -> tuple[tuple[Spread, Spread], str]:
-    """(how long a change of the core and of the memory clock takes, where that is from).
+    """Return (how long a change of the core and of the memory clock takes, where that is from).
 
     measured: comes first. switching: of a simulated GPU's spec, whose own comes next. median_s: of the core clock; both
     are scaled to it, which is a question, not a measurement.
     """
-    found, source = ASSUMED_LATENCIES, ASSUMED
+    spreads, source = ASSUMED_LATENCIES, ASSUMED
     if measured:
         core = measured.spread("core") or measured.spread("mem")
         mem = measured.spread("mem") or core
         assert core is not None and mem is not None, "a file has at least one of them"
-        found, source = (core, mem), measured.about
+        spreads, source = (core, mem), measured.about
     elif switching:
-        own = [switching[domain] for domain in ("core", "mem")]
-        core, mem = (Spread(each["median_s"], each["p99_s"]) for each in own)
-        found = core, mem
-    if median_s is None or median_s == found[0].median_s:
-        return found, source
-    scale = median_s / found[0].median_s
-    core, mem = (Spread(scale * own.median_s, scale * own.p99_s) for own in found)
+        known = (switching[domain] for domain in ("core", "mem"))
+        core, mem = (Spread(quantiles["median_s"], quantiles["p99_s"]) for quantiles in known)
+        spreads = core, mem
+    if median_s is None or median_s == spreads[0].median_s:
+        return spreads, source
+    scale = median_s / spreads[0].median_s
+    core, mem = (Spread(scale * spread.median_s, scale * spread.p99_s) for spread in spreads)
     return (core, mem), ASSUMED
 
 
 def statistics(values: Sequence[float]) -> Statistics | None:
-    """Of at least one value; None for none."""
+    """Return the statistics of at least one value; None for none."""
     if not values:
         return None
     ordered = sorted(values)
@@ -194,37 +195,37 @@ def statistics(values: Sequence[float]) -> Statistics | None:
 
 
 def content(about: dict[str, Any], trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the file holds. about: gpu, protocol and dates; trials: one a change, each with domain, from_mhz, to_mhz,
-    verdict and QUANTITIES."""
+    """Return what the file holds. about: gpu, protocol and dates; trials: one a change, each with domain, from_mhz,
+    to_mhz, verdict and QUANTITIES."""
     domains = {}
     for domain in dict.fromkeys(trial["domain"] for trial in trials):
         domains[domain] = _summary([trial for trial in trials if trial["domain"] == domain])
     transitions = []
     for key in dict.fromkeys((trial["domain"], trial["from_mhz"], trial["to_mhz"]) for trial in trials):
-        own = [trial for trial in trials if (trial["domain"], trial["from_mhz"], trial["to_mhz"]) == key]
-        transitions.append(dict(zip(("domain", "from_mhz", "to_mhz"), key)) | _summary(own))
+        of_transition = [trial for trial in trials if (trial["domain"], trial["from_mhz"], trial["to_mhz"]) == key]
+        transitions.append(dict(zip(("domain", "from_mhz", "to_mhz"), key)) | _summary(of_transition))
     return {"schema": SCHEMA, **about, "domains": domains, "transitions": transitions, "trials": trials}
 
 
 def _summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
     good = [trial for trial in trials if trial["verdict"] == "ok"]
-    found: dict[str, Any] = {"n": len(good), "missed": len(trials) - len(good)}
+    summary: dict[str, Any] = {"n": len(good), "missed": len(trials) - len(good)}
     for name in QUANTITIES:
-        found[name] = statistics([trial[name] for trial in good if trial[name] is not None])
-    return found
+        summary[name] = statistics([trial[name] for trial in good if trial[name] is not None])
+    return summary
 
 
-def as_csv(found: dict[str, Any]) -> str:
-    """A line a transition, ms."""
-    names = [f"{name[:-2]}_{each}_ms" for name in QUANTITIES for each in STATISTICS[1:]]
+def as_csv(measured: dict[str, Any]) -> str:
+    """Return a line a transition, ms."""
+    names = [f"{name[:-2]}_{statistic}_ms" for name in QUANTITIES for statistic in STATISTICS[1:]]
     lines = [",".join(("gpu", "driver", "date", "domain", "from_mhz", "to_mhz", "n", "missed", *names))]
-    head = [found["gpu"]["name"].replace(",", " "), found["gpu"]["driver"], found["started_utc"][:10]]
-    for row in found["transitions"]:
-        own = [row[key] for key in ("domain", "from_mhz", "to_mhz", "n", "missed")]
+    head = [measured["gpu"]["name"].replace(",", " "), measured["gpu"]["driver"], measured["started_utc"][:10]]
+    for row in measured["transitions"]:
+        values = [row[key] for key in ("domain", "from_mhz", "to_mhz", "n", "missed")]
         for name in QUANTITIES:
             known = row[name]
-            own += [f"{1e3 * known[each]:.6g}" if known else "" for each in STATISTICS[1:]]
-        lines.append(",".join(map(str, head + own)))
+            values += [f"{1e3 * known[statistic]:.6g}" if known else "" for statistic in STATISTICS[1:]]
+        lines.append(",".join(map(str, head + values)))
     return "\n".join(lines) + "\n"
 
 
@@ -233,25 +234,26 @@ def read(path: str | PathLike[str]) -> Latency:
     return _latency(str(path), shape.read(path, LatencyFile, SCHEMA, _REMEDY))
 
 
-def checked(path: str, found: Any) -> Latency:
-    """What a file of `kernel-dvfs latency` says, of its content. Raises InputError with its path, in one line."""
-    return _latency(path, shape.checked(found, LatencyFile, path, _REMEDY, SCHEMA))
+def checked(path: str, parsed: Any) -> Latency:
+    """Return what a file of `kernel-dvfs latency` says, of its content. Raises InputError with its path, in one
+    line."""
+    return _latency(path, shape.checked(parsed, LatencyFile, path, _REMEDY, SCHEMA))
 
 
-def _latency(path: str, content: LatencyFile) -> Latency:
-    if content.get("is_dry_run"):
+def _latency(path: str, file: LatencyFile) -> Latency:
+    if file.get("is_dry_run"):
         raise InputError(f"{path}: of a dry run, which sets no clock and so measures no change; {_REMEDY}")
-    gpu, way = content["gpu"], content.get("through", NVML)
+    gpu, way = file["gpu"], file.get("through", NVML)
     # a way by another program takes longer than NVML itself
     through = "" if way == NVML else f", through {way}"
     domains: dict[str, DomainLatency] = {
-        domain: _domain(path, f"domains.{domain}", own)
+        domain: _domain(path, f"domains.{domain}", summary)
         for domain in _DOMAINS
-        if (own := content.get("domains", {}).get(domain)) and own["n"]
+        if (summary := file.get("domains", {}).get(domain)) and summary["n"]
     }
     if not domains:
         raise InputError(f"{path}: no change of a clock was seen to land; {_REMEDY}")
-    date = content["started_utc"][:10]
+    date = file["started_utc"][:10]
     return Latency(
         path=path,
         gpu_name=gpu["name"],
@@ -260,14 +262,14 @@ def _latency(path: str, content: LatencyFile) -> Latency:
     )
 
 
-def _domain(path: str, where: str, found: _Domain) -> DomainLatency:
-    settled_s, stall_s = found["settled_s"], found["stall_s"]
+def _domain(path: str, where: str, domain: _Domain) -> DomainLatency:
+    settled_s, stall_s = domain["settled_s"], domain["stall_s"]
     if not settled_s or not stall_s:
         name = "stall_s" if settled_s else "settled_s"
         raise InputError(f"{path}: {where}.{name} is None, expected statistics of its changes; {_REMEDY}")
-    for name, own in (("settled_s", settled_s), ("stall_s", stall_s)):
-        if not own["p5"] <= own["median"] <= own["p95"] <= own["max"]:
+    for name, quantiles in (("settled_s", settled_s), ("stall_s", stall_s)):
+        if not quantiles["p5"] <= quantiles["median"] <= quantiles["p95"] <= quantiles["max"]:
             raise InputError(f"{path}: {where}.{name}: its quantiles do not ascend; {_REMEDY}")
     if not settled_s["p95"] > 0:
         raise InputError(f"{path}: {where}.settled_s is 0: a change takes time; {_REMEDY}")
-    return DomainLatency(found["n"], found["missed"], settled_s, stall_s)
+    return DomainLatency(domain["n"], domain["missed"], settled_s, stall_s)

@@ -78,7 +78,7 @@ class Point(Judged):
 
 
 def least_s(settings: Mapping[str, Any]) -> float:
-    """What a point takes at least, s. settings: as for `measure`."""
+    """Return what a point takes at least, s. settings: as for `measure`."""
     return settings["warmup_s"] + _SETTLE_S + settings["windows"] * (settings["window_s"] + _PERIOD_S)
 
 
@@ -106,7 +106,7 @@ def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], ke
 
 
 def requested(pair: Pair, settings: Mapping[str, Any], switch_s: float) -> dict[str, Any]:
-    """The part of a record's `request` that is the same of every GPU."""
+    """Return the part of a record's `request` that is the same of every GPU."""
     policy = AUTO if pair == BASELINE else settings.get("clocks", "lock")
     return {"policy": policy, "core_mhz": pair[0], "mem_mhz": pair[1], "switch_s": round(switch_s, 6)}
 
@@ -119,7 +119,7 @@ def of_windows(
     disturbances: Sequence[str] = (),
     unstable: str = "",
 ) -> Point:
-    """The point that windows make. asked: its `request`; the others as of verdict.judge."""
+    """Return the point that windows make. asked: its `request`; the others as of verdict.judge."""
     reached = reached_of(windows)
     verdict, reasons, alias = judge(pair, reached, windows, counter, disturbances, unstable)
     return {
@@ -133,7 +133,7 @@ def of_windows(
 
 
 def reached_of(windows: Sequence[Window]) -> dict[str, float]:
-    """The clocks that the windows ran at, MHz: the median of their medians."""
+    """Return the clocks that the windows ran at, MHz: the median of their medians."""
     return {
         "core_mhz": _median([window["core_mhz"][1] for window in windows]),
         "mem_mhz": _median([window["mem_mhz"][1] for window in windows]),
@@ -141,8 +141,8 @@ def reached_of(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def summary(windows: Sequence[Window]) -> Summary:
-    """Of one run of the whole load, over the windows: mean and standard deviation of time (us) and energy (mJ), and
-    mean power (mW). The standard deviations of a single window are None."""
+    """Return of one run of the whole load, over the windows: mean and standard deviation of time (us) and energy (mJ),
+    and mean power (mW). The standard deviations of a single window are None."""
     times = [window["time_us"] for window in windows]
     powers = [window["energy_mj"] / window["duration_s"] for window in windows]
     energies = [_energy_mj(window) for window in windows]
@@ -157,7 +157,7 @@ def summary(windows: Sequence[Window]) -> Summary:
 
 
 def _energy_mj(window: Window) -> float:
-    """Of one run of the load, mJ."""
+    """Return the energy of one run of the load, mJ."""
     return window["energy_mj"] / window["duration_s"] * window["time_us"] * 1e-6
 
 

@@ -176,7 +176,7 @@ def _write(path: str, content: Mapping[str, Any], device: RecordDevice | None = 
 def read_point(
     path: str, setup: Setup, target: MeasurementTarget, pair: Pair, repeat: int | None = None, held: bytes | None = None
 ) -> PointRecord:
-    """The record of one point, as `write_point` wrote it.
+    """Return the record of one point, as `write_point` wrote it.
 
     A record is foreign if it is of another setup, target, clock pair or repeat. repeat: None takes it from a file name
     r<repeat>.json. held: what the file holds, where it has been read already.
@@ -193,14 +193,14 @@ def read_point(
 
 
 def read_any(path: str | PathLike[str]) -> dict[str, Any]:
-    """A point's record, of whatever setup, target and pair."""
+    """Return a point's record, of whatever setup, target and pair."""
     content: Any = read(path, PointRecord, POINT, _REMEDY, "record", "run snakemake again")
     _refuse(path, change_of(content))
     return content
 
 
 def read_comparison(path: str) -> tuple[str, list[Comparison]]:
-    """(digest of the setup, comparisons) of a record."""
+    """Return (digest of the setup, comparisons) of a record."""
     content = read(path, ComparisonRecord, COMPARISON, _REMEDY, "record", "run snakemake again")
     if content["device"]["kind"] == "nvml":
         _refuse(path, fault(content["device"], _RealDevice, "device"))
@@ -224,27 +224,27 @@ def _is_of(
 
 
 def _disagreement(content: ComparisonRecord) -> str:
-    """What is wrong with the points of a comparison's record, in words; "" where they agree."""
-    found = (
+    """Return what is wrong with the points of a comparison's record, in words; "" where they agree."""
+    disagreements = (
         # of an iteration there are auto and chosen once, see measurement.again
         consistency.of_summary(f"comparisons[{number}].points[{place}].", point, content["device"], len(points) == 2)
         for number, comparison in enumerate(content["comparisons"])
         for points in [comparison["points"]]
         for place, point in enumerate(points)
     )
-    return next(filter(None, found), "")
+    return next(filter(None, disagreements), "")
 
 
 def _repeat_of(path: str) -> int | None:
-    """The k of a file name r<k>.json, None for any other name."""
+    """Return the k of a file name r<k>.json, None for any other name."""
     name = path.rpartition("/")[2]
     number = name[1:-5]
     return int(number) if name == f"r{number}.json" and number.isdecimal() else None
 
 
-def _same(path: str, what: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        _refuse(path, f"foreign: its {what} is {found}, expected {expected}")
+def _same(path: str, what: str, value: Any, expected: Any) -> None:
+    if value != expected:
+        _refuse(path, f"foreign: its {what} is {value}, expected {expected}")
 
 
 def _refuse(path: str | PathLike[str], wrong: str) -> None:

@@ -32,7 +32,7 @@ class PointRequest(NamedTuple):
 def sweep(
     setup: Setup, pairs: Sequence[Pair], auto_repeats: int, kinds: Sequence[str] = ("kernel", "pass")
 ) -> list[PointRequest]:
-    """Every target of these kinds at every pair, as a sweep measures them."""
+    """Return every target of these kinds at every pair, as a sweep measures them."""
     return [
         PointRequest(kind, name, *pair, tuple(range(campaign.repeats(pair, auto_repeats))))
         for kind in kinds
@@ -42,16 +42,16 @@ def sweep(
 
 
 def merged(requests: Iterable[PointRequest]) -> dict[tuple[str, str], dict[Pair, list[int]]]:
-    """{(kind, target): {Pair: [repeats]}}: everything that is asked for, each repeat once, ascending."""
+    """Return {(kind, target): {Pair: [repeats]}}: everything that is asked for, each repeat once, ascending."""
     asked: dict[tuple[str, str], dict[Pair, set[int]]] = {}
-    for each in requests:
-        pairs = asked.setdefault((each.kind, each.target), {})
-        pairs.setdefault(Pair(each.core_mhz, each.mem_mhz), set()).update(each.repeats)
+    for request in requests:
+        pairs = asked.setdefault((request.kind, request.target), {})
+        pairs.setdefault(Pair(request.core_mhz, request.mem_mhz), set()).update(request.repeats)
     return {target: {pair: sorted(repeats) for pair, repeats in pairs.items()} for target, pairs in asked.items()}
 
 
 def path(request: PointRequest, repeat: int) -> str:
-    """The path of one repeat's record in the folder `measurements`."""
+    """Return the path of one repeat's record in the folder `measurements`."""
     return f"{_folder(request.kind, request.target, request.core_mhz, request.mem_mhz)}/r{repeat}.json"
 
 
@@ -61,12 +61,12 @@ def _folder(kind: str, target: str, core_mhz: int | str, mem_mhz: int | str) -> 
 
 
 def to_json(requests: Iterable[PointRequest]) -> list[list[str | int | list[int]]]:
-    """Requests as a file holds them: a Row each."""
-    return [[*each[:4], list(each.repeats)] for each in requests]
+    """Return requests as a file holds them: a Row each."""
+    return [[*request[:4], list(request.repeats)] for request in requests]
 
 
 def from_json(content: Iterable[Row]) -> list[PointRequest]:
-    """The requests that a file holds in the form of `to_json`."""
+    """Return the requests that a file holds in the form of `to_json`."""
     return [
         PointRequest(kind, target, core_mhz, mem_mhz, tuple(repeats))
         for kind, target, core_mhz, mem_mhz, repeats in content

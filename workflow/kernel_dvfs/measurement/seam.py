@@ -29,23 +29,24 @@ class Gpu(Protocol[Load]):
     """
 
     def device(self) -> RecordDevice:
-        """The record's `device` group."""
+        """Return the record's `device` group."""
         ...
 
     def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
-        """The load of one run of a target: its kernels in order, ready to run.
+        """Return the load of one run of a target: its kernels in order, ready to run.
 
         Raises errors.InputError where a real GPU cannot run it (no memory left, another workload than the setup's).
         """
         ...
 
     def copy(self) -> Self:
-        """A GPU in the same state, on which a point may run without changing this one. There is only one of a real
-        GPU, so that is its own copy."""
+        """Return a GPU in the same state, on which a point may run without changing this one. There is only one of a
+        real GPU, so that is its own copy."""
         ...
 
     def locked(self, pair: Pair, key: tuple) -> AbstractContextManager[float]:
-        """A context in which the clocks of `pair` are requested; entering it yields the latency of the change, s.
+        """Return a context in which the clocks of `pair` are requested; entering it yields the latency of the change,
+        s.
 
         After an error nothing is locked. After a good end a real GPU may keep the clocks for the next point; the
         guard around it restores them in any case. Raises errors.InputError, before anything is
@@ -67,9 +68,10 @@ class Gpu(Protocol[Load]):
         ...
 
     def disturbances(self, windows: list[Window]) -> list[str]:
-        """What came from outside while the windows ran, each in words; none: empty."""
+        """Return what came from outside while the windows ran, each in words; none: empty."""
         ...
 
     def request(self, pair: Pair) -> dict[str, Any]:
-        """What the record's `request` group holds besides policy, clocks and latency: how the driver was asked."""
+        """Return what the record's `request` group holds besides policy, clocks and latency: how the driver was
+        asked."""
         ...

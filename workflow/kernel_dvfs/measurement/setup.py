@@ -48,7 +48,7 @@ class Setup(NamedTuple):
 def content(
     gpu: dict[str, Any], workload: dict[str, Any], targets: dict[str, dict[str, Any]], measurement: dict[str, Any]
 ) -> tuple[str, str]:
-    """The digest and the text of a setup's file, `<digest>.json`; writes nothing. Raises ValueError on NaN."""
+    """Return the digest and the text of a setup's file, `<digest>.json`; writes nothing. Raises ValueError on NaN."""
     groups = {"schema": SCHEMA, "gpu": gpu, "workload": workload, "targets": targets, "measurement": measurement}
     text = json.dumps(groups, allow_nan=False) + "\n"
     return _digest(text), text
@@ -78,7 +78,7 @@ def _digest(text: str) -> str:
 
 
 def _holds(path: str, text: str) -> bool:
-    """Whether the file is there and undamaged. A setup that is rewritten has every record measured again."""
+    """Return whether the file is there and undamaged. A setup that is rewritten has every record measured again."""
     try:
         with open(path, "rb") as file:
             return file.read() == text.encode()
@@ -87,7 +87,7 @@ def _holds(path: str, text: str) -> bool:
 
 
 def read(path: str) -> Setup:
-    """The setup in a file. Raises InputError where it is missing, damaged or not named by its content."""
+    """Return the setup in a file. Raises InputError where it is missing, damaged or not named by its content."""
     try:
         about = os.stat(path)
     except OSError:
@@ -98,10 +98,10 @@ def read(path: str) -> Setup:
 # thousands of jobs of one process read the same few
 @lru_cache(maxsize=64)
 def _read(path: str, version: tuple[int, ...]) -> Setup:
-    found = shape.read(path, _SetupFile, SCHEMA, _REMEDY, "setup")
+    groups = shape.read(path, _SetupFile, SCHEMA, _REMEDY, "setup")
     digest = os.path.splitext(os.path.basename(path))[0]
     with open(path, encoding="utf-8") as file:
         if digest != _digest(file.read()):
             raise InputError(f"setup {path}: was changed: its name is not that of its content; {_REMEDY}")
-    targets = {"kernel": found["targets"]["kernel"], "pass": found["targets"]["pass"]}
-    return Setup(digest, found["gpu"], found["workload"], targets, found["measurement"])
+    targets = {"kernel": groups["targets"]["kernel"], "pass": groups["targets"]["pass"]}
+    return Setup(digest, groups["gpu"], groups["workload"], targets, groups["measurement"])

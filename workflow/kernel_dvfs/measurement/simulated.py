@@ -56,7 +56,7 @@ class SimulatedGpu:
         self._kernels: dict[str, list[str]] = {}  # of each pass that was prepared, in order; not by its name alone
 
     def device(self) -> RecordDevice:
-        """The record's `device` group."""
+        """Return the record's `device` group."""
         sensor = self.spec["sensor"]
         return {
             "kind": "simulated",
@@ -70,13 +70,13 @@ class SimulatedGpu:
         }
 
     def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
-        """The load of a setup's target: whatever a setup holds can run here."""
+        """Return the load of a setup's target: whatever a setup holds can run here."""
         if target.study == "pass":
             self._kernels[_text(target)] = [name for name, _ in setup.targets["pass"][target.name]]
         return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
 
     def locked(self, pair: Pair, key: tuple) -> _SimulatedClocksLocked:
-        """A context in which a pair of clocks is requested; released however it ends. Yields the latency, s.
+        """Return a context in which a pair of clocks is requested; released however it ends. It gives the latency, s.
 
         Raises InputError for a clock that the GPU does not list.
         """
@@ -84,29 +84,29 @@ class SimulatedGpu:
         return _SimulatedClocksLocked(self, pair, key)
 
     def request(self, pair: Pair) -> dict[str, Any]:
-        """More of the record's `request` group: nothing here."""
+        """Return what else the record's `request` group holds: nothing."""
         return {}
 
     def disturbances(self, windows: list[Window]) -> list[str]:
-        """What came from outside while the windows ran, in words: nothing can."""
+        """Return what came from outside while the windows ran, in words: nothing can."""
         return []
 
     def copy(self) -> SimulatedGpu:
-        """Another GPU in the same state."""
+        """Return another GPU in the same state."""
         other = SimulatedGpu(self.spec, self.seed, self.exact)
         other.__dict__.update(self.__dict__)
         return other
 
     def state(self, load: Load) -> OperatingPoint:
-        """What `load` settles at now, at the clocks in force: the truth, with nothing drawn."""
+        """Return what `load` settles at now, at the clocks in force: the truth, with nothing drawn."""
         return self._of(load).settled(self.temperature_c)
 
     def launch_s(self, load: Load, state: OperatingPoint) -> list[float]:
-        """Seconds of one launch of each kernel of `load` in a state, at the clocks in force."""
+        """Return the seconds of one launch of each kernel of `load` in a state, at the clocks in force."""
         return self._of(load).launch_s(state)
 
     def launch_j(self, load: Load, state: OperatingPoint) -> list[float]:
-        """Joules of one launch of each, likewise."""
+        """Return the joules of one launch of each, likewise."""
         return self._of(load).launch_j(state, self.temperature_c)
 
     def _of(self, load: Load) -> GovernedLoad:
@@ -147,8 +147,10 @@ class SimulatedGpu:
         if not self.exact:
             launch_s = state.time_s / launches_per_run
             point = Key(*key)
-            own = scatter(window_sds(self.spec["noise"], launch_s), self.seed, point, self.pair, number)
-            time_factor, power_factor = (each * shared for each, shared in zip(own, self._offsets(load, state, point)))
+            scattered = scatter(window_sds(self.spec["noise"], launch_s), self.seed, point, self.pair, number)
+            time_factor, power_factor = (
+                factor * shared for factor, shared in zip(scattered, self._offsets(load, state, point))
+            )
         time_s = state.time_s * time_factor
         power_w = state.power_w * power_factor
         if self.exact:
@@ -179,7 +181,7 @@ class SimulatedGpu:
         }
 
     def _offsets(self, load: Load, state: OperatingPoint, key: Key) -> tuple[float, float]:
-        """(time factor, power factor) of a target in a campaign; of a pass those of its kernels."""
+        """Return (time factor, power factor) of a target in a campaign; of a pass those of its kernels."""
         noise, governed = self.spec["noise"], is_governed(self.pair, state.core_mhz)
         names = self._kernels.get(key.target)
         if names is None:
@@ -195,7 +197,7 @@ def _text(target: MeasurementTarget) -> str:
 
 
 def works(setup: Setup, target: MeasurementTarget) -> list[tuple[LaunchWork, int]]:
-    """[(work, launches)] of one run of a setup's target, in order."""
+    """Return [(work, launches)] of one run of a setup's target, in order."""
     kernels = setup.targets["kernel"]
     runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
     return [(LaunchWork(*kernels[name]["work"]), count) for name, count in runs]

@@ -111,17 +111,17 @@ class SimulatedVisitor:
         return Key(f"session-{visit.session}", self._setup.workload["name"], target, visit.place)
 
     def _passes(self, gpu: SimulatedGpu, visit: Visit) -> tuple[Passes, OperatingPoint]:
-        """What stamps between the kernels say, over whole passes."""
+        """Return what stamps between the kernels say, over whole passes."""
         state = gpu.state(self._iteration)
         time_s = dict(zip(self._kernels, gpu.launch_s(self._iteration, state), strict=True))
         if not gpu.exact:
-            for name, (own, _) in self._drawn(gpu, visit, state, time_s).items():
-                time_s[name] *= own
+            for name, (longer, _) in self._drawn(gpu, visit, state, time_s).items():
+                time_s[name] *= longer
         iteration_s = math.fsum(count * time_s[name] for name, (_, count) in self._kernels.items())
         count = max(1, math.ceil(visit.pass_s / iteration_s))
         power_w = self._mean_w(gpu, visit, state, time_s, count * iteration_s)
         gpu.run(state, count * iteration_s)
-        times_us = {name: 1e6 * each for name, each in time_s.items()}
+        times_us = {name: 1e6 * seconds for name, seconds in time_s.items()}
         passes: Passes = {
             "n": count,
             "iteration_us": 1e6 * iteration_s,
@@ -132,8 +132,8 @@ class SimulatedVisitor:
         return passes, state
 
     def launches(self, visit: Visit) -> dict[str, tuple[float, float]]:
-        """(s, J) of one launch of each kernel in passes of the whole iteration, as this visit's session has them: what
-        an iteration whose clocks change is played with."""
+        """Return (s, J) of one launch of each kernel in passes of the whole iteration, as this visit's session has
+        them: what an iteration whose clocks change is played with."""
         gpu = self._hot.copy()
         with gpu.locked(visit.pair, self._key(visit, "iteration")):
             gpu.warm_up(self._iteration, SETTLE_S)
@@ -141,14 +141,14 @@ class SimulatedVisitor:
             time_s = dict(zip(self._kernels, gpu.launch_s(self._iteration, state), strict=True))
             energy_j = dict(zip(self._kernels, gpu.launch_j(self._iteration, state), strict=True))
             drawn = {} if gpu.exact else self._drawn(gpu, visit, state, time_s)
-        found = {}
+        launches = {}
         for name in self._kernels:
             longer, stronger = drawn.get(name, (1.0, 1.0))
-            found[name] = time_s[name] * longer, energy_j[name] * longer * stronger
-        return found
+            launches[name] = time_s[name] * longer, energy_j[name] * longer * stronger
+        return launches
 
     def read(self, visit: Visit, power_w: float, seconds: float) -> float:
-        """What the energy counter says of a mean power, W."""
+        """Return what the energy counter says of a mean power, W."""
         if self._hot.exact:
             return power_w
         draw = (self._hot.seed, *self._key(visit, "iteration"), *visit.pair, "passes")
@@ -158,24 +158,26 @@ class SimulatedVisitor:
     def _drawn(
         self, gpu: SimulatedGpu, visit: Visit, state: OperatingPoint, time_s: dict[str, float]
     ) -> dict[str, tuple[float, float]]:
-        """(time factor, power factor) of each kernel in passes."""
+        """Return (time factor, power factor) of each kernel in passes."""
         noise = gpu.spec["noise"]
         governed = is_governed(visit.pair, state.core_mhz)
         # under the cap the clock of all is one: what it does to one kernel, it does to all
         common_sd = noise["capped_pass_sd"] if state.capped else 0.0
         common, _ = scatter((common_sd, 0.0), gpu.seed, self._key(visit, "iteration"), visit.pair, "passes")
-        found = {}
+        factors = {}
         for name, launch_s in time_s.items():
             key = self._key(visit, f"kernel/{name}")
-            own = scatter(short_sds(noise, launch_s, visit.pass_s, state.capped), gpu.seed, key, visit.pair, "passes")
+            scattered = scatter(
+                short_sds(noise, launch_s, visit.pass_s, state.capped), gpu.seed, key, visit.pair, "passes"
+            )
             shared = offsets(noise, gpu.seed, key, visit.pair, governed)
-            found[name] = own[0] * shared[0] * common, own[1] * shared[1]
-        return found
+            factors[name] = scattered[0] * shared[0] * common, scattered[1] * shared[1]
+        return factors
 
     def _mean_w(
         self, gpu: SimulatedGpu, visit: Visit, state: OperatingPoint, time_s: dict[str, float], passes_s: float
     ) -> float:
-        """What the energy counter says of the passes. Scatter and offset of the board's power follow from each
+        """Return what the energy counter says of the passes. Scatter and offset of the board's power follow from each
         kernel's."""
         if gpu.exact:
             return state.power_w
@@ -183,17 +185,17 @@ class SimulatedVisitor:
         key = self._key(visit, "iteration")
         seconds = {name: count * time_s[name] for name, (_, count) in self._kernels.items()}
         governed = is_governed(visit.pair, state.core_mhz)
-        own = math.fsum(
-            each * scatter(short_sds(noise, time_s[name], passes_s, state.capped), gpu.seed, key, visit.pair, name)[1]
-            for name, each in seconds.items()
+        scattered = math.fsum(
+            time * scatter(short_sds(noise, time_s[name], passes_s, state.capped), gpu.seed, key, visit.pair, name)[1]
+            for name, time in seconds.items()
         ) / math.fsum(seconds.values())
         _, shared = mean_offsets(noise, gpu.seed, self._key(visit, "kernel"), visit.pair, seconds, governed)
-        return self.read(visit, state.power_w * own * shared, passes_s)
+        return self.read(visit, state.power_w * scattered * shared, passes_s)
 
     def _power(
         self, gpu: SimulatedGpu, visit: Visit, number: int, group: Named, load: list[tuple[Kernel, int]]
     ) -> Power:
-        """A window of kernels that run in turn, in rounds."""
+        """Return a window of kernels that run in turn, in rounds."""
         state = gpu.state(load)
         time_s, power_w = state.time_s, state.power_w
         least_s = max(visit.window_s, time_s)
@@ -203,12 +205,14 @@ class SimulatedVisitor:
             noise, sensor = gpu.spec["noise"], gpu.spec["sensor"]
             key = self._key(visit, f"kernel/{'+'.join(group)}")
             launches = sum(count for _, count in load)
-            seconds = {name: count * each for (name, (_, count)), each in zip(group.items(), gpu.launch_s(load, state))}
+            seconds = {
+                name: count * launch_s for (name, (_, count)), launch_s in zip(group.items(), gpu.launch_s(load, state))
+            }
             governed = is_governed(visit.pair, state.core_mhz)
             sds = short_sds(noise, time_s / launches, max(least_s, sensor["counter_period_s"]), state.capped)
-            own = scatter(sds, gpu.seed, key, visit.pair, number)
+            scattered = scatter(sds, gpu.seed, key, visit.pair, number)
             shared = mean_offsets(noise, gpu.seed, key, visit.pair, seconds, governed)
-            time_s, power_w = time_s * own[0] * shared[0], power_w * own[1] * shared[1]
+            time_s, power_w = time_s * scattered[0] * shared[0], power_w * scattered[1] * shared[1]
             draw = (gpu.seed, *key, *visit.pair, number)
             reading = read_window(sensor, power_w, max(visit.window_s, time_s), draw)
         gpu.run(state, reading.duration_s)
@@ -224,7 +228,7 @@ class SimulatedVisitor:
 
 
 def _held(state: OperatingPoint) -> Window:
-    """What a verdict reads of a window."""
+    """Return what a verdict reads of a window."""
     return cast(
         "Window",
         {

@@ -56,7 +56,7 @@ class StampedChange:
 
 
 def pace(stamps: NDArray[np.int64], domain: str) -> float:
-    """Cycles (core) or bytes (mem) per ns over all stamps, (n, 4); NaN for fewer than two."""
+    """Return the cycles (core) or bytes (mem) per ns over all stamps, (n, 4); NaN for fewer than two."""
     if len(stamps) < 2:
         return float("nan")
     first, last = stamps[0], stamps[-1]
@@ -64,7 +64,7 @@ def pace(stamps: NDArray[np.int64], domain: str) -> float:
 
 
 def quiet(stamps: NDArray[np.int64], domain: str) -> QuietStamps:
-    """What stamps, (n, 4), show where nothing is asked for. Raises ValueError for too few."""
+    """Return what stamps, (n, 4), show where nothing is asked for. Raises ValueError for too few."""
     time, count = stamps[:, TIME], stamps[:, COUNTED[domain]]
     if len(stamps) <= _LEAST_INTERVALS:
         raise ValueError(f"{len(stamps)} stamps; more than {_LEAST_INTERVALS} are needed")
@@ -75,7 +75,8 @@ def quiet(stamps: NDArray[np.int64], domain: str) -> QuietStamps:
 
 
 def change_seen(stamps: NDArray[np.int64], mark: int, domain: str) -> StampedChange:
-    """The change that was asked for when the host set `mark`. Raises ValueError for too few stamps before or after.
+    """Return the change that was asked for when the host set `mark`. Raises ValueError for too few stamps before or
+    after.
 
     stamps: (n, 4), in order. The request lies between the last stamp without the mark and the first one with it; the
     middle of the two is taken.
@@ -121,13 +122,13 @@ def change_seen(stamps: NDArray[np.int64], mark: int, domain: str) -> StampedCha
 def _stalls(
     steps: NDArray[np.int64], counted: NDArray[np.int64], step_ns: float, asked: int, ends: int, usual: float
 ) -> list[float]:
-    """Each stretch of time in which the kernel stood still between the request and its end, ns.
+    """Return each stretch of time in which the kernel stood still between the request and its end, ns.
 
     A gap counts where it is longer than any before the request. usual: the lower pace of the bytes, where the time
     without any counts as well; 0 where it does not.
     """
     least_ns = max(_GAP_STEPS * step_ns, float(steps[: asked - 1].max()))
-    found, running = [], 0.0
+    stalls, running = [], 0.0
     for place in range(asked - 1, ends):
         still = 0.0
         if usual and counted[place] < _STILL_SHARE * usual * steps[place]:
@@ -138,17 +139,17 @@ def _stalls(
         if still:
             running += still
         elif running:
-            found.append(running)
+            stalls.append(running)
             running = 0.0
-    return [*found, running] if running else found
+    return [*stalls, running] if running else stalls
 
 
 def _paces(time: NDArray[np.int64], count: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """The pace over each `width` intervals in a row."""
+    """Return the pace over each `width` intervals in a row."""
     return (count[width:] - count[:-width]) / np.maximum(1, time[width:] - time[:-width])
 
 
 def _middle(values: NDArray[np.float64]) -> tuple[float, float]:
-    """(median, standard deviation by the median of deviations, which a few outliers do not move)."""
+    """Return (median, standard deviation by the median of deviations, which a few outliers do not move)."""
     middle = float(np.median(values))
     return middle, 1.4826 * float(np.median(np.abs(values - middle)))

@@ -16,7 +16,7 @@ class Rule(Protocol):
     unstable: str
 
     def is_finished(self, energies: Sequence[float]) -> bool:
-        """Whether no further window is needed. energies: of the windows so far; to be asked after each."""
+        """Return whether no further window is needed. energies: of the windows so far; to be asked after each."""
         ...
 
 
@@ -64,7 +64,7 @@ class UntilSteady:
 
 
 def rule(settings: Mapping[str, Any]) -> Rule:
-    """The rule that a setup's measurement settings ask for: windows, and where there are any max_windows and
+    """Return the rule that a setup's measurement settings ask for: windows, and where there are any max_windows and
     energy_ci_percent."""
     if "max_windows" not in settings:
         return Fixed(settings["windows"])
@@ -75,7 +75,8 @@ def rule(settings: Mapping[str, Any]) -> Rule:
 
 
 def interval_percent(values: Sequence[float]) -> float:
-    """Half width of the 95 % interval of the mean of at least two values, percent of the mean (Student's t)."""
+    """Return the half width of the 95 % interval of the mean of at least two values, percent of the mean (Student's
+    t)."""
     count = len(values)
     mean = math.fsum(values) / count
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
@@ -83,7 +84,7 @@ def interval_percent(values: Sequence[float]) -> float:
 
 
 def _t95(count: int) -> float:
-    """The two-sided 95 % quantile of Student's t for the mean of so many values."""
+    """Return the two-sided 95 % quantile of Student's t for the mean of so many values."""
     from kernel_dvfs.student import CONFIDENCE, t_quantile  # not in a job that needs a fixed number of windows
 
     return t_quantile(count - 1, (1 + CONFIDENCE) / 2)

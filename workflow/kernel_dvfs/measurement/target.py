@@ -20,7 +20,7 @@ class MeasurementTarget(NamedTuple):
 
 
 def parse(setup: Setup, text: str) -> MeasurementTarget:
-    """The target that `text` (`kernel/<id>`, `pass/<name>` or a bare kernel id) names. Raises InputError."""
+    """Return the target that `text` (`kernel/<id>`, `pass/<name>` or a bare kernel id) names. Raises InputError."""
     study, slash, name = text.partition("/")
     if not slash:
         study, name = "kernel", text
@@ -32,13 +32,13 @@ def parse(setup: Setup, text: str) -> MeasurementTarget:
 
 
 def iteration(setup: Setup) -> list[tuple[str, int]]:
-    """[(kernel, repeat)] of a whole iteration, in order; neighbours with the same repeat are one layer, which is run
-    through as often."""
+    """Return [(kernel, repeat)] of a whole iteration, in order; neighbours with the same repeat are one layer, which is
+    run through as often."""
     kernels = setup.targets["kernel"]
     if "launches" in setup.workload:
         names = list(kernels)
         return [(names[number], 1) for number in setup.workload["launches"]]
-    steps = [(name, count) for each in setup.targets["pass"].values() for name, count in each]
+    steps = [(name, count) for part in setup.targets["pass"].values() for name, count in part]
     return steps or [(name, about["launches_per_iteration"]) for name, about in kernels.items()]
 
 
@@ -57,12 +57,12 @@ def _hottest(kernels: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _weight(kernel: Mapping[str, Any]) -> tuple[float, float]:
-    """Bytes; of a captured kernel whose bytes nobody counted, its time in the step."""
+    """Return the bytes; of a captured kernel whose bytes nobody counted, its time in the step."""
     return kernel["work"][_BYTE], kernel.get("step_time_s") or 0.0
 
 
 def representatives(kernels: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Names of up to three kernels that show what a setting does to a workload. kernels: as in a setup.
+    """Return the names of up to three kernels that show what a setting does to a workload. kernels: as in a setup.
 
     The heaviest matrix product, and of the kernels without one those that move the most and the median bytes.
     """

@@ -21,7 +21,7 @@ POWER_CAP_ACTIVE = f"{THROTTLING[POWER_CAP]} active"
 
 
 def is_reached(request: float | str, got: float) -> bool:
-    """Whether a clock of `got` MHz is the one requested (MHz or AUTO); AUTO asks for nothing, so any will do."""
+    """Return whether a clock of `got` MHz is the one requested (MHz or AUTO); AUTO asks for nothing, so any will do."""
     return isinstance(request, str) or abs(got - request) <= max(_REACHED_MHZ, _REACHED_SHARE * request)
 
 
@@ -33,7 +33,8 @@ def judge(
     disturbances: Sequence[str] = (),
     unstable: str = "",
 ) -> tuple[Verdict, list[str], str | None]:
-    """(verdict, reasons in words, label of the pair that a request with another memory clock really ran at, or None).
+    """Return (verdict, reasons in words, label of the pair that a request with another memory clock really ran at, or
+    None).
 
     reached: core_mhz and mem_mhz. counter: what was wrong with the energy counter. disturbances: what came from
     outside. unstable: how wide the interval of the energy stayed. Each of these three is "" or empty where all was
@@ -53,7 +54,7 @@ def judge(
 def _clocks(
     pair: Pair, reached: Mapping[str, float], windows: Sequence[Watched]
 ) -> tuple[Verdict, list[str], str | None]:
-    """As `judge`, by the clocks alone."""
+    """Return what `judge` does, by the clocks alone."""
     held = held_by(windows)
     missed = []
     for domain, request in zip(("core", "mem"), pair):
@@ -77,7 +78,7 @@ def _clocks(
 
 
 def held_by(windows: Sequence[Watched]) -> list[str]:
-    """What held the clocks down in any of the windows, in words."""
+    """Return what held the clocks down in any of the windows, in words."""
     bits = {bit for window in windows for bit in window["reasons"]}
     if any(window["cap_ns"] for window in windows):
         bits.add(hex(POWER_CAP))

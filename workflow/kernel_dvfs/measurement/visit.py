@@ -163,34 +163,34 @@ def power_in_passes_mw(
     others; else they are left out.
     """
     launches = {name: about["launches_per_iteration"] for name, about in setup.targets["kernel"].items()}
-    all_passes = [own["passes"] for own in (visited, *more)]
-    powers = [each for own in (visited, *more) for each in own["powers"]]
-    time_us = {name: _mean(own["time_us"][name] for own in all_passes) for name in visited["passes"]["time_us"]}
-    energy_nj = _mean(own["power_mw"] * own["iteration_us"] for own in all_passes)
+    all_passes = [visit["passes"] for visit in (visited, *more)]
+    windows = [window for visit in (visited, *more) for window in visit["powers"]]
+    time_us = {name: _mean(passes["time_us"][name] for passes in all_passes) for name in visited["passes"]["time_us"]}
+    energy_nj = _mean(passes["power_mw"] * passes["iteration_us"] for passes in all_passes)
     is_auto = visited["request"]["policy"] == AUTO
-    found: dict[str, float] = {}
+    powers_mw: dict[str, float] = {}
     held: dict[str, float] = {}  # {kernel: its clock among others over its clock alone}
-    for each in powers:
-        round_us = math.fsum(count * time_us[name] for name, count in round_of(each["kernels"], launches).items())
-        found |= dict.fromkeys(each["kernels"], each["power_mw"] * each["time_us"] / round_us)
-        if each["is_capped"] or is_auto:
-            held |= dict.fromkeys(each["kernels"], visited["reached"]["core_mhz"] / each["core_mhz"])
-    if held and found.keys() < launches.keys():
-        return {name: own for name, own in found.items() if name not in held}
+    for window in windows:
+        round_us = math.fsum(count * time_us[name] for name, count in round_of(window["kernels"], launches).items())
+        powers_mw |= dict.fromkeys(window["kernels"], window["power_mw"] * window["time_us"] / round_us)
+        if window["is_capped"] or is_auto:
+            held |= dict.fromkeys(window["kernels"], visited["reached"]["core_mhz"] / window["core_mhz"])
+    if held and powers_mw.keys() < launches.keys():
+        return {name: power_mw for name, power_mw in powers_mw.items() if name not in held}
     if held:
-        taken = {name: launches[name] * time_us[name] * own for name, own in found.items()}
+        taken = {name: launches[name] * time_us[name] * power_mw for name, power_mw in powers_mw.items()}
         rest = energy_nj - math.fsum(taken[name] for name in taken.keys() - held.keys())
         if rest <= 0:
             # light ones among heavy ones, whose windows say more than the iteration takes: then all share what it takes
-            held, rest = dict.fromkeys(found, 1.0), energy_nj
+            held, rest = dict.fromkeys(powers_mw, 1.0), energy_nj
         factors = _shares({name: taken[name] for name in held}, held, rest)
-        found |= {name: factors[name] * found[name] for name in held}
-    return found
+        powers_mw |= {name: factors[name] * powers_mw[name] for name in held}
+    return powers_mw
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return math.fsum(found) / len(found)
+    known = list(values)
+    return math.fsum(known) / len(known)
 
 
 def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float) -> dict[str, float]:
@@ -198,7 +198,7 @@ def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float)
     as voltage goes with the clock; where no power does it, the same factor for all."""
 
     def total(power: float) -> float:
-        return math.fsum(own * ratio[name] ** power for name, own in taken.items())
+        return math.fsum(energy * ratio[name] ** power for name, energy in taken.items())
 
     low, high = 0.0, _MOST_POWER
     if not (total(low) <= rest <= total(high)):
@@ -210,12 +210,12 @@ def _shares(taken: Mapping[str, float], ratio: Mapping[str, float], rest: float)
 
 
 def path(visit: Visit) -> str:
-    """The path of a visit's record below the folder `measurements`."""
+    """Return the path of a visit's record below the folder `measurements`."""
     return _path(visit.session, visit.place, label(visit.pair))
 
 
 def path_of(record: VisitRecord) -> str:
-    """The path that a record belongs at."""
+    """Return the path that a record belongs at."""
     request = record["request"]
     return _path(request["session"], request["place"], label((request["core_mhz"], request["mem_mhz"])))
 
@@ -233,27 +233,28 @@ def write(file: str, setup: Setup, visitor: Visitor, visited: VisitMeasurement) 
 
 
 def read_record(file: str) -> VisitRecord:
-    """The record of some visit. Raises InputError naming one that is missing or damaged."""
-    found = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
-    if what := change_of(found):
+    """Return the record of some visit. Raises InputError naming one that is missing or damaged."""
+    record = read(file, VisitRecord, SCHEMA, _REMEDY, "record", "run snakemake again")
+    if what := change_of(record):
         raise InputError(f"record {file}: {what}; {_REMEDY}")
-    return found
+    return record
 
 
 def read_visit(file: str, setup: Setup, visit: Visit) -> VisitRecord | None:
-    """The record of a visit; None where it is of another setup or was asked for otherwise, so it is measured again.
+    """Return the record of a visit; None where it is of another setup or was asked for otherwise, so it is measured
+    again.
 
     Raises InputError as `read_record` does.
     """
-    found = read_record(file)
-    request, same = found["request"], asked(visit)
-    if found["run"]["setup"] != setup.digest or {name: request.get(name) for name in same} != same:
+    record = read_record(file)
+    request, same = record["request"], asked(visit)
+    if record["run"]["setup"] != setup.digest or {name: request.get(name) for name in same} != same:
         return None
-    return found
+    return record
 
 
 def asked(visit: Visit) -> dict[str, Any]:
-    """The part of a record's request that a visit says."""
+    """Return the part of a record's request that a visit says."""
     return {
         "session": visit.session,
         "place": visit.place,

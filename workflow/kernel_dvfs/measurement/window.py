@@ -72,5 +72,5 @@ class RecordDevice(TypedDict):
 
 
 def is_measured(answer: dict[str, Any] | None) -> bool:
-    """Whether an answer holds what was asked for: it has none of a process that ends."""
+    """Return whether an answer holds what was asked for: it has none of a process that ends."""
     return answer is not None and "device" in answer

@@ -56,16 +56,18 @@ def of_study(
     workload: as a setup has it, a model's. board: sm_count and threads_per_sm. works: {kernel: its work in the setup}.
     Raises InputError naming the first row that the study counts otherwise than the layer.
     """
-    found = load.backends(results)
-    if found["cpu"] != "built":
-        reason = found["cpu"].removeprefix("unavailable: ")
+    backends = load.backends(results)
+    if backends["cpu"] != "built":
+        reason = backends["cpu"].removeprefix("unavailable: ")
         return Agreement(
-            schema=SCHEMA, status="unavailable", reason=reason, compiler=None, backends=found, rows=[], ran={}
+            schema=SCHEMA, status="unavailable", reason=reason, compiler=None, backends=backends, rows=[], ran={}
         )
     rows, ran = agreement(load.load("cpu", results), workload, board, works)
-    made = read_json(f"{results}/native/cpu/build.json")["compilers"]["c"]
-    compiler = f"{made['id']} {made['version']}"
-    return Agreement(schema=SCHEMA, status="agreed", reason=None, compiler=compiler, backends=found, rows=rows, ran=ran)
+    c_compiler = read_json(f"{results}/native/cpu/build.json")["compilers"]["c"]
+    compiler = f"{c_compiler['id']} {c_compiler['version']}"
+    return Agreement(
+        schema=SCHEMA, status="agreed", reason=None, compiler=compiler, backends=backends, rows=rows, ran=ran
+    )
 
 
 def agreement(
@@ -92,8 +94,8 @@ def small_workload(model: str | Model, degree: int) -> dict[str, Any]:
 
 def tokens_of(workload: Mapping[str, Any]) -> float:
     """Return how many different tokens a workload is expected to look up."""
-    own = (workload[name] for name in ("model", "batch", "tensor_parallel", "row_parallel_bias", "token_ids_zipf"))
-    return rank_shape(*own).U
+    options = (workload[name] for name in ("model", "batch", "tensor_parallel", "row_parallel_bias", "token_ids_zipf"))
+    return rank_shape(*options).U
 
 
 def compared(cpu: Any, rows: Sequence[Row], tokens: float) -> list[dict[str, Any]]:
@@ -102,7 +104,7 @@ def compared(cpu: Any, rows: Sequence[Row], tokens: float) -> list[dict[str, Any
     tokens: how many different ones the study expects, which need not be whole: bytes that follow from it lie between
     those of the whole numbers around it. Raises InputError naming a row, both numbers and where each comes from.
     """
-    found = []
+    counts = []
     for row in rows:
         below, above = (
             cpu.work(row.op, row.settings, _ids(row, count)) for count in (math.floor(tokens), math.ceil(tokens))
@@ -117,8 +119,8 @@ def compared(cpu: Any, rows: Sequence[Row], tokens: float) -> list[dict[str, Any
                 )
         spare = below["spare_read_byte"] + below["spare_write_byte"]
         counted = {name: getattr(row, name) for name in COUNTED}
-        found.append({"row": row.id, "op": row.op, "settings": row.settings, **counted, "spare_byte": spare})
-    return found
+        counts.append({"row": row.id, "op": row.op, "settings": row.settings, **counted, "spare_byte": spare})
+    return counts
 
 
 def run(cpu: Any, row: Row, tokens: int) -> dict[str, list[int]]:
@@ -158,13 +160,13 @@ def read(path: str) -> Agreement:
     return shape.read(path, Agreement, SCHEMA, "delete it and run snakemake again")
 
 
-def sentence(found: Agreement) -> str:
+def sentence(content: Agreement) -> str:
     """Return in words what was found, for a page and for the user."""
-    if found["status"] == "unavailable":
-        return f"not built here ({found['reason']}), so shapes, FLOP and bytes were counted once only"
+    if content["status"] == "unavailable":
+        return f"not built here ({content['reason']}), so shapes, FLOP and bytes were counted once only"
     return (
-        f"shapes, FLOP and bytes of {len(found['rows'])} kernels are those that the C reference counts; it was built "
-        f"by {found['compiler']} and ran {len(found['ran'])} of them once at small shapes"
+        f"shapes, FLOP and bytes of {len(content['rows'])} kernels are those that the C reference counts; it was built "
+        f"by {content['compiler']} and ran {len(content['ran'])} of them once at small shapes"
     )
 
 
@@ -176,7 +178,7 @@ def _hold(row: Row, work: Sequence[Any]) -> None:
     same = (tensor_flop, fp32_flop, sfu_op) == (row.tensor_flop, row.fp32_flop, row.sfu_op)
     if not same or not (once <= byte if row.family == "gemm" else once == byte):
         raise InputError(
-            f"native layer: row {row.id}: the setup has {', '.join(f'{each:,}' for each in work[1:5])} tensor FLOP, "
+            f"native layer: row {row.id}: the setup has {', '.join(f'{count:,}' for count in work[1:5])} tensor FLOP, "
             f"FP32 FLOP, special functions and bytes, the formulas {row.tensor_flop:,}, {row.fp32_flop:,}, "
             f"{row.sfu_op:,}, {once:,}: it is of another version, delete it and run again"
         )

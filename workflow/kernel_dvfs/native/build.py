@@ -99,13 +99,13 @@ def build(
 
 
 def source_files(source_dir: str | PathLike[str], backend: str) -> list[Path]:
-    """Every file that `backend` is made of, sorted."""
-    found = (path for pattern in SOURCES[backend] for path in Path(source_dir).glob(pattern))
-    return sorted(path for path in found if path.is_file())
+    """Return every file that `backend` is made of, sorted."""
+    paths = (path for pattern in SOURCES[backend] for path in Path(source_dir).glob(pattern))
+    return sorted(path for path in paths if path.is_file())
 
 
 def watched(backend: str) -> list[str | None]:
-    """Where the tools lie that a user installs, None for those that are absent: what a workflow watches.
+    """Return where the tools lie that a user installs, None for those that are absent: what a workflow watches.
 
     Looked up without running anything, unlike a build.
     """
@@ -139,7 +139,7 @@ def check_tools(backend: str) -> str:
     nvcc, *libraries = more
     if not nvcc:
         raise MissingTool("there is no nvcc: install a CUDA toolkit (12 or 13), put its nvcc on PATH, then make cuda")
-    if not any(os.path.basename(each or "").startswith("libcublasLt") for each in libraries):
+    if not any(os.path.basename(library or "").startswith("libcublasLt") for library in libraries):
         raise MissingTool(f"cuBLAS is not installed: {CUBLAS_REMEDY}")
     return f"{cxx}, {nvcc}"
 
@@ -154,7 +154,7 @@ def lacks_cuda() -> str:
 
 
 def _built(backend: str, source_dir: Path, work: Path, target: Path, say: Say) -> Record:
-    """The record of the library in `target`, made now or before. Raises MissingTool, InputError."""
+    """Return the record of the library in `target`, made now or before. Raises MissingTool, InputError."""
     made_of = {
         "source_sha256": _digest(source_dir, backend),
         "python": sysconfig.get_config_var("SOABI"),
@@ -224,8 +224,10 @@ def _run_hook(backend: str, source_dir: Path, work: Path, settings: dict[str, st
                 output.write(tried.read_text(encoding="utf-8", errors="replace"))
         raise MissingTool(missing.read_text(encoding="utf-8"))
     if not (work / "build" / "CMakeCache.txt").exists():
-        said = lines[-1] if lines else "no message"
-        raise MissingTool(f"the build does not start ({said}): {sys.executable} -m pip install --upgrade {PACKAGES}")
+        last_line = lines[-1] if lines else "no message"
+        raise MissingTool(
+            f"the build does not start ({last_line}): {sys.executable} -m pip install --upgrade {PACKAGES}"
+        )
     # from the first error on, as many lines as fit a screen; the last ones where none is called an error
     first = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), -SHOWN_LINES)
     say("\n".join(lines[first:][:SHOWN_LINES]))
@@ -236,7 +238,7 @@ def _run_hook(backend: str, source_dir: Path, work: Path, settings: dict[str, st
 
 
 def _reusable(folder: Path, made_of: Record) -> Record | None:
-    """The record of the library in `folder`, if the same things made it, tools aside, and it is whole."""
+    """Return the record of the library in `folder`, if the same things made it, tools aside, and it is whole."""
     try:
         record: Record = {**read_build(str(folder / "build.json"))}
         same = all(record.get(key) == value for key, value in made_of.items())
@@ -263,8 +265,8 @@ def _install(new: Path, record: Record, target: Path) -> None:
 
 @contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A free folder next to `target` (so that renames stay in one file system), locked against a second build of it.
-    What a killed build left there is deleted first."""
+    """Return a context with a free folder next to `target` (so that renames stay in one file system), locked against a
+    second build of it. What a killed build left there is deleted first."""
     target.parent.mkdir(parents=True, exist_ok=True)
     work = target.with_name(f".{target.name}")
     with open(target.with_name(f".{target.name}.lock"), "w") as lock:
@@ -278,20 +280,20 @@ def _work_folder(target: Path) -> Iterator[Path]:
 
 
 def _flags(build_dir: Path) -> dict[str, list[str]]:
-    """{language: the flags that it was compiled with, in order, without the ones that name folders}. Those of bindings,
-    which come last and compute nothing, only where no other source has their language."""
+    """Return {language: the flags that it was compiled with, in order, without the ones that name folders}. Those of
+    bindings, which come last and compute nothing, only where no other source has their language."""
     commands = json.loads((build_dir / "compile_commands.json").read_text(encoding="utf-8"))
-    found: dict[str, list[str]] = {}
+    by_language: dict[str, list[str]] = {}
     for entry in commands:
         language = LANGUAGES[os.path.splitext(entry["file"])[1]]
         words = [word for word in shlex.split(entry["command"])[1:] if word.startswith("-")]
         flags = [word for word in words if "/" not in word and word not in ("-c", "-o", "-x", "-isystem")]
-        found.setdefault(language, flags)
-    return found
+        by_language.setdefault(language, flags)
+    return by_language
 
 
 def _summary(tools: Record) -> str:
-    """What built it, in a few words."""
+    """Return what built it, in a few words."""
     compilers = tools["compilers"]
     if "cuda" not in compilers:
         return "{id} {version}".format(**compilers["cxx"])
@@ -305,13 +307,14 @@ def _summary(tools: Record) -> str:
 
 
 def _which(variable: str, *names: str) -> str | None:
-    """The program that a variable names (a launcher such as ccache may stand before it), else the first of `names`."""
+    """Return the program that a variable names (a launcher such as ccache may stand before it), else the first of
+    `names`."""
     named = shlex.split(os.environ.get(variable, ""))[:1]
     return next(filter(None, map(shutil.which, named or names)), None)
 
 
 def _digest(source_dir: Path, backend: str) -> str:
-    """SHA-256 of the names and contents of the files that `backend` is made of."""
+    """Return the SHA-256 of the names and contents of the files that `backend` is made of."""
     total = hashlib.sha256()
     for path in source_files(source_dir, backend):
         content = path.read_bytes()

@@ -93,7 +93,7 @@ class Deviation:
 
 
 def cases(sm_count: int, threads_per_sm: int, fused: bool = True) -> Iterator[tuple[Model, int, int, str, Row]]:
-    """(model, batch, degree, split, row) of every check, split "table1" and "llmc" for a GPU of that size.
+    """Return (model, batch, degree, split, row) of every check, split "table1" and "llmc" for a GPU of that size.
 
     Every row, tails, tensor parallelism, both splits of the bias gradients, heads and widths of all models; small
     enough for the C reference.
@@ -115,7 +115,7 @@ def cases(sm_count: int, threads_per_sm: int, fused: bool = True) -> Iterator[tu
 
 
 def variants(row: Row) -> tuple[str, ...]:
-    """The forms in which a row can be launched, the default first."""
+    """Return the forms in which a row can be launched, the default first."""
     if row.op == "layernorm_backward":
         channels = int(row.settings["C"])
         return ("vector", *(name for name, longest in LAYERNORM_READING.items() if channels <= longest))
@@ -123,7 +123,7 @@ def variants(row: Row) -> tuple[str, ...]:
 
 
 def widen(bits: np.ndarray) -> np.ndarray:
-    """bf16 bits (uint16) as float32, exact; other types as they are."""
+    """Return bf16 bits (uint16) as float32, exact; other types as they are."""
     bits = np.asarray(bits)
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32) if bits.dtype == np.uint16 else bits
 
@@ -166,7 +166,7 @@ def _reference(cpu: Any, row: Row, inputs: Arrays, untouched: Arrays) -> Arrays:
 
 
 def _rows_sampled(row: Row) -> np.ndarray | None:
-    """Which of the M rows of a large product are compared; None: all."""
+    """Return which of the M rows of a large product are compared; None: all."""
     if row.op != "gemm" or row.flop <= WHOLE_PRODUCT_FLOP:
         return None
     return np.linspace(0, int(row.settings["M"]) - 1, SAMPLED_ROWS).astype(int)
@@ -188,7 +188,7 @@ def _sampled_product(cpu: Any, row: Row, inputs: Arrays) -> Arrays:
 
 
 def _deviation(op: str, result: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
-    """(excess, error) of arrays of one type; what neither side wrote is equal bit for bit."""
+    """Return (excess, error) of arrays of one type; what neither side wrote is equal bit for bit."""
     same = result == wanted
     if result.dtype != np.uint16:
         same |= np.isnan(result) & np.isnan(wanted)

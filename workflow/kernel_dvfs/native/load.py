@@ -42,7 +42,7 @@ class Build(_Record):
 
 
 def load(backend: str, results_dir: str | os.PathLike[str] = "results") -> Any:
-    """The extension module of `backend`.
+    """Return the extension module of `backend`.
 
     Raises InputError where it is not built, was built for another Python, or does not load.
     """
@@ -65,12 +65,13 @@ def load(backend: str, results_dir: str | os.PathLike[str] = "results") -> Any:
 
 
 def backends(results_dir: str | os.PathLike[str] = "results") -> dict[str, str]:
-    """For every backend, "built", or why it cannot be loaded and what to do."""
+    """Return for every backend "built", or why it cannot be loaded and what to do."""
     return {backend: _find(backend, results_dir)[1] or "built" for backend in BACKENDS}
 
 
 def library_sha256(backend: str, results_dir: str | os.PathLike[str] = "results") -> str:
-    """Checksum of the built library: what measurements with it depend on. Raises InputError where it is not built."""
+    """Return the checksum of the built library: what measurements with it depend on. Raises InputError where it is not
+    built."""
     path, why = _find(backend, results_dir)
     if path is None:
         raise InputError(f"native layer: {backend} is {why}")
@@ -78,7 +79,7 @@ def library_sha256(backend: str, results_dir: str | os.PathLike[str] = "results"
 
 
 def read_build(path: str) -> Build:
-    """The build record of a library that was built. Raises InputError: why there is none, and what to do."""
+    """Return the build record of a library that was built. Raises InputError: why there is none, and what to do."""
     if not os.path.exists(path):
         raise InputError(f"not built (no {path}): {REMEDY}")
     record = read(path, _Record, SCHEMA, REMEDY, "unknown: build record")
@@ -88,7 +89,7 @@ def read_build(path: str) -> Build:
 
 
 def _find(backend: str, results_dir: str | os.PathLike[str]) -> tuple[str | None, str]:
-    """(path of the library, nothing), or (None, why not)."""
+    """Return (path of the library, nothing), or (None, why not)."""
     folder = os.path.join(results_dir, "native", backend)
     try:
         name = read_build(os.path.join(folder, "build.json"))["library"]["file"]

@@ -20,13 +20,13 @@ _LEAST_SHARE = 0.05
 
 
 def room_for(launches: int) -> int:
-    """Marks that passes of so many launches need room for."""
+    """Return how many marks passes of so many launches need room for."""
     return max(_ROOM, 4 * (launches + 2))
 
 
 def marked_pass(cuda: Any, marks: Any, groups: Iterable[tuple[Sequence[Any], int]]) -> Any:
-    """The cuda.Pass of groups of plans (cuda.Pass) with a mark before each launch and two at the end."""
-    between = [([each for plan in plans for each in (marks, plan)], repeat) for plans, repeat in groups]
+    """Return the cuda.Pass of groups of plans (cuda.Pass) with a mark before each launch and two at the end."""
+    between = [([runnable for plan in plans for runnable in (marks, plan)], repeat) for plans, repeat in groups]
     return cuda.Pass([*between, ([marks, marks], 1)])
 
 
@@ -121,8 +121,8 @@ class Passing:
             of_kernel.setdefault(name, []).append(max(us - mark_us, _LEAST_SHARE * us, 1e-3))
         return {
             "n": count,
-            "iteration_us": math.fsum(us for each in of_kernel.values() for us in each),
-            "time_us": {name: math.fsum(each) / len(each) for name, each in of_kernel.items()},
+            "iteration_us": math.fsum(us for times_us in of_kernel.values() for us in times_us),
+            "time_us": {name: math.fsum(times_us) / len(times_us) for name, times_us in of_kernel.items()},
             "sm_mhz": self._probe.sm_mhz()[0],
         }
 
@@ -138,7 +138,7 @@ class Passing:
         return max(1e-3 * float(self._ends[last].since_ms(self._ends[last - 1])) / passes, 1e-6)
 
     def _lasts_until(self, when_s: float) -> bool:
-        """Whether what is queued runs until then."""
+        """Return whether what is queued runs until then."""
         left_s = (len(self._ends) - self._done) * self._batch * self._one_s
         return time.monotonic() + left_s >= when_s
 

@@ -18,28 +18,28 @@ def row_plan(
     model: str | Model,
     tensor_parallel: int = 1,
     algorithm: Any = "heuristic",
-    kept: Any = None,
+    choices: Any = None,
     **options: Any,
 ) -> Any:
-    """The Plan of a workload row of that degree, its tensors shared by name with the arena's other plans.
+    """Return the Plan of a workload row of that degree, its tensors shared by name with the arena's other plans.
 
-    algorithm: of its GEMM, if it is one. kept: the choices of earlier processes (measurement.real.gemm_algorithms),
+    algorithm: of its GEMM, if it is one. choices: those of earlier processes (measurement.real.gemm_algorithms),
     taken where the algorithm is to be "timed", and told of a new choice. options: the others of cuda.Plan (variant,
     rotate, seed, zipf_exponent). Raises cuda.ShapeError, cuda.OutOfMemory.
     """
-    is_kept = kept is not None and bool(row.gemm) and algorithm == "timed"
-    known = kept.known(row.settings) if is_kept else None
+    is_kept = choices is not None and bool(row.gemm) and algorithm == "timed"
+    known = choices.known(row.settings) if is_kept else None
     if row.gemm:
         options["algorithm"] = known or algorithm
     plan = cuda.Plan(arena, row.op, row.settings, tensors=bindings(row, model, tensor_parallel), **options)
     if is_kept and known is None:
-        kept.keep(row.settings, plan.info())
+        choices.keep(row.settings, plan.info())
     return plan
 
 
 def pass_groups(steps: Iterable[tuple[str, int]]) -> list[tuple[list[str], int]]:
-    """[(row id, repeat), ...] of workload.passes as [([row id, ...], repeat), ...]: neighbours with the same repeat
-    are one layer, cycled as a whole."""
+    """Return [(row id, repeat), ...] of workload.passes as [([row id, ...], repeat), ...]: neighbours with the same
+    repeat are one layer, cycled as a whole."""
     groups: list[tuple[list[str], int]] = []
     for row_id, repeat in steps:
         if groups and groups[-1][1] == repeat:
@@ -50,5 +50,5 @@ def pass_groups(steps: Iterable[tuple[str, int]]) -> list[tuple[list[str], int]]
 
 
 def pass_of(cuda: Any, plans: Mapping[str, Any], steps: Iterable[tuple[str, int]]) -> Any:
-    """The cuda.Pass of [(row id, repeat), ...], of plans by row id."""
+    """Return the cuda.Pass of [(row id, repeat), ...], of plans by row id."""
     return cuda.Pass([([plans[row_id] for row_id in ids], repeat) for ids, repeat in pass_groups(steps)])

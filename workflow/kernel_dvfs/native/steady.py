@@ -63,7 +63,8 @@ class Steady:
         self._restart()
 
     def between(self, start_s: float, end_s: float) -> dict[str, float]:
-        """Of the batches that ended between two times (time.monotonic): time_us a launch, launches, sm_mhz (mean).
+        """Return of the batches that ended between two times (time.monotonic) time_us a launch, launches, sm_mhz
+        (mean).
 
         Raises InputError where fewer than two batches did.
         """
@@ -86,7 +87,7 @@ class Steady:
         }
 
     def own_mhz(self) -> None:
-        """It never rests."""
+        """Return None: it never rests."""
 
     def stop(self) -> None:
         """Wait for all that is queued."""

@@ -57,8 +57,8 @@ class _Point(NamedTuple):
 
 
 def limits(results: Results) -> list[dict[str, Any]]:
-    """Rows of power limits and locks of the core: what, time and energy of a step against auto, and how that is known.
-    None where the whole step was not measured, or nothing but auto was and no simulated board is of its type."""
+    """Return rows of power limits and locks of the core: what, time and energy of a step against auto, and how that is
+    known; none where the whole step was not measured, or nothing but auto was and no simulated board is of its type."""
     auto, locked = _points(results)
     if auto is None:
         return []
@@ -71,38 +71,38 @@ def limits(results: Results) -> list[dict[str, Any]]:
 
 
 def boards(results: Results) -> list[dict[str, Any]]:
-    """Rows of boards, this one first: time and energy of a step; of all others a forecast, held to this one's kernels.
-    None where the whole step was not measured, or no simulated board is of this one's type."""
+    """Return rows of boards, this one first: time and energy of a step; of all others a forecast, held to this one's
+    kernels; none where the whole step was not measured, or no simulated board is of this one's type."""
     auto, _ = _points(results)
-    own = step_costs.spec_of(results)
-    if auto is None or own is None:
+    spec = step_costs.spec_of(results)
+    if auto is None or spec is None:
         return []
     items = next(iter((results.workload.get("items") or {}).items()), None)
 
     def row(board: str, time_s: ForecastRange | None, energy_j: ForecastRange | None, how: str) -> dict[str, Any]:
         time_ms = 1e3 * auto.time_s * (1 + (time_s.at if time_s else 0.0) / 100)
         joule = auto.energy_j * (1 + (energy_j.at if energy_j else 0.0) / 100)
-        found = {"board": board, "time_ms": time_ms, "energy_j": joule, "power_w": 1e3 * joule / time_ms}
+        columns = {"board": board, "time_ms": time_ms, "energy_j": joule, "power_w": 1e3 * joule / time_ms}
         if items:
-            found[f"energy_per_{items[0]}_mj"] = 1e3 * joule / items[1]
-        return found | _told(energy_j, time_s, how)
+            columns[f"energy_per_{items[0]}_mj"] = 1e3 * joule / items[1]
+        return columns | _change_columns(energy_j, time_s, how)
 
     rows = [row(results.gpu["name"], None, None, MEASURED)]
-    runs = [(load, settled(scaled, load)) for scaled, load in _loads(results, own)]
-    for spec in map(gpu_spec.resolve, gpu_spec.names()):
-        if spec["name"] != own["name"]:
-            time, energy = _changes([(settled(spec, load), before) for load, before in runs])
-            rows.append(row(spec["name"], time, energy, FORECAST))
-    return [rows[0], *sorted(rows[1:], key=lambda each: each["energy_j"])]
+    runs = [(load, settled(scaled, load)) for scaled, load in _loads(results, spec)]
+    for other_spec in map(gpu_spec.resolve, gpu_spec.names()):
+        if other_spec["name"] != spec["name"]:
+            time, energy = _changes([(settled(other_spec, load), before) for load, before in runs])
+            rows.append(row(other_spec["name"], time, energy, FORECAST))
+    return [rows[0], *sorted(rows[1:], key=lambda board: board["energy_j"])]
 
 
 # --- from points ------------------------------------------------------------------------------------------------------
 
 
 def _points(results: Results) -> tuple[_Point | None, list[_Point]]:
-    """(the whole step at auto, at its locked core clocks, rising), all at the memory clock that auto runs."""
-    found = results.profile
-    rows = found[(found.study != "kernel") & (found.target == WHOLE)]
+    """Return (the whole step at auto, at its locked core clocks, rising), all at the memory clock that auto runs."""
+    profile = results.profile
+    rows = profile[(profile.study != "kernel") & (profile.target == WHOLE)]
     at_auto = rows[rows.is_baseline]
     if at_auto.empty:
         return None, []
@@ -112,26 +112,26 @@ def _points(results: Results) -> tuple[_Point | None, list[_Point]]:
         return _Point(
             None if math.isnan(row.core_mhz) else row.core_mhz,
             *(row.time_s, row.energy_j),
-            *(float(each) if each is not None else math.nan for each in errors),
+            *(float(error) if error is not None else math.nan for error in errors),
         )
 
     auto = next(at_auto.itertuples())
     beside = rows[~rows.is_baseline & rows.core_mhz.notna()]
     same = beside[beside.mem_mhz.isna() | (beside.mem_mhz == auto.reached_mem_mhz)]
-    return point(auto), sorted(map(point, same.itertuples()), key=lambda each: each.core_mhz or 0.0)
+    return point(auto), sorted(map(point, same.itertuples()), key=lambda locked: locked.core_mhz or 0.0)
 
 
 def _measured_locks(auto: _Point, locked: Sequence[_Point]) -> list[dict[str, Any]]:
     rows = []
-    for each in reversed(locked):
+    for point in reversed(locked):
         time, energy = (
-            _with_error(now, before, math.hypot(error, own))
-            for now, before, error, own in (
-                (each.time_s, auto.time_s, each.time_error, auto.time_error),
-                (each.energy_j, auto.energy_j, each.energy_error, auto.energy_error),
+            _with_error(now, before, math.hypot(error, auto_error))
+            for now, before, error, auto_error in (
+                (point.time_s, auto.time_s, point.time_error, auto.time_error),
+                (point.energy_j, auto.energy_j, point.energy_error, auto.energy_error),
             )
         )
-        rows.append(_row(f"core locked at {each.core_mhz:g} MHz", time, energy, each.power_w, MEASURED))
+        rows.append(_row(f"core locked at {point.core_mhz:g} MHz", time, energy, point.power_w, MEASURED))
     return rows
 
 
@@ -141,8 +141,8 @@ def _with_error(now: float, before: float, error: float) -> ForecastRange:
 
 
 def _limits_between(auto: _Point, locked: Sequence[_Point], limit_w: float) -> list[dict[str, Any]]:
-    """A limit holds a board between two clocks, so that its mean power is the limit: between two points."""
-    by_power = sorted([*locked, auto], key=lambda each: each.power_w)
+    """Return rows of power limits: one holds a board between two clocks, so that its mean power is the limit."""
+    by_power = sorted([*locked, auto], key=lambda point: point.power_w)
     rows = []
     for wanted_w in (share * limit_w for share in _LIMITS):
         pair = next(((a, b) for a, b in pairwise(by_power) if a.power_w <= wanted_w < b.power_w), None)
@@ -154,8 +154,8 @@ def _limits_between(auto: _Point, locked: Sequence[_Point], limit_w: float) -> l
         time_s = 1 / (share / high.time_s + (1 - share) / low.time_s)
         energy_j = wanted_w * time_s
         time, energy = (
-            ForecastRange(100 * (at / own - 1), *sorted(100 * (end / own - 1) for end in ends))
-            for at, own, ends in (
+            ForecastRange(100 * (at / before - 1), *sorted(100 * (end / before - 1) for end in ends))
+            for at, before, ends in (
                 (time_s, auto.time_s, (low.time_s, high.time_s)),
                 (energy_j, auto.energy_j, (low.energy_j, high.energy_j)),
             )
@@ -168,11 +168,12 @@ def _limits_between(auto: _Point, locked: Sequence[_Point], limit_w: float) -> l
 
 
 def _loads(results: Results, spec: dict[str, Any]) -> Iterable[tuple[dict[str, Any], list[tuple[Any, int]]]]:
-    """(spec, load) of each end of the band, as modelled first; every load is held to what was measured on its spec."""
+    """Return (spec, load) of each end of the band, as modelled first; every load is held to what was measured on its
+    spec."""
     costs = step_costs.per_kernel(results)
     total = step_costs.summed(results, costs)
     # what rested draws in the step what its section leaves it
-    longer, more = (1 + total.get(f"residual_{each}_percent", 0.0) / 100 for each in ("time", "energy"))
+    longer, more = (1 + total.get(f"residual_{quantity}_percent", 0.0) / 100 for quantity in ("time", "energy"))
     seen = []
     for row in costs.itertuples():
         slower, dearer = (longer, more) if row.is_paced else (1.0, 1.0)
@@ -201,35 +202,35 @@ def _forecast_limits(results: Results, auto: _Point, limit_w: float) -> list[dic
         return _row(what, time, energy, states[0][0].power_w, FORECAST)
 
     held = _row(HELD, *_changes([(now, auto) for _, _, now in runs]), runs[0][2].power_w, FORECAST)
-    found = []
+    rows = []
     for share in _LOCKS:
-        mhz = min(grid, key=lambda each: abs(each - share * highest))
-        found.append(row(f"core locked at {mhz} MHz", core_mhz=mhz))
+        mhz = min(grid, key=lambda clock_mhz: abs(clock_mhz - share * highest))
+        rows.append(row(f"core locked at {mhz} MHz", core_mhz=mhz))
     for share in _LIMITS:
         # the mean power that the board's own limit leaves lies a little below it
-        found.append(row(f"power limit of {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
-    return [held, *filter(None, found)]
+        rows.append(row(f"power limit of {share * limit_w:.0f} W", cap_w=share * spec["governor"]["cap_w"]))
+    return [held, *filter(None, rows)]
 
 
 def _changes(states: Sequence[tuple[Any, Any]]) -> tuple[ForecastRange, ForecastRange]:
-    """Of time and energy, from (now, before) at each end of the band."""
+    """Return the changes of time and energy, from (now, before) at each end of the band."""
     time = _range(100 * (now.time_s / before.time_s - 1) for now, before in states)
     energy = _range(100 * (now.time_s * now.power_w / (before.time_s * before.power_w) - 1) for now, before in states)
     return time, energy
 
 
 def _range(values: Iterable[float]) -> ForecastRange:
-    """The first of them, and their ends."""
-    found = list(values)
-    return ForecastRange(found[0], min(found), max(found))
+    """Return the first of them, and their ends."""
+    changes = list(values)
+    return ForecastRange(changes[0], min(changes), max(changes))
 
 
 def _row(what: str, time: ForecastRange, energy: ForecastRange, power_w: float, how: str) -> dict[str, Any]:
-    return {"what": what} | _told(energy, time, how) | {"power_w": power_w}
+    return {"what": what} | _change_columns(energy, time, how) | {"power_w": power_w}
 
 
-def _told(energy: ForecastRange | None, time: ForecastRange | None, how: str) -> dict[str, Any]:
-    """Changes, how they are known, and their ends, as columns; NaN of what is not changed."""
-    changes = [each or ForecastRange(math.nan, math.nan, math.nan) for each in (energy, time)]
-    values = [*(each.at for each in changes), how, *(end for each in changes for end in each[1:])]
+def _change_columns(energy: ForecastRange | None, time: ForecastRange | None, how: str) -> dict[str, Any]:
+    """Return changes, how they are known, and their ends, as columns; NaN of what is not changed."""
+    changes = [change or ForecastRange(math.nan, math.nan, math.nan) for change in (energy, time)]
+    values = [*(change.at for change in changes), how, *(end for change in changes for end in change[1:])]
     return dict(zip(_CHANGES, values))

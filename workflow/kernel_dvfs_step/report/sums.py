@@ -18,9 +18,9 @@ def step_answer(tables: Mapping[str, Rows]) -> str | None:
     if not totals:
         return None
     what = "" if totals[0]["step"] == "as a whole" else ", the sum of its kernels"
-    said = f"one step takes {totals[0]['energy_j']:.4g} J and {totals[0]['time_ms']:.4g} ms at auto clocks{what}"
+    sentence = f"one step takes {totals[0]['energy_j']:.4g} J and {totals[0]['time_ms']:.4g} ms at auto clocks{what}"
     _, sums = sums_in_words(tables.get("step_check") or ())
-    return f"{said}; {sums[0].lower()}{sums[1:]}" if sums else said
+    return f"{sentence}; {sums[0].lower()}{sums[1:]}" if sums else sentence
 
 
 def sums_in_words(rows: Rows) -> tuple[bool, str]:
@@ -49,6 +49,6 @@ def sums_in_words(rows: Rows) -> tuple[bool, str]:
 def _differences_percent(row: Mapping[str, Any]) -> tuple[float, float]:
     """Return by how much a section, or the step, takes more time and energy than the best sum of its kernels."""
     sums = ("with_others_", "paced_", "")
-    best = next((each for each in sums if row.get(f"{each}time_difference_percent") is not None), "")
+    best = next((prefix for prefix in sums if row.get(f"{prefix}time_difference_percent") is not None), "")
     time, energy = (row[f"{best}{quantity}_difference_percent"] or 0.0 for quantity in ("time", "energy"))
     return time, energy

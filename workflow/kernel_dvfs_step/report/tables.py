@@ -13,6 +13,7 @@ from kernel_dvfs.workload.step import WHOLE, paced_kernel
 from kernel_dvfs.workload.workload import study_of
 from kernel_dvfs_clocks.clocks import AUTO
 from kernel_dvfs_step.report import costs as step_costs
+from kernel_dvfs_step.report import forecast as step_forecast
 from kernel_dvfs_step.report.costs import ALIKE_PERCENT, measured_powers_w, paced_rows
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ OUTPUTS = Outputs()
     workload="step",
 )
 def step_totals(results: Results) -> pd.DataFrame:
-    """One row for the step as a whole (none where it cannot be repeated), one for the sum of its kernels."""
+    """Return one row for the step as a whole (none where it cannot be repeated), one for the sum of its kernels."""
     import pandas as pd
 
     costs = step_costs.per_kernel(results)
@@ -94,7 +95,8 @@ IN_THE_STEP = ("step_time_us", "step_core_mhz")
     workload="step",
 )
 def step_kernels(results: Results) -> pd.DataFrame:
-    """One row a kernel; energies in J a step and mJ a launch, times in ms a step and us a launch, clocks in MHz."""
+    """Return one row a kernel; energies in J a step and mJ a launch, times in ms a step and us a launch, clocks in
+    MHz."""
     costs = step_costs.per_kernel(results)
     costs["alone_change_percent"] = 100 * (costs.alone_us / costs.step_time_us - 1)
     share = 100 * costs.energy_j / costs.energy_j.sum()
@@ -133,7 +135,7 @@ def step_kernels(results: Results) -> pd.DataFrame:
 
 
 def _why(row: Any) -> str:
-    """Why a kernel takes another time alone than within the step, as far as its own record tells."""
+    """Return why a kernel takes another time alone than within the step, as far as its own record tells."""
     change = row.alone_change_percent
     if not abs(change) > ALIKE_PERCENT:  # also where it is not known
         return ""
@@ -161,10 +163,11 @@ def _why(row: Any) -> str:
     inputs=lambda plan: [plan.schedule(STRICT)],
 )
 def step_saving(results: Results) -> pd.DataFrame:
-    """One row a kernel: change of a step's energy (J) and time (ms), negative = less, and the share of all savings."""
+    """Return one row a kernel: change of a step's energy (J) and time (ms), negative = less, and the share of all
+    savings."""
     import pandas as pd
 
-    from kernel_dvfs.report.results import is_chosen
+    from kernel_dvfs.report.results import is_chosen  # which loads numpy
 
     chosen = results.schedule(STRICT)["targets"]
     profile = results.profile.query("study == 'kernel'")
@@ -219,7 +222,7 @@ TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
     workload="step",
 )
 def step_check(results: Results) -> pd.DataFrame:
-    """One row a section, and one for the step; times in ms, energies in J, differences in percent of the sums.
+    """Return one row a section, and one for the step; times in ms, energies in J, differences in percent of the sums.
     within_step_ms: NaN where a kernel was not traced."""
     import pandas as pd
 
@@ -228,45 +231,45 @@ def step_check(results: Results) -> pd.DataFrame:
     paced = paced_rows(results)
     powers_w = measured_powers_w(results) if results.workload.get("tail") else (0.0, 0.0)
     rows = []
-    for name, own in steps.items():
+    for name, launches in steps.items():
         if paced_kernel(name):
             continue
-        row = compared(points, study_of(results.workload, "pass", name), name, own, (AUTO, AUTO))
+        row = compared(points, study_of(results.workload, "pass", name), name, launches, (AUTO, AUTO))
         del row["clocks"], row["core_mhz"], row["verdict"]
-        left_out = [each for each in results.workload.get("tail", ()) if name in (each[2], WHOLE)]
-        left_out_ms = math.fsum(each[3] for each in left_out)
-        within_ms = _within_step_ms(results, own) + left_out_ms
+        left_out = [kernel for kernel in results.workload.get("tail", ()) if name in (kernel[2], WHOLE)]
+        left_out_ms = math.fsum(kernel[3] for kernel in left_out)
+        within_ms = _within_step_ms(results, launches) + left_out_ms
         row |= {"within_step_ms": within_ms, "within_step_difference_percent": 100 * (row["time_ms"] / within_ms - 1)}
         which = ""
         if paced:
-            row, which = row | _with_paced(row, paced, points, own), "paced_"
+            row, which = row | _with_paced(row, paced, points, launches), "paced_"
         apart_percent = 0.0
         if powers_w[1]:
             more, apart_percent = _with_others(row, which, left_out_ms, powers_w)
             row, which = row | more, "with_others_"
-        time, energy = (row[f"{which}{each}_difference_percent"] for each in ("time", "energy"))
+        time, energy = (row[f"{which}{quantity}_difference_percent"] for quantity in ("time", "energy"))
         adds_up: bool | str = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
         if adds_up and apart_percent > ENERGY_PERCENT:
             adds_up = f"not told: {len(left_out)} kernels were not measured"
-        rows.append({"section": name, "launches": sum(count for _, count in own)} | row | {"adds_up": adds_up})
+        rows.append({"section": name, "launches": sum(count for _, count in launches)} | row | {"adds_up": adds_up})
     return pd.DataFrame(rows)
 
 
-def _within_step_ms(results: Results, own: Sequence[tuple[str, int]]) -> float:
-    """Time of these launches within the step; NaN where one was not traced."""
+def _within_step_ms(results: Results, launches: Sequence[tuple[str, int]]) -> float:
+    """Return the time of these launches within the step; NaN where one was not traced."""
     kernels = results.workload["kernels"]
-    times_s = [(kernels[name]["step_time_s"], count) for name, count in own]
+    times_s = [(kernels[name]["step_time_s"], count) for name, count in launches]
     return 1e3 * sum(math.nan if time_s is None else count * time_s for time_s, count in times_s)
 
 
 def _with_others(
     row: dict[str, Any], which: str, left_out_ms: float, powers_w: tuple[float, float]
 ) -> tuple[dict[str, float], float]:
-    """(the sums of a row with kernels that were not measured, how far apart their energy may be, percent of the row's).
-    powers_w: the least and the most that these may draw."""
+    """Return (the sums of a row with kernels that were not measured, how far apart their energy may be, percent of the
+    row's). powers_w: the least and the most that these may draw."""
     sum_ms, sum_j = (
-        row[what] / (1 + row[f"{which}{each}_difference_percent"] / 100)
-        for what, each in (("time_ms", "time"), ("energy_j", "energy"))
+        row[what] / (1 + row[f"{which}{quantity}_difference_percent"] / 100)
+        for what, quantity in (("time_ms", "time"), ("energy_j", "energy"))
     )
     least_j, most_j = (sum_j + 1e-3 * left_out_ms * power_w for power_w in powers_w)
     nearest_j = min(max(row["energy_j"], least_j), most_j)
@@ -278,11 +281,11 @@ def _with_others(
 
 
 def _with_paced(
-    row: dict[str, Any], paced: dict[str, Any], points: dict[tuple, Any], own: Sequence
+    row: dict[str, Any], paced: dict[str, Any], points: dict[tuple, Any], launches: Sequence
 ) -> dict[str, float]:
-    """The sums with the hot kernels at their clocks of the step."""
+    """Return the sums with the hot kernels at their clocks of the step."""
     sum_s = sum_j = share_s = 0.0
-    for name, count in own:
+    for name, count in launches:
         point = paced.get(name) or points["kernel", name, AUTO, AUTO]
         sum_s += count * point.time_s
         sum_j += count * point.energy_j
@@ -310,10 +313,8 @@ def _with_paced(
     workload="step",
 )
 def step_limits(results: Results) -> pd.DataFrame:
-    """A row a lock or limit; changes in percent of auto, negative = less."""
+    """Return a row a lock or limit; changes in percent of auto, negative = less."""
     import pandas as pd
-
-    from kernel_dvfs_step.report import forecast as step_forecast
 
     return pd.DataFrame(step_forecast.limits(results), columns=step_forecast.LIMIT_COLUMNS)
 
@@ -331,10 +332,8 @@ def step_limits(results: Results) -> pd.DataFrame:
     workload="step",
 )
 def step_boards(results: Results) -> pd.DataFrame:
-    """A row a board, this one first; times in ms, energies in J, changes in percent of this board."""
+    """Return a row a board, this one first; times in ms, energies in J, changes in percent of this board."""
     import pandas as pd
-
-    from kernel_dvfs_step.report import forecast as step_forecast
 
     rows = step_forecast.boards(results)
     return pd.DataFrame(rows, columns=None if rows else step_forecast.BOARD_COLUMNS)

@@ -44,8 +44,10 @@ class StepView:
 
 
 def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_forecast: bool) -> StepView | None:
-    """workload: of the setup. tables: {name: rows} of those that are there. None where it is no step, or nothing of it
-    is there yet."""
+    """Return what the page of a step says first; None where it is no step, or nothing of it is there yet.
+
+    workload: of the setup. tables: {name: rows} of those that are there.
+    """
     totals = tables.get("step_totals")
     if "step" not in workload or not totals:
         return None
@@ -89,8 +91,8 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
 
 
 def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]:
-    """Loop, graph and schedule: of the first two what was measured one after the other in one process; of the schedule
-    the graph, changed by as much as the study measured."""
+    """Return cards of loop, graph and schedule: of the first two what was measured one after the other in one process;
+    of the schedule the graph, changed by as much as the study measured."""
     whole = workload.get("whole") or {}
     if "loop_us" not in whole or "graph_us" not in whole:
         return []
@@ -112,7 +114,7 @@ def _ways(workload: Mapping[str, Any], tables: Mapping[str, Rows]) -> list[Card]
 
 
 def _dearer(workload: Mapping[str, Any]) -> list[str]:
-    """That a graph takes more energy than the loop, where it does."""
+    """Return a line that a graph takes more energy than the loop, where it does."""
     whole = workload.get("whole") or {}
     loop_j, graph_j = whole.get("loop_j"), whole.get("graph_j")
     if not (loop_j and graph_j and graph_j > (1 + _DEARER_PERCENT / 100) * loop_j):
@@ -124,7 +126,7 @@ def _dearer(workload: Mapping[str, Any]) -> list[str]:
 
 
 def _waits(call_us: float, loop: tuple[float, float | None], graph: tuple[float, float | None]) -> Card:
-    """What of the loop's time is not the GPU's: it runs nothing and waits for the next launch."""
+    """Return the card of what of the loop's time is not the GPU's: it runs nothing and waits for the next launch."""
     waits_us = max(0.0, loop[0] - call_us)
     text = f"{100 * waits_us / loop[0]:.0f} % of the loop's time the GPU has nothing to run: it waits for the host"
     if loop[1] and graph[1] and graph[0] < loop[0] and graph[1] < loop[1]:
@@ -144,30 +146,30 @@ def _way(title: str, time_us: float, energy_j: float | None, text: str, workload
 
 
 def _against(way: tuple[float, float | None], loop: tuple[float, float | None]) -> str:
-    """`-23 % time, -15 % energy of`."""
-    told = [f"{100 * (way[0] / loop[0] - 1):+.0f} % time"]
+    """Return `-23 % time, -15 % energy against`, in words."""
+    changes = [f"{100 * (way[0] / loop[0] - 1):+.0f} % time"]
     if way[1] is not None and loop[1]:
-        told.append(f"{100 * (way[1] / loop[1] - 1):+.0f} % energy")
-    return ", ".join(told) + " against"
+        changes.append(f"{100 * (way[1] / loop[1] - 1):+.0f} % energy")
+    return ", ".join(changes) + " against"
 
 
 def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> FirstScreen | None:
-    """The slider over core locks and power limits, as table step_limits has them; None where none of them saves within
-    the last limit."""
+    """Return the slider over core locks and power limits, as table step_limits has them; None where none of them saves
+    within the last limit."""
     ways: dict[str, list[tuple[ShownChange, ShownChange, dict[str, Any], Mapping[str, Any]]]] = {HERE: [], ONE: []}
     for row in rows:
-        if found := _SETTING.match(row["what"]):
+        if match := _SETTING.match(row["what"]):
             name, setting = (
-                (HERE, {"power_cap_w": float(found[2])}) if found[2] else (ONE, {"core_mhz": float(found[1])})
+                (HERE, {"power_cap_w": float(match[2])}) if match[2] else (ONE, {"core_mhz": float(match[1])})
             )
-            energy, time = (ShownChange(row[f"{each}_change_percent"]) for each in ("energy", "time"))
+            energy, time = (ShownChange(row[f"{quantity}_change_percent"]) for quantity in ("energy", "time"))
             ways[name].append((energy, time, setting, row))
     curves = []
     for name, title in ((ONE, "Core clock locked"), (HERE, "Power limit set")):
         stops = []
         for limit in _LIMITS_PERCENT:
-            within = [each for each in ways[name] if each[1].best <= limit and each[0].best < 0]
-            energy, time, setting, row = min(within, key=lambda each: each[0].best, default=_AT_AUTO)
+            within = [way for way in ways[name] if way[1].best <= limit and way[0].best < 0]
+            energy, time, setting, row = min(within, key=lambda way: way[0].best, default=_AT_AUTO)
             ends = [signed(row[name], 1) for name in _ENDS if row.get(name) is not None]
             note = f"energy {ends[0]} to {ends[1]} %" if len(ends) == 2 else ""
             stops.append(Stop(limit, energy, time, row["known"], row["what"], apply_at([("", setting)]), note))
@@ -178,9 +180,9 @@ def _settings(rows: Iterable[Mapping[str, Any]], totals: Mapping[str, Any]) -> F
 
 
 def _residual(totals: Rows) -> list[str]:
-    """By how much kernels that draw more than the limit for a moment were scaled in the sum."""
+    """Return a line on by how much kernels that draw more than the limit for a moment were scaled in the sum."""
     row = next((row for row in totals if row["step"] == "sum of its kernels"), {})
-    time, energy = (row.get(f"residual_{each}_percent") for each in ("time", "energy"))
+    time, energy = (row.get(f"residual_{quantity}_percent") for quantity in ("time", "energy"))
     if time is None or energy is None:
         return []
     return [
@@ -190,7 +192,7 @@ def _residual(totals: Rows) -> list[str]:
 
 
 def _tail(totals: Rows) -> list[str]:
-    """What was not measured for want of time, and what share of the sum that is."""
+    """Return a line on what was not measured for want of time, and what share of the sum that is."""
     measured = next((row for row in totals if row["step"] == "sum of its kernels"), None)
     rest = next((row for row in totals if row["step"] == "the others, not measured"), None)
     if not measured or not rest:
@@ -207,7 +209,7 @@ def _of(row: Mapping[str, Any], column: str) -> str:
 
 
 def _make_most(saving: Rows | None) -> int:
-    """How many kernels make 80 % of the saving; 0 where nothing is saved, or that is not known."""
+    """Return how many kernels make 80 % of the saving; 0 where nothing is saved, or that is not known."""
     shares = [row["saving_so_far_percent"] or 0.0 for row in saving or ()]
     if not shares or shares[-1] < _MOST_PERCENT:
         return 0
@@ -219,10 +221,10 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
     left = workload.get("left_at_auto", ())
     if left:
         share = workload.get("measured_share")
-        told = "" if share is None else f"{100 * (1 - share):.1f} % of the step's traced time: "
+        left_share = "" if share is None else f"{100 * (1 - share):.1f} % of the step's traced time: "
         names = ", ".join(f"{name} ×{launches} ({reason})" for name, launches, reason in left[:_NAMED])
         names += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-        notes.append(f"Left at auto, since they cannot be repeated alone; {told}{names}.")
+        notes.append(f"Left at auto, since they cannot be repeated alone; {left_share}{names}.")
     if overlapped := workload.get("overlapped"):
         notes.append(
             f"Overlapped with other kernels in the step, so the sum of all kernels is above the whole: "

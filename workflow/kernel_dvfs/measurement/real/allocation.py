@@ -41,8 +41,8 @@ class _Job(TypedDict):
 
 
 def ask(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
-    """The answers of the measuring process, of one that ends to the first requests only; none where no process runs at
-    the clocks that Slurm has to set for `pair`.
+    """Return the answers of the measuring process, of one that ends to the first requests only; none where no process
+    runs at the clocks that Slurm has to set for `pair`.
 
     path: of the setup's file. Raises InputError where the process died while it dealt with a request.
     """
@@ -59,10 +59,10 @@ def ask(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> 
         _end(setup, job)
         return []
     # whoever submitted it may have been killed before it had its node: it is ours now
-    if said := _wait_for(setup, job):
-        return [said]
+    if failure := _wait_for(setup, job):
+        return [failure]
     try:
-        answers = _told(job, path, requests)
+        answers = _answers(job, path, requests)
     except _Unanswered as unanswered:
         state = slurm.settled(job, _LOOK_EVERY_S / 5) or "gone"
         raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, unanswered.request) from None
@@ -72,14 +72,14 @@ def ask(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> 
     return [answer for answer in answers if answer is not None]
 
 
-def _told(job: str, path: str, requests: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
-    """The answers of the measuring process in a job, by one step, whose start takes a while; the last is
+def _answers(job: str, path: str, requests: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """Return the answers of the measuring process in a job, by one step, whose start takes a while; the last is
     None where there is no such process. Raises _Unanswered where one did not come."""
     command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
-    said = slurm.inside(job, command, "".join(compact_json(request) + "\n" for request in requests)).stdout
+    output = slurm.inside(job, command, "".join(compact_json(request) + "\n" for request in requests)).stdout
     answers = []
     with suppress(ValueError):  # its last line is cut off where it died as it wrote
-        for line in said.splitlines():
+        for line in output.splitlines():
             answers.append(parse_json(line))
     if not answers or (len(answers) < len(requests) and is_measured(answers[-1])):
         raise _Unanswered(requests[len(answers)])
@@ -109,8 +109,8 @@ def _cancelled(job: str) -> InputError:
 
 
 def begin(uuid: str) -> None:
-    """A run begins: that a job for this GPU was cancelled in an earlier one does not end this one. Raises InputError
-    where that job does not leave its node."""
+    """Note that a run begins: that a job for this GPU was cancelled in an earlier one does not end this one. Raises
+    InputError where that job does not leave its node."""
     known = _known(uuid)
     if known and slurm.settled(known["job"], _LOOK_EVERY_S / 5) == slurm.CANCELLED:
         _forget(uuid)
@@ -123,7 +123,7 @@ def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
     node = node_of(setup.gpu["slug"], os.path.join(os.path.dirname(path), "../../.."))
     if node and "--nodelist" not in options and "-w" not in options.split():
         options += f" --nodelist={node}"
-    tell = _said(setup)
+    tell = _ready_path(setup)
     os.makedirs(FOLDER, exist_ok=True)
     if os.path.exists(tell):
         os.unlink(tell)
@@ -137,7 +137,7 @@ def _wait_for(setup: Setup, job: str) -> dict[str, Any]:
     """Wait until the job's process listens or has failed. The answer is empty, or has "errors"."""
     try:
         with slurm.cancelled_on_failure(job):
-            answer = wait(job, _said(setup))
+            answer = wait(job, _ready_path(setup))
     except BaseException:
         _forget(setup.gpu["uuid"])  # cancelled by ourselves: that is nobody's wish to have no other
         raise
@@ -175,7 +175,7 @@ def tell(path: str, what: str) -> dict[str, Any] | None:
     if known and slurm.status(known["job"]).get("JobState") == "RUNNING":
         # where it is ended from elsewhere, the next request tells why
         with suppress(_Unanswered):
-            return _told(known["job"], path, [{"do": what}])[0]
+            return _answers(known["job"], path, [{"do": what}])[0]
     return None
 
 
@@ -199,7 +199,7 @@ def _forget(uuid: str) -> None:
 
 
 def _clocks(setup: Setup, pair: Pair) -> str:
-    """The option that asks Slurm for the pair, where Slurm sets the clocks (one job a pair); else ""."""
+    """Return the option that asks Slurm for the pair, where Slurm sets the clocks (one job a pair); else ""."""
     return gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
 
 
@@ -210,8 +210,8 @@ def _known(uuid: str) -> _Job | None:
         return None  # none, or none of ours
 
 
-def _said(setup: Setup) -> str:
-    """Where the job's process says that it listens, or why it does not."""
+def _ready_path(setup: Setup) -> str:
+    """Return the file in which the job's process says that it listens, or why it does not."""
     return f"{FOLDER}/kernel-dvfs-{setup.gpu['uuid']}.said"
 
 

@@ -32,19 +32,19 @@ class CalibrationProbe(NamedTuple):
 
 
 def measure(guard: Guard, about: dict[str, Any], say: Callable[[str], None]) -> dict[str, CalibrationProbe]:
-    """{COPY, READ: CalibrationProbe} of the GPU of a guard that sets nothing. about: its facts. Raises InputError where
-    it cannot be measured, and where something else ran on it meanwhile or holds its clocks."""
+    """Return {COPY, READ: CalibrationProbe} of the GPU of a guard that sets nothing. about: its facts. Raises
+    InputError where it cannot be measured, and where something else ran on it meanwhile or holds its clocks."""
     board = guard.board
     preflight.check_board(board, False, say)
     before = board.compute_processes()
     probing = loads.open_probing(guard.nvml, about["uuid"])
     now = board.compute_processes()
-    own = None if before is None or now is None else now - before
+    own_processes = None if before is None or now is None else now - before
     counter = preflight.check_counter(board, probing.now_s, probing.sleep)
     preflight.check_window(board.uuid, counter.period_s, _WINDOW_S)
     settings = {"clocks": "auto-only", "after": {}}
-    gpu = RealGpu(guard, about, settings, probing, counter, own, lambda: True, say)
-    found = {}
+    gpu = RealGpu(guard, about, settings, probing, counter, own_processes, lambda: True, say)
+    probes = {}
     for kind in (COPY, READ):
         load, byte = probing.probe(kind)
         with gpu.locked(BASELINE, (kind,)):
@@ -54,13 +54,13 @@ def measure(guard: Guard, about: dict[str, Any], say: Callable[[str], None]) -> 
         gpu.check_free([window])
         if disturbed := gpu.disturbances([window]):
             raise InputError(f"GPU {board.uuid}: {kind} was disturbed: {'; '.join(disturbed)}; run it again")
-        found[kind] = CalibrationProbe(byte, window)
-    return found
+        probes[kind] = CalibrationProbe(byte, window)
+    return probes
 
 
 def overrides(spec: dict[str, Any], probes: dict[str, CalibrationProbe]) -> dict[str, Any]:
-    """The figures of a spec (gpu.spec.resolve) that the probes replace, as its overrides: pJ of a DRAM byte, and the
-    share of the nominal bandwidth that is reached: by kernels that copy, and by those that only read. Raises
+    """Return the figures of a spec (gpu.spec.resolve) that the probes replace, as its overrides: pJ of a DRAM byte, and
+    the share of the nominal bandwidth that is reached: by kernels that copy, and by those that only read. Raises
     InputError where the board cannot be of the spec's type."""
     for kind, probe in probes.items():
         mem_mhz = probe.window["mem_mhz"][1]
@@ -83,8 +83,8 @@ def overrides(spec: dict[str, Any], probes: dict[str, CalibrationProbe]) -> dict
 
 
 def dram_efficiency(spec: dict[str, Any], probe: CalibrationProbe) -> float:
-    """Share of the DRAM's nominal bandwidth that a probe would reach if its way through the SMs took no time: M of
-    t^p = (C/f)^p + M^p (gpu.model)."""
+    """Return the share of the DRAM's nominal bandwidth that a probe would reach if its way through the SMs took no
+    time: M of t^p = (C/f)^p + M^p (gpu.model)."""
     stream, time_s = _stream(spec), 1e-6 * probe.window["time_us"]
     core_s = probe.byte / (stream["sm_byte_per_clock"] * spec["sm_count"] * 1e6 * probe.window["core_mhz"][1])
     p = stream["overlap"]
@@ -94,8 +94,8 @@ def dram_efficiency(spec: dict[str, Any], probe: CalibrationProbe) -> float:
 
 
 def dram_byte_pj(spec: dict[str, Any], probe: CalibrationProbe) -> float:
-    """Energy of a byte in DRAM, pJ: the board's power above standing, less what a byte costs on its way through the
-    core (gpu.model, gpu.kernel)."""
+    """Return the energy of a byte in DRAM, pJ: the board's power above standing, less what a byte costs on its way
+    through the core (gpu.model, gpu.kernel)."""
     window, energy = probe.window, spec["energy_pj"]
     core_mhz, temperature_c = window["core_mhz"][1], sum(window["temp_c"]) / 2
     standing_w = static_w(spec, spec["clocks"]["auto_mem_mhz"], temperature_c) + clock_w(spec["core"], core_mhz)
@@ -106,7 +106,7 @@ def dram_byte_pj(spec: dict[str, Any], probe: CalibrationProbe) -> float:
 
 
 def _stream(spec: dict[str, Any]) -> dict[str, float]:
-    """The family that has nothing of its own in what decides a copy."""
+    """Return the family that has nothing of its own in what decides a copy."""
     return spec["families"]["residual"]
 
 

@@ -1,7 +1,7 @@
 """The side of a measurement job: asks the measuring process of its GPU for a point, and starts one where there is none.
 
 The measuring process (`server`) listens at a socket: one for each user, GPU and working directory. This module knows
-where, and imports nothing of NVML.
+where, and imports nothing of NVML; `allocation`, which does, is imported where Slurm gives the GPU.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ _LONGEST = 107
 
 
 def socket_path(uuid: str) -> str:
-    """Where the measuring process of the GPU `uuid` listens, as long as this working directory is the process's."""
+    """Return where the measuring process of the GPU `uuid` listens, as long as this working directory is the
+    process's."""
     name = hashlib.blake2b(os.fsencode(f"{uuid}|{os.getcwd()}"), digest_size=6).hexdigest()
     return os.path.join(folder(), f"kernel-dvfs-{os.getuid()}-{name}.sock")
 
 
 @contextmanager
 def address(path: str) -> Iterator[str]:
-    """A name of the socket at `path` that an address can hold, however long the name of its folder is.
+    """Return a context that gives a name of the socket at `path` that an address can hold, however long the name of its
+    folder is.
 
     Raises OSError where there is no such folder.
     """
@@ -103,8 +105,8 @@ class RemoteVisitor:
         }
         (answer,) = _measured(self._setup, self._path, [request], visit.pair)
         self.device, self.run = answer["device"], answer["run"]
-        found: VisitMeasurement = answer["visited"]
-        return found
+        visited: VisitMeasurement = answer["visited"]
+        return visited
 
 
 def compare(
@@ -131,7 +133,8 @@ def _what(path: str, target: MeasurementTarget, pair: Pair, repeat: int, session
 
 
 def _measured(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
-    """The answer to each request, all of them at the clocks that a batch system sets for `pair`, if one sets them."""
+    """Return the answer to each request, all of them at the clocks that a batch system sets for `pair`, if one sets
+    them."""
     answers: list[dict[str, Any]] = []
     tries = 0
     while len(answers) < len(requests):
@@ -147,7 +150,8 @@ def _measured(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pai
 
 
 def _answers(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair) -> list[dict[str, Any]]:
-    """Answers of the measuring process to the first requests or all, or of its start where there was none."""
+    """Return the answers of the measuring process to the first requests or all, or of its start where there was
+    none."""
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
@@ -156,7 +160,7 @@ def _answers(setup: Setup, path: str, requests: list[dict[str, Any]], pair: Pair
 
 
 def begin(uuid: str) -> None:
-    """A run begins that will measure a GPU."""
+    """Note that a run begins which will measure a GPU."""
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
@@ -219,7 +223,7 @@ def _heed(answer: dict[str, Any] | None) -> None:
 
 
 def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer of the measuring process of the GPU `uuid`; None where there is no such process.
+    """Return the answer of the measuring process of the GPU `uuid`; None where there is no such process.
 
     Raises InputError where it died while it dealt with the request. A process that was told to stop and died of it has
     no answer either; its lease tells what it left.
@@ -249,7 +253,7 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _heard(connection: socket.socket) -> bytes:
-    """The answer; lines that come before it are for the user, now."""
+    """Return the answer; tell the user at once the lines that come before it."""
     answer = b""
     with connection.makefile("rb") as lines:
         for line in lines:
@@ -280,12 +284,12 @@ def _start(setup: Setup, path: str) -> dict[str, Any]:
         if child == 0:
             _become_server(path, write_end)
         os.close(write_end)
-        said = b""
+        output = b""
         while part := os.read(read_end, 1 << 16):
-            said += part
+            output += part
         os.close(read_end)
         os.waitpid(child, 0)
-    answer = said.decode().strip()
+    answer = output.decode().strip()
     if answer == "ok":
         return {}
     return {"errors": answer.splitlines() or [f"the measuring process died at its start; see {_LOG}"]}
@@ -302,7 +306,7 @@ def _listens(at: str) -> bool:
 
 
 def _become_server(path: str, ready: int) -> NoReturn:
-    """In a forked child: turn into the measuring process, which outlives this job. Does not return."""
+    """Turn a forked child into the measuring process, which outlives this job. Does not return."""
     try:
         os.setsid()
         if os.fork():

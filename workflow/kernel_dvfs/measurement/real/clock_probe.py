@@ -70,15 +70,15 @@ _SM_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT of cuda.h
 
 
 def top_mhz(clocks: dict[str, Any], after: dict[str, Any] | None = None) -> float:
-    """The clock that a free board comes to, MHz; 0 where the driver lists none. clocks: of its facts. after: what its
-    site leaves locked, of the settings."""
+    """Return the clock that a free board comes to, MHz; 0 where the driver lists none. clocks: of its facts. after:
+    what its site leaves locked, of the settings."""
     listed = [mhz for cores in clocks["core_mhz"].get("listed", {}).values() for mhz in cores]
     site = (after or {}).get("core")
     return float(min(max(listed), site[1] if site else max(listed))) if listed else 0.0
 
 
 def held(probe: ClockProbe, compute_capability: str) -> str:
-    """Why a board is not free, in words; "" where it is."""
+    """Return why a board is not free, in words; "" where it is."""
     share = _HELD_SHARE if compute_capability in _COME_TO_THE_TOP else _HELD_SHARE_OTHERWISE
     if probe["core_mhz"] >= (1 - share) * probe["top_mhz"]:
         return ""
@@ -89,21 +89,22 @@ def held(probe: ClockProbe, compute_capability: str) -> str:
 
 
 def remedy(uuid: str) -> str:
-    """What to do about a board that is not free."""
+    """Return what to do about a board that is not free."""
     return f"reset it (kernel-dvfs reset --uuid {uuid}), or name the site's own lock in `after`"
 
 
 def highest(slice_mhz: Callable[[], float], now_s: Callable[[], float], until_mhz: float) -> float:
-    """The highest clock that slices of the light load ran at, MHz: until one is at `until_mhz`, or the time is over."""
-    end_s, found = now_s() + _LIMIT_S, 0.0
+    """Return the highest clock that slices of the light load ran at, MHz: until one is at `until_mhz`, or the time is
+    over."""
+    end_s, highest_mhz = now_s() + _LIMIT_S, 0.0
     while True:
-        found = max(found, slice_mhz())
-        if found >= (1 - _REACHED_SHARE) * until_mhz or now_s() > end_s:
-            return round(found, 1)
+        highest_mhz = max(highest_mhz, slice_mhz())
+        if highest_mhz >= (1 - _REACHED_SHARE) * until_mhz or now_s() > end_s:
+            return round(highest_mhz, 1)
 
 
 def probe_mhz(until_mhz: float) -> float:
-    """The clock of the light load on the first GPU that CUDA sees in this process, in its primary context, MHz.
+    """Return the clock of the light load on the first GPU that CUDA sees in this process, in its primary context, MHz.
 
     until_mhz: at which it need not be looked at any longer. Raises InputError where CUDA cannot run it.
     """
@@ -112,12 +113,13 @@ def probe_mhz(until_mhz: float) -> float:
 
 
 def probe_apart(uuid: str, until_mhz: float) -> float:
-    """As probe_mhz, of the GPU `uuid`, in a process that is over when this returns: nothing of it stays on the GPU."""
+    """Return what probe_mhz does, of the GPU `uuid`, in a process that is over when this returns: nothing of it stays
+    on the GPU."""
     words = [sys.executable, "-m", "kernel_dvfs.measurement.real.probing", uuid, repr(until_mhz)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_CHILD_S)
-        found: float = json.loads(done.stdout)
-        return found
+        clock_mhz: float = json.loads(done.stdout)
+        return clock_mhz
     except (OSError, subprocess.TimeoutExpired, ValueError):
         raise InputError(f"GPU {uuid}: its clock could not be probed; nvidia-smi says whether CUDA works") from None
 
@@ -147,7 +149,7 @@ class _Counter:
         return self
 
     def slice_mhz(self) -> float:
-        """The clock over one slice."""
+        """Return the clock over one slice."""
         ns = ctypes.c_uint64(round(1e9 * _SLICE_S))
         arguments = (ctypes.c_void_p * 2)(ctypes.addressof(self._to), ctypes.addressof(ns))
         self._call("cuLaunchKernel", self._function, self._blocks, 1, 1, 1, 1, 1, 0, None, arguments, None)

@@ -24,12 +24,12 @@ _MARKS = (
 
 
 def path_of(slug: str, results: str = "results") -> str:
-    """The file of the GPU whose results folder is called `slug`."""
+    """Return the file of the GPU whose results folder is called `slug`."""
     return os.path.join(results, slug, _FILE)
 
 
 def instance(info: dict[str, Any]) -> str:
-    """An algorithm in words, from `info()` of a GEMM's plan."""
+    """Return an algorithm in words, from `info()` of a GEMM's plan."""
     return "cublaslt " + " ".join(f"{name.removesuffix('_id')}={info[name]}" for name in _MARKS)
 
 
@@ -60,10 +60,10 @@ class GemmAlgorithms:
         if os.path.exists(path):
             self._content = read(path, _AlgorithmsFile, SCHEMA, _REMEDY)
         chosen = self._content["cublaslt"].setdefault(self._version, {})
-        self._pinned = {key: base64.b64decode(each["pinned"]) for key, each in chosen.items()}
+        self._pinned = {key: base64.b64decode(entry["pinned"]) for key, entry in chosen.items()}
 
     def known(self, settings: dict[str, Any]) -> bytes | None:
-        """The bytes that pin the algorithm of a product; None where none has been chosen yet."""
+        """Return the bytes that pin the algorithm of a product; None where none has been chosen yet."""
         return self._pinned.get(_key(settings))
 
     def keep(self, settings: dict[str, Any], info: dict[str, Any]) -> None:

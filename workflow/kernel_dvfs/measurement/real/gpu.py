@@ -90,15 +90,15 @@ class RealGpu:
     # --- the seam -----------------------------------------------------------------------------------------------------
 
     def device(self) -> RecordDevice:
-        """The record's `device` group."""
+        """Return the record's `device` group."""
         return self._device
 
     def now_s(self) -> float:
-        """The time by the clock of its loads."""
+        """Return the time by the clock of its loads."""
         return self._loads.now_s()
 
     def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
-        """The load of a target. An algorithm that has yet to be chosen is chosen with nothing locked."""
+        """Return the load of a target. An algorithm that has yet to be chosen is chosen with nothing locked."""
         if not self._loads.chooses(setup, target):
             with self.account.part("preparing"):
                 return self._loads.prepare(setup, target)
@@ -106,9 +106,9 @@ class RealGpu:
             return self._loads.prepare(setup, target)
 
     def iteration(self, setup: Setup) -> IterationLoad:
-        """The whole iteration of a setup; algorithms are chosen as for `prepare`."""
+        """Return the whole iteration of a setup; algorithms are chosen as for `prepare`."""
         passes = [MeasurementTarget("pass", name) for name in setup.targets["pass"]]
-        if not any(self._loads.chooses(setup, each) for each in passes):
+        if not any(self._loads.chooses(setup, target) for target in passes):
             with self.account.part("preparing"):
                 return self._loads.iteration(setup)
         with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
@@ -120,11 +120,11 @@ class RealGpu:
         return self._loads.move()
 
     def copy(self) -> RealGpu:
-        """This object: there is only one such board."""
+        """Return this object: there is only one such board."""
         return self
 
     def locked(self, pair: Pair, key: tuple) -> _RealClocksLocked:
-        """A context in which a pair is in force; entering it gives the seconds that the change took.
+        """Return a context in which a pair is in force; entering it gives the seconds that the change took.
 
         After a good end the pair stays in force, so that the next point at the same pair needs no change; after an
         error nothing is locked. The session's guard restores in any case.
@@ -133,7 +133,7 @@ class RealGpu:
         return _RealClocksLocked(self, pair)
 
     def request(self, pair: Pair) -> dict[str, Any]:
-        """How the driver was asked: `range` allows all clocks up to the target, `exact` only the target."""
+        """Return how the driver was asked: `range` allows all clocks up to the target, `exact` only the target."""
         if self._settings["clocks"] != "lock" or pair == BASELINE:
             return {}
         core, mem = ranges(self._clocks, pair, self._settings["lock"] == EXACT)
@@ -163,7 +163,7 @@ class RealGpu:
             seen.append((ran["sm_mhz"], self._board.mem_mhz()))
 
     def passes(self, iteration: IterationLoad, pair: Pair, pass_s: float) -> tuple[Passes, Watched]:
-        """Whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
+        """Return whole passes of an iteration at the clocks in force, about so long, and what was seen meanwhile."""
         with self.account.part("passes"):
             self._steady = passing = iteration.start(AUTO_SETTLE_S if pair[0] == AUTO else SETTLE_S, pass_s)
             while passing.settles():
@@ -179,22 +179,22 @@ class RealGpu:
                     self._feed()
                     self._loads.sleep(_FEED_EVERY_S)
             end_s = self._loads.now_s()
-            found = passing.passes()
+            stamped = passing.passes()
             self.stop()
         self._check_energy(watch, span)
-        watched = watch.watched(end_s - begin_s, found["sm_mhz"])
+        watched = watch.watched(end_s - begin_s, stamped["sm_mhz"])
         passes: Passes = {
-            "n": found["n"],
-            "iteration_us": found["iteration_us"],
+            "n": stamped["n"],
+            "iteration_us": stamped["iteration_us"],
             "power_mw": span.energy_mj / (span.end_s - span.start_s),
             "is_capped": POWER_CAP_ACTIVE in held_by([watched]),
-            "time_us": found["time_us"],
+            "time_us": stamped["time_us"],
         }
         return passes, watched
 
     def power(self, load: Load, seconds: float) -> Window:
-        """A short window of a load, at the clocks in force: longer where the power cap holds it, or the counter is
-        slow. Raises CounterFault."""
+        """Return a short window of a load, at the clocks in force: longer where the power cap holds it, or the counter
+        is slow. Raises CounterFault."""
         self._start(load)
         before = self._board.throttled()
         with self.account.part("warm_up"):
@@ -243,7 +243,7 @@ class RealGpu:
 
     @contextmanager
     def _watching(self) -> Iterator[Watch]:
-        """A context in which `_sample` looks for what it gives."""
+        """Return a context in which `_sample` looks for what it gives."""
         board = self._board
         self._watch = watch = Watch(
             lambda: look_at(board, counts=False), lambda: state_of(board), self._loads.now_s, self._own_processes
@@ -261,8 +261,8 @@ class RealGpu:
             self._excesses.append(excess)
 
     def look_for_locks(self) -> str:
-        """Why the core clock is not free, in words; "" where it is, or nothing tells. A light load shows it, once in a
-        session. A lock that another tool has left is reset where clocks are ours to set."""
+        """Return why the core clock is not free, in words; "" where it is, or nothing tells. A light load shows it,
+        once in a session. A lock that another tool has left is reset where clocks are ours to set."""
         if self._settings["share"] or self.settings_made:
             return ""  # what others run may hold the clock too; what has been locked here has been reset here
         top_mhz = clock_probe.top_mhz(self._clocks, self._settings["after"])
@@ -293,7 +293,7 @@ class RealGpu:
                 "core",
                 # the highest that NVML told: counted in cycles, the clock of a hot kernel may be a fifth below it
                 max(window["core_mhz"][2] for window in windows),
-                max(max(each) for each in listed.values()),
+                max(max(cores) for cores in listed.values()),
             ),
             ("mem", "memory", max(window["mem_mhz"][1] for window in windows), max(map(int, listed))),
         )
@@ -308,12 +308,13 @@ class RealGpu:
                 )
 
     def disturbances(self, windows: Sequence[Watched]) -> list[str]:
-        """What came from outside while the windows ran, or made one of more power than there can be, each in words."""
+        """Return what came from outside while the windows ran, or made one of more power than there can be, each in
+        words."""
         foreign = max((window["processes"] or 0 for window in windows), default=0)
         now = disturbances(foreign, self._about["power_limit_mw"], self._board.power_limit_mw(), self._board.mig())
-        found = [*now, *self._excesses]
+        reasons = [*now, *self._excesses]
         self._excesses = []
-        return found
+        return reasons
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
@@ -383,7 +384,7 @@ class RealGpu:
 
     def _identity(self, about: dict[str, Any]) -> RecordDevice:
         keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
-        found = {
+        device = {
             "kind": "nvml",
             **{key: about[key] for key in keys},
             **self._guard.nvml.versions,
@@ -392,7 +393,7 @@ class RealGpu:
             "counter_period_ms": round(1000 * self._counter.period_s, 3),
             "counter_read_ms": round(1000 * self._counter.read_s, 3),
         }
-        return cast("RecordDevice", found)
+        return cast("RecordDevice", device)
 
 
 class Unwanted(InputError):
@@ -408,7 +409,7 @@ class TimeAccount:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """A context whose time belongs to the part `name`."""
+        """Return a context whose time belongs to the part `name`."""
         outer = self._switch(name)
         try:
             yield
@@ -416,7 +417,7 @@ class TimeAccount:
             self._switch(outer)
 
     def take(self) -> dict[str, float]:
-        """{part: seconds} since it was last taken."""
+        """Return {part: seconds} since it was last taken."""
         self._switch(self._running)
         spent = {name: round(seconds, 6) for name, seconds in self._spent.items()}
         self._begin()
@@ -456,14 +457,14 @@ class _RealClocksLocked:
 
 
 def less(window: Window, before: Window, own_mhz: float | None = None) -> Window:
-    """What a window of a load would be without what each run of it begins with, of which `before` is a window.
+    """Return what a window of a load would be without what each run of it begins with, of which `before` is a window.
 
     Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
     took of it. own_mhz: the load's clock where it is known, since a rest measured by itself runs at another one.
     Raises InputError where the beginning took as long as the whole.
     """
     share = before["time_us"] / window["time_us"]
-    power_mw, before_mw = (each["energy_mj"] / each["duration_s"] for each in (window, before))
+    power_mw, before_mw = (part["energy_mj"] / part["duration_s"] for part in (window, before))
     own_mw = (power_mw - share * before_mw) / (1 - share) if share < 1 else 0.0
     if own_mw <= 0:
         raise InputError(
@@ -472,7 +473,7 @@ def less(window: Window, before: Window, own_mhz: float | None = None) -> Window
             "raise window_s"
         )
     duration_s = (1 - share) * window["duration_s"]
-    processes = [count for each in (window, before) if (count := each["processes"]) is not None]
+    processes = [count for part in (window, before) if (count := part["processes"]) is not None]
     low_mhz, mhz, high_mhz = window["core_mhz"]
     own_mhz = round((mhz - share * before["core_mhz"][1]) / (1 - share) if own_mhz is None else own_mhz, 1)
     cap_ns = window["cap_ns"] - share * before["cap_ns"] * window["duration_s"] / before["duration_s"]
@@ -491,8 +492,8 @@ def less(window: Window, before: Window, own_mhz: float | None = None) -> Window
 
 
 def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
-    """Whether clocks, (core, memory) MHz slice by slice, are on their way no more: the last two agree, or the last
-    three go to and fro by little, as a power cap has them do for as long as it acts."""
+    """Return whether clocks, (core, memory) MHz slice by slice, are on their way no more: the last two agree, or the
+    last three go to and fro by little, as a power cap has them do for as long as it acts."""
     if len(seen) < 2 or seen[-1][1] != seen[-2][1]:
         return False
     before_mhz, now_mhz = seen[-2][0], seen[-1][0]

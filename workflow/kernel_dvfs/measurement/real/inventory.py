@@ -1,6 +1,7 @@
 """Which GPUs are here, what they can do, what a study of them would take, and what is missing: as data.
 
 `kernel-dvfs devices` prints it in words, and with --json as it is: the fields below are the schema. Sets no clock.
+A plan imports this module for its names alone, so what looks at GPUs is imported where one is looked at.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs_clocks.errors import CounterFault, InputError
 
 if TYPE_CHECKING:
@@ -51,9 +53,9 @@ class Estimate:
         end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + total_s))
         targets = f"{self.targets} targets" if self.targets else "the targets of the step, known once it is captured,"
         pairs = "1 clock pair" if self.pairs == 1 else f"{self.pairs} clock pairs, where they can be locked"
-        parts = ", ".join(f"{part} {_told(s)}" for part, s in self.least_s.items())
+        parts = ", ".join(f"{part} {_duration(s)}" for part, s in self.least_s.items())
         yield (
-            f"{self.config} with clocks: {self.clocks}: {targets} x {pairs}, at least {_told(total_s)} ({parts}), "
+            f"{self.config} with clocks: {self.clocks}: {targets} x {pairs}, at least {_duration(total_s)} ({parts}), "
             f"until {end} if started now"
         )
         if OTHER_SIZES in self.least_s:
@@ -63,7 +65,7 @@ class Estimate:
             )
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
@@ -112,7 +114,7 @@ Estimates = Callable[[str, bool], tuple[list[Estimate], list[str]]]
 
 
 def inventory(estimates: Estimates) -> Inventory:
-    """What is here. estimates: for each GPU that can be measured (plan.estimate.estimates)."""
+    """Return what is here. estimates: for each GPU that can be measured (plan.estimate.estimates)."""
     from kernel_dvfs_clocks.nvml.board import answering, by_index
     from kernel_dvfs_clocks.nvml.lease import where_leases_lie
     from kernel_dvfs_clocks.nvml.library import Library
@@ -122,10 +124,10 @@ def inventory(estimates: Estimates) -> Inventory:
     locking = leases = problem = None
     try:
         with Library() as nvml:
-            here = by_index(nvml)
-            gpus += (_gpu(nvml, index, found, estimates) for index, found in here.items())
-            if here:
-                locking = advice(answering(here))
+            answers = by_index(nvml)
+            gpus += (_gpu(nvml, index, answer, estimates) for index, answer in answers.items())
+            if answers:
+                locking = advice(answering(answers))
             else:
                 problem = "no NVIDIA GPU is visible; in a container, start it with --gpus"
             leases = where_leases_lie()
@@ -141,19 +143,19 @@ def of_gpu(which: str, estimates: Estimates) -> MachineGpu:
 
     with Library() as nvml:
         uuid = resolve(nvml, which).uuid
-        index = next(index for index, found in by_index(nvml).items() if found == uuid)
+        index = next(index for index, answer in by_index(nvml).items() if answer == uuid)
         return _gpu(nvml, index, uuid, estimates)
 
 
-def _gpu(nvml: Library, index: int, found: str | NvmlError, estimates: Estimates) -> MachineGpu:
-    """found: as of nvml.board.by_index. One that is sick is told with why, and hides no other."""
+def _gpu(nvml: Library, index: int, answer: str | NvmlError, estimates: Estimates) -> MachineGpu:
+    """Return one GPU. answer: as of nvml.board.by_index. One that is sick is told with why, and hides no other."""
     from kernel_dvfs_clocks.nvml.board import Board
 
     name, uuid = "does not answer", ""
     try:
-        if not isinstance(found, str):
-            raise found
-        uuid = found
+        if not isinstance(answer, str):
+            raise answer
+        uuid = answer
         board = Board(nvml, uuid)
         name = board.name()
         return _answering(nvml, index, name, board, estimates)
@@ -202,8 +204,7 @@ def _answering(nvml: Library, index: int, name: str, board: Board, estimates: Es
 
 
 def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
-    """(period ms, time of a read ms, why it cannot be used) of the energy counter."""
-    from kernel_dvfs.measurement.counter import EnergyCounter
+    """Return (period ms, time of a read ms, why it cannot be used) of the energy counter."""
     from kernel_dvfs_clocks.nvml.library import NvmlError
 
     try:
@@ -215,30 +216,30 @@ def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
 
 
 def _obstacles(board: Board) -> tuple[list[str], str | None, bool]:
-    """(what is in the way of measuring, or worth knowing; which of it no measurement begins with; whether the board is
-    divided)."""
+    """Return (what is in the way of measuring, or worth knowing; which of it no measurement begins with; whether the
+    board is divided)."""
     from kernel_dvfs.measurement.real.preflight import check_board, check_whole
 
-    said: list[str] = []
+    notes: list[str] = []
     try:
         check_whole(board)
     except InputError as error:
         return [str(error)], str(error), True
     try:
-        check_board(board, False, said.append)
+        check_board(board, False, notes.append)
     except InputError as error:
-        return [*said, str(error)], str(error), False
-    return said, None, False
+        return [*notes, str(error)], str(error), False
+    return notes, None, False
 
 
 def _lease(uuid: str) -> tuple[str | None, str | None]:
-    """(who left clocks locked, what else is to say of the GPU's lease)."""
+    """Return (who left clocks locked, what else is to say of the GPU's lease)."""
     from kernel_dvfs_clocks.nvml.lease import Lease
     from kernel_dvfs_clocks.setters.broker import listed, rules_here
 
     try:
         if rules_here():
-            about = next((each for each in listed() if each["uuid"] == uuid), None)
+            about = next((entry for entry in listed() if entry["uuid"] == uuid), None)
             if about is None:
                 return None, "its broker does not know this GPU"
             return about["left"], about["holder"] and f"GPU {uuid} is held by {about['holder']}"

@@ -53,7 +53,7 @@ class Protocol:
 
 
 def transitions(clocks: dict[str, Any], core_mhz: Sequence[int], mem_mhz: Sequence[int]) -> list[Transition]:
-    """Every change between two different ones of the clocks given, of each domain.
+    """Return every change between two different ones of the clocks given, of each domain.
 
     clocks: of the GPU's facts. Nothing given: the lowest, a middle and the highest clock of the domain. Raises
     InputError for a clock that the GPU does not list.
@@ -61,16 +61,16 @@ def transitions(clocks: dict[str, Any], core_mhz: Sequence[int], mem_mhz: Sequen
     if not clocks["core_mhz"].get("listed"):
         raise InputError("latency: the driver lists no clocks of this GPU, so none can be changed")
     known = {"core": supported_core_mhz(clocks), "mem": sorted(clocks["mem_mhz"])}
-    found: list[Transition] = []
+    changes: list[Transition] = []
     for domain, asked in (("core", core_mhz), ("mem", mem_mhz)):
         foreign = [mhz for mhz in asked if mhz not in known[domain]]
         if foreign:
             raise InputError(
                 f"--{domain} {foreign[0]}: this GPU has no such clock to lock; kernel-dvfs devices lists them"
             )
-        own = sorted(set(asked)) or _spread(known[domain])
-        found += [(domain, start, target) for start in own for target in own if start != target]
-    return found
+        clocks_mhz = sorted(set(asked)) or _spread(known[domain])
+        changes += [(domain, start, target) for start in clocks_mhz for target in clocks_mhz if start != target]
+    return changes
 
 
 def _spread(clocks: list[int]) -> list[int]:
@@ -85,20 +85,23 @@ def trials(
     protocol: Protocol,
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """A trial of each transition, `protocol.repeats` times over. Raises nvml.library.NvmlError; the guard restores."""
+    """Make a trial of each transition, `protocol.repeats` times over. Raises nvml.library.NvmlError; the guard
+    restores."""
     order = random.Random(protocol.seed)
-    found: list[dict[str, Any]] = []
+    done: list[dict[str, Any]] = []
     for repeat in range(protocol.repeats):
         turn = list(wanted)
         order.shuffle(turn)
         # a load each, so that its memory is taken and its kernel heated once a repeat
         for domain in ("core", "mem"):
-            own = [each for each in turn if each[0] == domain]
-            if own:
+            of_domain = [transition for transition in turn if transition[0] == domain]
+            if of_domain:
                 bench = _Bench(guard, loads, clocks, domain, protocol)
-                found += [bench.trial(each, repeat) | {"order": len(found) + at} for at, each in enumerate(own)]
-        say(f"repeat {repeat + 1} of {protocol.repeats}: {sum(each['verdict'] == 'ok' for each in found)} changes seen")
-    return found
+                before = len(done)
+                done += [bench.trial(change, repeat) | {"order": before + at} for at, change in enumerate(of_domain)]
+        count = sum(trial["verdict"] == "ok" for trial in done)
+        say(f"repeat {repeat + 1} of {protocol.repeats}: {count} changes seen")
+    return done
 
 
 class _Bench:
@@ -115,26 +118,26 @@ class _Bench:
             guard.reset_mem()
 
     def trial(self, transition: Transition, repeat: int) -> dict[str, Any]:
-        """One change, as the file has it; verdict `ok`, or why it says nothing."""
+        """Make one change, and return it as the file has it; verdict `ok`, or why it says nothing."""
         _, start, target = transition
-        found: dict[str, Any] = dict(zip(("domain", "from_mhz", "to_mhz"), transition)) | {"repeat": repeat}
-        found |= dict.fromkeys(("call_s", "first_effect_s", "settled_s", "nvml_s", "stall_s", "longest_stall_s"))
+        result: dict[str, Any] = dict(zip(("domain", "from_mhz", "to_mhz"), transition)) | {"repeat": repeat}
+        result |= dict.fromkeys(("call_s", "first_effect_s", "settled_s", "nvml_s", "stall_s", "longest_stall_s"))
         self._stamper.start()
         try:
             self._ask(start)
             if not self._comes_to(start)[0]:
-                return found | {"verdict": f"{self._domain} {start} MHz, where it was to start, was not reached"}
+                return result | {"verdict": f"{self._domain} {start} MHz, where it was to start, was not reached"}
             self._stamper.mark(_STEADY)
             self._loads.sleep(self._protocol.before_s)
             self._stamper.mark(_ASKED)
             asked_s = self._loads.now_s()
             self._ask(target)
-            found["call_s"] = self._loads.now_s() - asked_s
+            result["call_s"] = self._loads.now_s() - asked_s
             arrived, shown_s = self._comes_to(target)
-            found["nvml_s"] = None if shown_s is None else shown_s - asked_s
+            result["nvml_s"] = None if shown_s is None else shown_s - asked_s
         finally:
             self._stamper.stop()
-        return found | self._judged(target, arrived)
+        return result | self._judged(target, arrived)
 
     def _judged(self, target: int, arrived: bool) -> dict[str, Any]:
         stamps = self._stamper.stamps(0)
@@ -148,8 +151,8 @@ class _Bench:
             return {"verdict": "the kernel saw no change"}
         if not seen.is_settled:
             return {"verdict": "the clock did not stay where it was"}
-        own = {key: getattr(seen, key) for key in ("first_effect_s", "settled_s", "stall_s", "longest_stall_s")}
-        return own | {"step_s": seen.step_s, "verdict": "ok"}
+        times = {key: getattr(seen, key) for key in ("first_effect_s", "settled_s", "stall_s", "longest_stall_s")}
+        return times | {"step_s": seen.step_s, "verdict": "ok"}
 
     def _ask(self, mhz: int) -> None:
         pair = (mhz, AUTO) if self._domain == "core" else (AUTO, mhz)
@@ -157,7 +160,8 @@ class _Bench:
         self._guard.lock(core, mem)
 
     def _comes_to(self, mhz: int) -> tuple[bool, float | None]:
-        """(whether it was there for a while before the limit, when NVML first showed it and went on to, or None).
+        """Return (whether it was there for a while before the limit, when NVML first showed it and went on to, or
+        None).
 
         The core clock is the one that the device counts; the memory clock is known by NVML alone.
         """
@@ -186,8 +190,9 @@ class _Bench:
 
 
 def dry_run(guard: Guard, loads: Stamping, clocks: dict[str, Any], protocol: Protocol) -> dict[str, Any]:
-    """Everything but the requests: {domain: what stamps show at the clocks as they are, and how long NVML takes}."""
-    found = {}
+    """Do all but the requests, and return {domain: what stamps show at the clocks as they are, and how long NVML
+    takes}."""
+    by_domain = {}
     for domain, shown in (("core", guard.board.sm_mhz), ("mem", guard.board.mem_mhz)):
         if domain == "mem" and not clocks["mem_mhz"]:
             continue
@@ -206,14 +211,14 @@ def dry_run(guard: Guard, loads: Stamping, clocks: dict[str, Any], protocol: Pro
             stamper.stop()
         stamps = stamper.stamps(0)
         try:
-            own = asdict(seen_by.quiet(stamps, domain))
+            quiet = asdict(seen_by.quiet(stamps, domain))
         except ValueError as error:
             raise InputError(f"latency: {error}: the kernel that stamps did not run") from None
-        own |= {"stamps": len(stamps), "is_mark_seen": bool(stamps[-1, seen_by.MARK] == _ASKED)}
-        found[domain] = own | {"nvml_mhz": mhz, "nvml_read_s": read_s}
-    return found
+        quiet |= {"stamps": len(stamps), "is_mark_seen": bool(stamps[-1, seen_by.MARK] == _ASKED)}
+        by_domain[domain] = quiet | {"nvml_mhz": mhz, "nvml_read_s": read_s}
+    return by_domain
 
 
 def utc() -> str:
-    """Now, as files have it."""
+    """Return the present time, as files have it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

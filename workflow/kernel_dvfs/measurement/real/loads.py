@@ -44,11 +44,13 @@ class RunningLoad(Protocol):
         ...
 
     def between(self, start_s: float, end_s: float) -> dict[str, Any]:
-        """What ran between two moments: time_us and launches of the load, sm_mhz by the device's count of cycles."""
+        """Return what ran between two moments: time_us and launches of the load, sm_mhz by the device's count of
+        cycles."""
         ...
 
     def own_mhz(self) -> float | None:
-        """Of a load that rests between its runs: its clock apart from the rests, while it runs. None of any other."""
+        """Return the clock of a load that rests between its runs, apart from the rests, while it runs; None of any
+        other."""
         ...
 
     def stop(self) -> None:
@@ -93,15 +95,15 @@ class RunningIteration(Protocol):
         ...
 
     def settles(self) -> bool:
-        """Whether what runs is not counted yet."""
+        """Return whether what runs is not counted yet."""
         ...
 
     def is_over(self) -> bool:
-        """Whether all passes that count have ended."""
+        """Return whether all passes that count have ended."""
         ...
 
     def passes(self) -> dict[str, Any]:
-        """Of the passes that count: n, iteration_us, time_us {kernel: of one launch}, sm_mhz."""
+        """Return of the passes that count: n, iteration_us, time_us {kernel: of one launch}, sm_mhz."""
         ...
 
     def stop(self) -> None:
@@ -118,7 +120,7 @@ class IterationLoad(Protocol):
         ...
 
     def round(self, counts: Mapping[str, int]) -> Load:
-        """Some of its kernels as a load: one run is so many launches of each (visit.round_of)."""
+        """Return some of its kernels as a load: one run is so many launches of each (visit.round_of)."""
         ...
 
     def check(self) -> None:
@@ -138,7 +140,7 @@ class Stamper(Protocol):
         ...
 
     def stamps(self, first: int) -> NDArray[np.int64]:
-        """Those from the first-th on that are there by now, (n, 4); first < 0 counts from the last."""
+        """Return the stamps from the first-th on that are there by now, (n, 4); first < 0 counts from the last."""
         ...
 
     def stop(self) -> None:
@@ -155,7 +157,7 @@ class Stamping(Protocol):
         ...
 
     def now_s(self) -> float:
-        """The time, s."""
+        """Return the time, s."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -163,7 +165,8 @@ class Stamping(Protocol):
         ...
 
     def stamper(self, step_s: float, room: int, reads: bool) -> Stamper:
-        """A stamp each step_s, room for so many. reads: keep the memory busy beside it, else only the cores."""
+        """Return a kernel that stamps each step_s, with room for so many. reads: keep the memory busy beside it, else
+        only the cores."""
         ...
 
 
@@ -176,7 +179,7 @@ class Loads(Protocol):
         ...
 
     def now_s(self) -> float:
-        """The time, s."""
+        """Return the time, s."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -184,15 +187,15 @@ class Loads(Protocol):
         ...
 
     def chooses(self, setup: Setup, target: MeasurementTarget) -> bool:
-        """Whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
+        """Return whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
         ...
 
     def prepare(self, setup: Setup, target: MeasurementTarget) -> Load:
-        """The load of a target. Raises InputError where it does not fit into memory."""
+        """Return the load of a target. Raises InputError where it does not fit into memory."""
         ...
 
     def iteration(self, setup: Setup) -> IterationLoad:
-        """The whole iteration of a setup, prepared once. Raises InputError where it does not fit into memory."""
+        """Return the whole iteration of a setup, prepared once. Raises InputError where it does not fit into memory."""
         ...
 
     def move(self) -> bool:
@@ -200,7 +203,7 @@ class Loads(Protocol):
         ...
 
     def clock_mhz(self, until_mhz: float) -> float:
-        """The core clock under next to no load (clock_probe.probe_mhz). Raises InputError."""
+        """Return the core clock under next to no load (clock_probe.probe_mhz). Raises InputError."""
         ...
 
 
@@ -208,18 +211,19 @@ class Probing(Loads, Protocol):
     """What also has the probes of memory (native_loads.NativeLoads)."""
 
     def probe(self, kind: str) -> tuple[Load, int]:
-        """The probe of a kind, dram_copy or dram_read, and the DRAM bytes of one run. Raises InputError where it does
-        not fit into memory."""
+        """Return the probe of a kind, dram_copy or dram_read, and the DRAM bytes of one run. Raises InputError where it
+        does not fit into memory."""
         ...
 
 
 def record(is_step: bool = False) -> str:
-    """The path of the build record of the library whose kernels run, or that runs those of a captured step."""
+    """Return the path of the build record of the library whose kernels run, or that runs those of a captured step."""
     return os.environ.get(HOOK) or (STEP if is_step else NATIVE)
 
 
 def library_sha256(is_step: bool = False) -> str:
-    """The checksum of that library, which records depend on. Raises InputError where no library has been built."""
+    """Return the checksum of that library, which records depend on. Raises InputError where no library has been
+    built."""
     return _library(is_step)["sha256"]
 
 
@@ -232,7 +236,7 @@ def _library(is_step: bool) -> BuiltLibrary:
 
 
 def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> Loads:
-    """The kernels on the GPU `uuid`. step: `workload["step"]` of a setup whose workload is a captured step.
+    """Return the kernels on the GPU `uuid`. step: `workload["step"]` of a setup whose workload is a captured step.
 
     Raises InputError where there is no library, a mix of real and fake, or a step that is not the setup's.
     """
@@ -242,20 +246,20 @@ def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> 
     if step:
         if not (of_step := part("step loads")):
             raise InputError("a captured step: no package that measures one is here; install kernel-dvfs again")
-        found: Loads = of_step(uuid, step)
-        return found
+        loads: Loads = of_step(uuid, step)
+        return loads
     from kernel_dvfs.measurement.real.native_loads import NativeLoads
 
     return NativeLoads(uuid)
 
 
 def open_stamping(nvml: Library, uuid: str) -> Stamping:
-    """The kernel that stamps, on the GPU `uuid`. Raises InputError as open_loads does."""
+    """Return the kernel that stamps, on the GPU `uuid`. Raises InputError as open_loads does."""
     return _own(nvml, uuid)
 
 
 def open_probing(nvml: Library, uuid: str) -> Probing:
-    """The probes of memory, on the GPU `uuid`. Raises InputError as open_loads does."""
+    """Return the probes of memory, on the GPU `uuid`. Raises InputError as open_loads does."""
     return _own(nvml, uuid)
 
 
@@ -269,7 +273,8 @@ def _own(nvml: Library, uuid: str) -> Any:
 
 
 def _simulated(nvml: Library, uuid: str) -> Any:
-    """The simulation where hook and NVML both are of a test; None where neither is. Raises InputError for a mix."""
+    """Return the simulation where hook and NVML both are of a test; None where neither is. Raises InputError for a
+    mix."""
     hook = os.environ.get(HOOK)
     is_fake = hasattr(nvml.shared_library, "fakenvml_now")
     if hook and not is_fake:

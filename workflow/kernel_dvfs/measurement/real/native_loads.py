@@ -86,7 +86,7 @@ class NativeLoads:
         return True
 
     def chooses(self, setup: Setup, target: MeasurementTarget) -> bool:
-        """Whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
+        """Return whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
         self._take(setup)
         if setup.measurement["gemm_algorithm"] != "timed":
             return False
@@ -94,14 +94,16 @@ class NativeLoads:
         return any(self._algorithms.known(row.settings) is None for row in products)
 
     def prepare(self, setup: Setup, target: MeasurementTarget) -> NativeLoad:
-        """The load of a target. Its plans stay in memory for later targets; where memory is short, they all go first.
+        """Return the load of a target. Its plans stay in memory for later targets; where memory is short, they all go
+        first.
 
         Raises InputError where the target does not fit by itself either.
         """
         return self._fitted(setup, f"{target.study}/{target.name}", lambda at: self._build(setup, target, at))
 
     def iteration(self, setup: Setup) -> NativeIteration:
-        """The whole iteration of a setup (loads.IterationLoad); whatever was prepared goes where memory is short.
+        """Return the whole iteration of a setup (loads.IterationLoad); whatever was prepared goes where memory is
+        short.
 
         Raises InputError where it does not fit by itself either.
         """
@@ -114,8 +116,8 @@ class NativeLoads:
         return self._iteration
 
     def _fitted(self, setup: Setup, what: str, build: Callable[[int], _Built]) -> _Built:
-        """What `build` makes, given how many bytes of the device's memory to leave unused first. Where that does not
-        fit, all that was prepared goes. Raises InputError where it does not fit by itself either."""
+        """Return what `build` makes, given how many bytes of the device's memory to leave unused first. Where that does
+        not fit, all that was prepared goes. Raises InputError where it does not fit by itself either."""
         self._take(setup)
         try:
             return build(self._moves % _PLACES * _PLACE_BYTE)
@@ -128,7 +130,7 @@ class NativeLoads:
             raise InputError(f"{what}: {error}; configure a smaller batch") from None
 
     def stamper(self, step_s: float, room: int, reads: bool) -> Any:
-        """The kernel that stamps (loads.Stamper)."""
+        """Return the kernel that stamps (loads.Stamper)."""
         byte = _FAR_ABOVE_CACHE * self._info["l2_byte"] // 16 * 16 if reads else 0
         try:
             return self._cuda.Stamper(self._device, step_ns=round(1e9 * step_s), room=room, byte=byte)
@@ -136,16 +138,16 @@ class NativeLoads:
             raise InputError(f"latency: {error}") from None
 
     def probe(self, kind: str) -> tuple[NativeLoad, int]:
-        """A load that keeps the memory busy (loads.Probing); what was prepared before is forgotten."""
+        """Return a load that keeps the memory busy (loads.Probing); what was prepared before is forgotten."""
         self._forget()
         arena = self._cuda.Arena(self._device)
         try:
-            made = self._cuda.EnergyProbe(arena, kind, byte=_PROBED_BYTE)
+            probe = self._cuda.EnergyProbe(arena, kind, byte=_PROBED_BYTE)
         except self._cuda.OutOfMemory as error:
             raise InputError(f"{kind}: {error}") from None
-        made.run(1)
-        work = made.info()
-        return NativeLoad(self._cuda, self._device, made, {kind: made}), work["read_byte"] + work["write_byte"]
+        probe.run(1)
+        work = probe.info()
+        return NativeLoad(self._cuda, self._device, probe, {kind: probe}), work["read_byte"] + work["write_byte"]
 
     def _build(self, setup: Setup, target: MeasurementTarget, offset_byte: int) -> NativeLoad:
         plans = self._plans_of(setup, _row_names(setup, target), offset_byte)
@@ -169,7 +171,7 @@ class NativeLoads:
                 options["model"],
                 options["tensor_parallel"],
                 algorithm=setup.measurement["gemm_algorithm"],
-                kept=self._algorithms,
+                choices=self._algorithms,
                 zipf_exponent=options["token_ids_zipf"],
             )
             plan.run(1)
@@ -198,8 +200,8 @@ class NativeLoad:
             names = hashlib.sha256(compact_json(instances).encode()).hexdigest()[:12]
             return about | {"instance": f"pass {names}"}
         info = self._plan.info()
-        (own,) = instances.values()
-        return about | {"shape": info["shape"], "instance": own, "working_set_bytes": info["tensor_byte"]}
+        (kernel,) = instances.values()
+        return about | {"shape": info["shape"], "instance": kernel, "working_set_bytes": info["tensor_byte"]}
 
     def start(self) -> Steady:
         """Start to run it over and over."""
@@ -250,23 +252,23 @@ class NativeIteration:
 
 
 def _instance(info: dict[str, Any]) -> str:
-    """Which kernel runs, in words: records of one row that differ in this cannot be compared."""
+    """Return which kernel runs, in words: records of one row that differ in this cannot be compared."""
     return instance(info) if "algorithm_id" in info else info["operation"]
 
 
 def _row_names(setup: Setup, target: MeasurementTarget) -> list[str]:
-    """The rows that a target runs."""
+    """Return the rows that a target runs."""
     if target.study == "kernel":
         return [target.name]
     return [name for name, _ in setup.targets["pass"][target.name]]
 
 
 def _rows(setup: Setup, info: dict[str, Any]) -> dict[str, Any]:
-    """{id: row} of the setup's workload on the GPU that CUDA sees."""
-    found = {row.id: row for row in rows_of(setup.workload, info["sm_count"], info["threads_per_sm"])}
-    if found.keys() != setup.targets["kernel"].keys():
+    """Return {id: row} of the setup's workload on the GPU that CUDA sees."""
+    rows = {row.id: row for row in rows_of(setup.workload, info["sm_count"], info["threads_per_sm"])}
+    if rows.keys() != setup.targets["kernel"].keys():
         raise InputError(
             f"CUDA sees {info['sm_count']} SMs of {info['threads_per_sm']} threads, another size than the workload "
             "was made for; configure bias_split: table1"
         )
-    return found
+    return rows

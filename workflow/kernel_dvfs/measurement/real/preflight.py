@@ -34,15 +34,15 @@ def check(
     share: bool,
     say: Callable[[str], object],
     pairs: Sequence[tuple[Clock, Clock]] | None = None,
-    own: int | None = 0,
+    own_processes: int | None = 0,
 ) -> tuple[dict[str, Any], EnergyCounter]:
-    """(clocks that can be locked, the energy counter) of a guarded board that is whole, nobody else's, counts its
-    energy, and lets its clocks be set. Raises InputError, library.Denied.
+    """Return (clocks that can be locked, the energy counter) of a guarded board that is whole, nobody else's, counts
+    its energy, and lets its clocks be set. Raises InputError, library.Denied.
 
     clocks: of its facts. pairs: that will be asked for; none: nothing is set, so no right is needed; None: what can be
-    locked will be, the core clock at least. share, own: as of check_board.
+    locked will be, the core clock at least. share, own_processes: as of check_board.
     """
-    check_board(guard.board, share, say, own=own)
+    check_board(guard.board, share, say, own_processes=own_processes)
     counter = check_counter(guard.board, time.monotonic, time.sleep, _EDGES)
     if pairs is None or any(tuple(pair) != tuple(BASELINE) for pair in pairs):
         guard.announce("a probe of all clocks")
@@ -64,19 +64,19 @@ def check_whole(board: Board) -> None:
 
 
 def check_board(
-    board: Board, share: bool, say: Callable[[str], object], patience_s: float = 0.0, own: int | None = 0
+    board: Board, share: bool, say: Callable[[str], object], patience_s: float = 0.0, own_processes: int | None = 0
 ) -> None:
     """Check MIG, other processes and persistence mode; `say` is told in a line what is worth knowing.
 
-    share: measure beside other processes. patience_s: how long to wait for one that is just ending. own: how many of
-    them are the caller's; None: nobody can tell. Raises InputError.
+    share: measure beside other processes. patience_s: how long to wait for one that is just ending. own_processes: how
+    many of them are the caller's; None: nobody can tell. Raises InputError.
     """
     check_whole(board)
     end_s = time.monotonic() + patience_s
 
     def foreign() -> int | None:
-        found = board.compute_processes()
-        return 0 if own is None else found and max(0, found - own)
+        processes = board.compute_processes()
+        return 0 if own_processes is None else processes and max(0, processes - own_processes)
 
     while (others := foreign()) and not share and time.monotonic() < end_s:
         time.sleep(0.1)
@@ -97,8 +97,8 @@ def check_board(
 def check_counter(
     board: Board, now_s: Callable[[], float], sleep: Callable[[float], None], edges: int = 5
 ) -> EnergyCounter:
-    """The energy counter, with its period, over `edges` of them, and the time of a read measured. Raises InputError
-    where there is none."""
+    """Return the energy counter, with its period, over `edges` of them, and the time of a read measured. Raises
+    InputError where there is none."""
     try:
         board.energy_mj()
     except Unsupported:

@@ -171,7 +171,7 @@ class MeasuringServer:
         return True
 
     def _read(self) -> dict[str, Any] | None:
-        """A request: one line of JSON. None where the client has gone."""
+        """Return a request, one line of JSON; None where the client has gone."""
         assert self._client
         data = b""
         self._client.settimeout(10)
@@ -190,11 +190,11 @@ class MeasuringServer:
         if wrong := fault(request, _Request):
             self._reply({"errors": [f"the measuring process was asked what it does not understand: {wrong}"]})
             return None
-        found: dict[str, Any] = request
-        return found
+        checked: dict[str, Any] = request
+        return checked
 
     def _is_wanted(self) -> bool:
-        """Whether the client still waits; looked up at most every _LOOK_EVERY_S."""
+        """Return whether the client still waits; looked up at most every _LOOK_EVERY_S."""
         now_s = time.monotonic()
         if self._client is None or now_s - self._looked_s < _LOOK_EVERY_S:
             return True
@@ -220,12 +220,12 @@ class MeasuringServer:
         self._client.close()
         self._client = None
 
-    def _tell_ready(self, *said: str) -> None:
+    def _tell_ready(self, *messages: str) -> None:
         with self._telling:
             if self._ready is None:
                 return
             with suppress(BrokenPipeError):
-                os.write(self._ready, "\n".join(said).encode() + b"\n")
+                os.write(self._ready, "\n".join(messages).encode() + b"\n")
             os.close(self._ready)
             self._ready = None
 
@@ -278,8 +278,9 @@ _Request: TypeAlias = _End | _Ask | _AskVisit
 def _measured(session: Session, setup: Setup, request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "visit":
         metered = tuple(map(tuple, request["metered"]))
-        for name in (each for names in metered for each in names):
-            target.parse(setup, f"kernel/{name}")
+        for names in metered:
+            for name in names:
+                target.parse(setup, f"kernel/{name}")
         pair, (number, place) = parse(request["clocks"]), request["number"]
         visit = Visit(number, place, pair, request["pass_s"], request["window_s"], metered)
         visited, run = session.visit(setup, visit)

@@ -43,7 +43,7 @@ _OF_SESSION = ("clocks", "through", "lock", "after", "share")
 
 
 def identity(setup: Setup) -> str:
-    """What a session must have in common with the setup of a request; where it differs, a new session is needed.
+    """Return what a session must have in common with the setup of a request; where it differs, a new session is needed.
 
     12 hex digits, of the GPU, the settings of a session, the library of kernels, the captured step if it is of one, and
     this package's version.
@@ -59,7 +59,7 @@ def identity(setup: Setup) -> str:
 
 
 def _least_periods(settings: dict[str, Any]) -> int:
-    """Of the energy counter in a window."""
+    """Return how many periods of the energy counter a window holds at least."""
     least: int = settings.get("least_periods", preflight.LEAST_PERIODS)
     return least
 
@@ -98,9 +98,9 @@ class Session:
         before = board.compute_processes()
         loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"], setup.workload.get("step"))
         now = board.compute_processes()
-        own = None if before is None or now is None else now - before
+        own_processes = None if before is None or now is None else now - before
         counter = preflight.check_counter(board, loads.now_s, loads.sleep)
-        self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted, self._say)
+        self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own_processes, self._is_wanted, self._say)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -178,7 +178,7 @@ class Session:
         return point, run, load.about
 
     def run(self, started_utc: str) -> dict[str, Any]:
-        """What records say of this session, and when what they hold was begun."""
+        """Return what records say of this session, and when what they hold was begun."""
         about = {"run_id": self._name, "started_utc": started_utc}
         return about | {"host": socket.gethostname(), "boot_id": lease.boot_id()}
 
@@ -237,8 +237,8 @@ class Session:
         )
 
     def _in_passes(self, setup: Setup, target: MeasurementTarget, pair: Pair, of: tuple) -> tuple[Point, kernels.Load]:
-        """A point whose time is that of passes of the whole iteration, made once while the pair is in force, and whose
-        power is that of one window of the target. of: what else has the same passes."""
+        """Return a point whose time is that of passes of the whole iteration, made once while the pair is in force, and
+        whose power is that of one window of the target. of: what else has the same passes."""
         gpu = self.gpu
         iteration = gpu.iteration(setup)
         load = gpu.prepare(setup, target) if target.study == "pass" else iteration.round({target.name: 1})
@@ -288,19 +288,19 @@ class Session:
 
 
 def _is_of_passes(setup: Setup, target: MeasurementTarget) -> bool:
-    """Whether a point's time comes from passes of the whole iteration: not at auto alone, and not a captured step's
-    sections, whose kernels may run side by side."""
+    """Return whether a point's time comes from passes of the whole iteration: not at auto alone, and not a captured
+    step's sections, whose kernels may run side by side."""
     is_section = target.study == "pass" and "step" in setup.workload
     return setup.measurement["clocks"] != "auto-only" and not is_section
 
 
 def _of_setup(setup: Setup, passes: Passes, seen: Watched) -> tuple[Passes, Watched]:
-    """Passes with the times of the setup's kernels alone: a captured step runs others as well."""
+    """Return passes with the times of the setup's kernels alone: a captured step runs others as well."""
     return {**passes, "time_us": {name: passes["time_us"][name] for name in setup.targets["kernel"]}}, seen
 
 
 def _time_us(setup: Setup, target: MeasurementTarget, passes: Passes) -> float:
-    """Of one run of a target, by passes."""
+    """Return the time of one run of a target, by passes."""
     times_us = passes["time_us"]
     if target.study == "kernel":
         return times_us[target.name]
@@ -308,11 +308,11 @@ def _time_us(setup: Setup, target: MeasurementTarget, passes: Passes) -> float:
 
 
 def _with_time(window: Window, seen: Watched, time_us: float) -> Window:
-    """A window of power with the time of passes, and what was seen during these. The energy of a launch stays that of
-    the window: alone, at the power cap, a hot kernel runs at a lower clock than among others."""
+    """Return a window of power with the time of passes, and what was seen during these. The energy of a launch stays
+    that of the window: alone, at the power cap, a hot kernel runs at a lower clock than among others."""
     bits = sorted({*window["reasons"], *seen["reasons"]})
     reasons = {bit: max(window["reasons"].get(bit, 0.0), seen["reasons"].get(bit, 0.0)) for bit in bits}
-    foreign = [count for each in (window, seen) if (count := each["processes"]) is not None]
+    foreign = [count for part in (window, seen) if (count := part["processes"]) is not None]
 
     def spread(domain: Literal["core_mhz", "mem_mhz"]) -> list[float]:
         # what passes ran at, and how far both strayed

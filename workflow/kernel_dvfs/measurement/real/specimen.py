@@ -26,7 +26,8 @@ _IDENTITY = ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")
 
 
 def here(which: str, results: str, tell: str = "") -> str:
-    """The UUID of the GPU that `which` names here, or that Slurm gave this job; keeps the GPU's facts in `results`.
+    """Return the UUID of the GPU that `which` names here, or that Slurm gave this job; keep the GPU's facts in
+    `results`.
 
     tell: a file into which the UUID is written, or what is wrong. Raises InputError.
     """
@@ -43,7 +44,8 @@ def here(which: str, results: str, tell: str = "") -> str:
 
 
 def elsewhere(options: str, results: str) -> str:
-    """The UUID of the GPU that a job with these options of sbatch gets. Waits in the queue. Raises InputError."""
+    """Return the UUID of the GPU that a job with these options of sbatch gets. Waits in the queue. Raises
+    InputError."""
     slurm.check(options, "slurm_gpu")
     Path(_TELL).parent.mkdir(exist_ok=True)
     Path(_TELL).unlink(missing_ok=True)
@@ -54,20 +56,21 @@ def elsewhere(options: str, results: str) -> str:
     )
     print(f"Slurm job {job} looks which GPU it gets with '{options}'", file=sys.stderr, flush=True)
     with slurm.cancelled_on_failure(job):
-        said = wait(job, _TELL)[0]
-    if not said.startswith("GPU-"):
-        raise InputError(said.removeprefix("error: "))
-    return said
+        answer = wait(job, _TELL)[0]
+    if not answer.startswith("GPU-"):
+        raise InputError(answer.removeprefix("error: "))
+    return answer
 
 
 def given_by_slurm() -> list[str]:
-    """The UUIDs of the GPUs that Slurm gave this job; none outside of jobs. Raises InputError where a job has none."""
+    """Return the UUIDs of the GPUs that Slurm gave this job; none outside of jobs. Raises InputError where a job has
+    none."""
     if "SLURM_JOB_ID" not in os.environ:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     with Library() as nvml:
         present = by_index(nvml)
-    named = [present.get(int(each)) for each in visible.split(",") if is_number(each)]
+    named = [present.get(int(index)) for index in visible.split(",") if is_number(index)]
     given = [uuid for uuid in named if isinstance(uuid, str)]
     if not given:
         raise InputError(f"Slurm gave this job no GPU (CUDA_VISIBLE_DEVICES = '{visible}'); add --gpus=1 to slurm_gpu")

@@ -58,14 +58,14 @@ class BoardState(NamedTuple):
 
 
 def look_at(board: Any, counts: bool = True) -> BoardSample:
-    """A look at a board (nvml.board.Board). counts: at its energy counter too, which takes some ms."""
+    """Look at a board (nvml.board.Board). counts: at its energy counter too, which takes some ms."""
     reasons = board.event_reasons()
     core_mhz, mem_mhz, power_mw = board.sm_mhz(), board.mem_mhz(), board.power_mw()
     return BoardSample(reasons, core_mhz, mem_mhz, power_mw, board.energy_mj() if counts else None)
 
 
 def state_of(board: Any) -> BoardState:
-    """The state of a board."""
+    """Return the state of a board."""
     temperature_c = 0.0
     with suppress(Unsupported):
         temperature_c = board.temperature_c()
@@ -76,8 +76,8 @@ def state_of(board: Any) -> BoardState:
 class Watch:
     """Looks at a board from now until `end`, and what they tell.
 
-    look, state: as of look_at and state_of. now_s: the clock by which windows are timed. own: how many compute
-    processes are the caller's; None: not known. all_own: those that there are now are.
+    look, state: as of look_at and state_of. now_s: the clock by which windows are timed. own_processes: how many
+    compute processes are the caller's; None: not known. all_own: those that there are now are.
     """
 
     def __init__(
@@ -85,22 +85,22 @@ class Watch:
         look: Callable[[], BoardSample],
         state: Callable[[], BoardState],
         now_s: Callable[[], float],
-        own: int | None = None,
+        own_processes: int | None = None,
         all_own: bool = False,
     ) -> None:
-        self._look, self._state, self._now_s, self._own = look, state, now_s, own
+        self._look, self._state, self._now_s, self._own_processes = look, state, now_s, own_processes
         self._looks: list[tuple[float, BoardSample]] = []
         self._last_mj = 0
         self._end_s = math.inf
         self._before = self._after = state()
         if all_own:
-            self._own = self._before.processes
+            self._own_processes = self._before.processes
 
     def look(self) -> None:
-        """Raises CounterFault where the energy counter has fallen."""
-        found = self._look()
-        self._looks.append((self._now_s(), found))
-        self.check_rises(found.energy_mj)
+        """Look at the board. Raises CounterFault where the energy counter has fallen."""
+        sample = self._look()
+        self._looks.append((self._now_s(), sample))
+        self.check_rises(sample.energy_mj)
 
     def check_rises(self, energy_mj: int | None) -> None:
         """Raise CounterFault where the energy counter shows less than it has shown since the beginning."""
@@ -110,15 +110,15 @@ class Watch:
             self._last_mj = energy_mj
 
     def end(self) -> None:
-        """What was watched is over."""
+        """Note that what was watched is over."""
         self._after, self._end_s = self._state(), self._now_s()
 
     def following(self) -> Watch:
         """Return the watch of what follows `end`, with what was looked at since; processes of then are the caller's."""
-        found = copy(self)
-        found._looks = [(at_s, look) for at_s, look in self._looks if at_s >= self._end_s]
-        found._before, found._own = self._after, self._after.processes
-        return found
+        watch = copy(self)
+        watch._looks = [(at_s, look) for at_s, look in self._looks if at_s >= self._end_s]
+        watch._before, watch._own_processes = self._after, self._after.processes
+        return watch
 
     @property
     def limit_mw(self) -> int | None:
@@ -133,34 +133,35 @@ class Watch:
     @property
     def foreign(self) -> int | None:
         """Compute processes at the end that are not the caller's; None where that is not known."""
-        found = self._after.processes
-        return None if found is None or self._own is None else max(0, found - self._own)
+        processes = self._after.processes
+        return None if processes is None or self._own_processes is None else max(0, processes - self._own_processes)
 
     def disturbances(self) -> list[str]:
-        """What came from outside, each in words."""
+        """Return what came from outside, each in words."""
         return disturbances(self.foreign or 0, self._before.limit_mw, self._after.limit_mw, self._after.is_divided)
 
     def contradiction(self, window: AlignedWindow) -> str:
-        """Why the counter's energy of a window is not believed, in words; "" where nothing speaks against it."""
+        """Return why the counter's energy of a window is not believed, in words; "" where nothing speaks against it."""
         seen = [(at_s, look.power_mw) for at_s, look in self._looks if look.power_mw is not None]
-        if not seen or not (found := compared(window, seen)).exceeds(_FAR_PERCENT + _FEW_PERCENT / len(seen)):
+        if not seen or not (comparison := compared(window, seen)).exceeds(_FAR_PERCENT + _FEW_PERCENT / len(seen)):
             return ""
-        power_w = found.counter_j / found.time_s
+        power_w, reading_w = comparison.counter_j / comparison.time_s, comparison.integral_j / comparison.time_s
         return (
-            f"energy counter: {power_w:.4g} W on average, the power reading {found.integral_j / found.time_s:.4g} W; "
-            "kernel-dvfs counter compares them"
+            f"energy counter: {power_w:.4g} W on average, the power reading {reading_w:.4g} W; kernel-dvfs counter "
+            "compares them"
         )
 
     def excess(self, window: AlignedWindow, late_s: float, share: float = _OVER_SHARE) -> str:
-        """Why the mean power of a window cannot be, in words; "" where it can. late_s: by which its edges may be seen
-        late; share: of its power limit, that the board may be above it."""
+        """Return why the mean power of a window cannot be, in words; "" where it can. late_s: by which its edges may be
+        seen late; share: of its power limit, that the board may be above it."""
         limit_mw, time_s = self._after.limit_mw, window.end_s - window.start_s
         if not limit_mw or window.energy_mj / time_s <= limit_mw * (1 + share + late_s / time_s):
             return ""
         return f"{window.energy_mj / time_s / 1000:.1f} W on average, above the power limit of {limit_mw / 1000:g} W"
 
     def watched(self, duration_s: float, core_mhz: float | None = None, settled: bool = False) -> Watched:
-        """As records have it. core_mhz: as the device counted it, where it did; settled: as `judged` counts looks."""
+        """Return what was seen, as records have it. core_mhz: as the device counted it, where it did; settled: as
+        `judged` counts looks."""
         return self._of(self._settled if settled else [look for _, look in self._looks], duration_s, core_mhz)
 
     @property
@@ -184,7 +185,7 @@ class Watch:
         }
 
     def judged(self, pair: tuple[Clock, Clock], window: AlignedWindow, period_s: float) -> tuple[Verdict, list[str]]:
-        """(verdict, reasons) of what ran at a pair over a window of the counter, which moves each period_s.
+        """Return (verdict, reasons) of what ran at a pair over a window of the counter, which moves each period_s.
 
         Settled looks count, and of these none at a GPU that has nothing to do.
         """
@@ -204,33 +205,33 @@ class Watch:
 
 
 def disturbances(foreign: int, before_mw: int | None, limit_mw: int | None, is_divided: bool) -> list[str]:
-    """What came from outside, in words: processes, another power limit than before, MIG."""
-    found = []
+    """Return what came from outside, in words: processes, another power limit than before, MIG."""
+    reasons = []
     if foreign > 0:
-        found.append(f"{foreign} other process(es) computed on the GPU")
+        reasons.append(f"{foreign} other process(es) computed on the GPU")
     if limit_mw != before_mw:
-        found.append(f"the power limit changed from {before_mw} to {limit_mw} mW")
+        reasons.append(f"the power limit changed from {before_mw} to {limit_mw} mW")
     if is_divided:
-        found.append("MIG was turned on")
-    return found
+        reasons.append("MIG was turned on")
+    return reasons
 
 
 def rise(before: int | None, after: int | None) -> int:
-    """By how much a counter rose; 0 where the driver does not tell."""
+    """Return by how much a counter rose; 0 where the driver does not tell."""
     return 0 if before is None or after is None else max(0, after - before)
 
 
 def spread(values: Iterable[float]) -> list[float]:
-    """[lowest, middle, highest]"""
+    """Return [lowest, middle, highest]."""
     ordered = sorted(values)
     return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
 
 
 def shares(samples: Sequence[int]) -> dict[str, float]:
-    """{event bit: share of the samples that show it}."""
-    found: dict[str, float] = {}
+    """Return {event bit: share of the samples that show it}."""
+    shown: dict[str, float] = {}
     for bit in _EVENT_BITS:
         count = sum(1 for sample in samples if sample & bit)
         if count:
-            found[hex(bit)] = round(count / len(samples), 4)
-    return found
+            shown[hex(bit)] = round(count / len(samples), 4)
+    return shown
