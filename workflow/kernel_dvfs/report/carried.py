@@ -53,7 +53,7 @@ def table(
     results: Results,
     kind: str,
     values: list[float],
-    own: int,
+    chosen_at: int,
     repeats: int,
     reoptimised: bool,
     setups: dict[str, str],
@@ -62,7 +62,7 @@ def table(
     """One row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
 
     setups: {value: digest of its setup}. sessions: that the repeats were spread over.
-    own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
+    chosen_at: the value of the schedule, whose row is the validation itself. auto_*: an iteration at auto.
     reoptimised_*: the schedule chosen at that value, claimed and measured again. carry_over_*_cost_pp: what carrying
     over costs in time and in energy against choosing there, both measured again (one may be paid with the other).
     """
@@ -73,7 +73,7 @@ def table(
     rows = []
     for value in values:
         name = f"{kind}-{value}"
-        if value == own:
+        if value == chosen_at:
             comparisons = results.measured_again(STRICT, repeats)
             chosen_there = results.schedule(STRICT)
         else:
@@ -86,8 +86,8 @@ def table(
         totals = remeasured.totals(comparisons).values()
         row = {
             _COLUMNS[kind]: value,
-            "claimed_time_change_percent": chosen_there["time_change_percent"] if value == own else None,
-            "claimed_energy_change_percent": chosen_there["energy_change_percent"] if value == own else None,
+            "claimed_time_change_percent": chosen_there["time_change_percent"] if value == chosen_at else None,
+            "claimed_energy_change_percent": chosen_there["energy_change_percent"] if value == chosen_at else None,
             "time_change_percent": time.mean,
             "time_low_percent": time.low,
             "time_high_percent": time.high,
@@ -100,7 +100,7 @@ def table(
             "auto_energy_j": sum(total["auto"][1] for total in totals) / len(totals),
         }
         if reoptimised:
-            there = (time, energy) if value == own else remeasured.changes(results.variant(name).validation)
+            there = (time, energy) if value == chosen_at else remeasured.changes(results.variant(name).validation)
             row |= {
                 "reoptimised_claimed_time_change_percent": chosen_there["time_change_percent"],
                 "reoptimised_claimed_energy_change_percent": chosen_there["energy_change_percent"],
@@ -132,7 +132,7 @@ def draw(results: Results, name: str, column: str, axis: str, title: str, papers
     series, values = list(frame.series.cat.categories), list(frame.value.cat.categories)
     shapes = ["*" if one_series == PAPERS else shape for one_series, shape in zip(series, style.SHAPES)]
     lane = style.lanes(series, _LANES)
-    frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
+    frame["place"] = [values.index(value) + lane[series_name] for value, series_name in zip(frame.value, frame.series)]
     return (
         p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
         + p9.geom_hline(yintercept=0, size=0.4, color=style.FRAME)

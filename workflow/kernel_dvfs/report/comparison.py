@@ -117,8 +117,8 @@ def _gpu(results: Results) -> dict:
 
 def _changes(prefix: str, results: Results, name: str) -> dict:
     """Changes by a schedule, None where it was not made or is not feasible."""
-    made = (results.folder / "schedules" / f"{name}.json").is_file()
-    schedule = results.schedule(name) if made else {}
+    is_made = (results.folder / "schedules" / f"{name}.json").is_file()
+    schedule = results.schedule(name) if is_made else {}
     return {
         f"{prefix}_{quantity}_change_percent": schedule.get(f"{quantity}_change_percent")
         for quantity in ("time", "energy")
@@ -145,22 +145,22 @@ def _validated(results: Results) -> dict:
     text="Clocks of its own for every kernel, no time lost in total, against each study's own baseline. Filled: "
     "measured again, with the 95 % interval. Hollow: claimed.",
 )
-def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
-    """found: rows of the table `gpus`."""
+def strict(rows: Sequence[Mapping[str, Any]]) -> p9.ggplot:
+    """rows: of the table `gpus`."""
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
     points = []
-    for row in found:
+    for row in rows:
         again = row["kernel_fresh_energy_change_percent"] is not None
         how = "fresh" if again else "claimed"
         of = {name: row[f"kernel_{how}_{name}_change_percent"] for name in ("time", "energy")}
         if None in of.values():
             continue
         ends = {f"{name}_{end}": row[f"kernel_fresh_{name}_{end}_percent"] for name in of for end in ("low", "high")}
-        points.append({"study": label(row, found), "how": how, **of, **ends})
+        points.append({"study": label(row, rows), "how": how, **of, **ends})
     columns = ["study", "how", "time", "energy", "time_low", "time_high", "energy_low", "energy_high"]
     frame = pd.DataFrame(points, columns=columns).astype(dict.fromkeys(columns[2:], float))
     frame["study"] = pd.Categorical(frame.study, list(dict.fromkeys(frame.study)))
@@ -192,9 +192,9 @@ def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
     )
 
 
-def label(row: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
+def label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
-    twins = [other for other in found if (other["gpu"], other["workload"]) == (row["gpu"], row["workload"])]
+    twins = [other for other in rows if (other["gpu"], other["workload"]) == (row["gpu"], row["workload"])]
     return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
@@ -252,8 +252,8 @@ def _specimens_markdown(frame: pd.DataFrame) -> str:
 
 
 def _pair(first: Results, second: Results) -> dict:
-    one, two = _points(first), _points(second)
-    both = one.add_suffix("_first").join(two.add_suffix("_second"), how="inner")
+    first_points, second_points = _points(first), _points(second)
+    both = first_points.add_suffix("_first").join(second_points.add_suffix("_second"), how="inner")
     difference = {
         quantity: 100 * (both[f"{column}_second"] / both[f"{column}_first"] - 1)
         for quantity, column in (("time", "time_s"), ("energy", "energy_j"))
@@ -272,7 +272,7 @@ def _pair(first: Results, second: Results) -> dict:
         percent = difference[quantity]
         row[f"median_{quantity}_difference_percent"] = percent.median()
         row[f"largest_{quantity}_difference_percent"] = percent.loc[percent.abs().idxmax()] if len(percent) else None
-    return row | _on(two, first, "carried") | _on(two, second, "own")
+    return row | _on(second_points, first, "carried") | _on(second_points, second, "own")
 
 
 def _points(results: Results) -> pd.DataFrame:

@@ -356,9 +356,9 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
     # a line needs two points
     alone = ~frame.scope.duplicated(keep=False)
     lines, marked = frame[~alone], frame[alone | frame.index.isin(strict.index)]
-    kept = dict(zip(strict.scope, strict.energy_change_percent))
+    changes = dict(zip(strict.scope, strict.energy_change_percent))
     scopes = list(frame.scope.cat.categories)
-    labels = [f"{scope} (strict: {kept[scope]:+.1f} %)" if scope in kept else scope for scope in scopes]
+    labels = [f"{scope} (strict: {changes[scope]:+.1f} %)" if scope in changes else scope for scope in scopes]
     beside = _beside(results)
     plot = (
         p9.ggplot(frame, p9.aes("slack_percent", "energy_change_percent"))

@@ -82,5 +82,5 @@ def _box(centre: np.ndarray, wide: float, high: float) -> np.ndarray:
     return np.concatenate([centre - half, centre + half])
 
 
-def _overlap(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool((one[:2] < other[2:]).all() and (other[:2] < one[2:]).all())
+def _overlap(box: np.ndarray, other: np.ndarray) -> bool:
+    return bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all())

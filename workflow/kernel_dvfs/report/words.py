@@ -125,7 +125,7 @@ def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
 def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for other programs: changes against auto, percent, negative = less, claimed by the data that chose."""
     checked(schedule)
-    kept = (
+    columns = (
         "weights",
         "granularity",
         "scope",
@@ -139,7 +139,7 @@ def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": subject(schedule["gpu"]),
         "workload": schedule["workload"].get("name"),
         "simulated": schedule["gpu"]["kind"] == "simulated",
-        **{name: schedule[name] for name in kept},
+        **{name: schedule[name] for name in columns},
         "time_bound_percent": time_bound_percent(schedule),
         "targets": len(schedule["targets"]),
     }
@@ -167,14 +167,14 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
 def frontier_line(about: Mapping[str, Any], points: Sequence[FrontierPoint], path: str) -> str:
     """A frontier in one line, by its ends of all kernels together. about: gpu, workload and weights; path: its file."""
     together = [point for point in points if point["scope"] == "global" and point["slack_percent"] >= 0]
-    said = [
+    ends = [
         f"{time_limit(point['slack_percent'])}: {in_words(point['energy_change_percent'], 'energy')} and "
         f"{in_words(point['time_change_percent'], 'time')}"
         for point in (together[0], together[-1])
     ]
     held = how_known(about["gpu"], False)
     return (
-        f"{whose(about)}: {'; '.join(said)}{OF_WEIGHTS[about['weights']]}, against {against(about['workload'])} "
+        f"{whose(about)}: {'; '.join(ends)}{OF_WEIGHTS[about['weights']]}, against {against(about['workload'])} "
         f"({_OPTIMISTIC if held == CLAIMED else held}); these choose all kernels together; with those that choose "
         f"each kernel on its own there are {len(points)} points in {path}"
     )

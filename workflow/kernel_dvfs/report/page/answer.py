@@ -154,19 +154,19 @@ def sentence(stops: Sequence[Stop], today: ShownChange | None = None, per: str =
     energy = first.energy.best
     when = f", but {take} {first.time.best:.1f} % more time" if first.note == MISSED_NOTE else f" {_within(first)}"
     if energy > _NOTHING:
-        told = [(f"{clocks} {take} {energy:.1f} % more energy{when}", False)]
+        fragments = [(f"{clocks} {take} {energy:.1f} % more energy{when}", False)]
     elif energy >= -_NOTHING:
-        told = [(f"{clocks} {held} nothing{when}", False)]
+        fragments = [(f"{clocks} {held} nothing{when}", False)]
     else:
-        told = [(f"{clocks} {held} ", False), (f"{-energy:.1f} %", True), (f" of the energy{when}", False)]
+        fragments = [(f"{clocks} {held} ", False), (f"{-energy:.1f} %", True), (f" of the energy{when}", False)]
     if len(stops) > 1:
         more = stops[1]
         if more.note != MISSED_NOTE and more.energy.best < min(energy, -_NOTHING):
-            told += [(", and ", False), (f"{-more.energy.best:.1f} %", True), (f" {_within(more)}", False)]
+            fragments += [(", and ", False), (f"{-more.energy.best:.1f} %", True), (f" {_within(more)}", False)]
     if today is not None:
         can = "can" if is_sure and today.validated is not None else "could"
-        told += [("; ", False), (f"{max(0.0, -today.best):.1f} %", True), (f" {can} be set today", False)]
-    return told
+        fragments += [("; ", False), (f"{max(0.0, -today.best):.1f} %", True), (f" {can} be set today", False)]
+    return fragments
 
 
 def _within(stop: Stop) -> str:
@@ -187,26 +187,26 @@ class Mark:
     text: str
 
 
-def marks(found: Answer, cautions: Sequence[Caution]) -> list[Mark]:
+def marks(answer: Answer, cautions: Sequence[Caution]) -> list[Mark]:
     """What stands for the answer, then what a reader must know, in few words each; `cautions` has the sentences."""
-    told = []
-    if found.time.validated is not None and found.time.low is not None and found.time.high is not None:
-        repeats = "simulated repeats" if found.how == "forecast" else "repeats"
-        over = f" {found.interval}" if found.interval else ""
-        ends = f"{signed(found.time.low)} to {signed(found.time.high)} %"
+    listed = []
+    if answer.time.validated is not None and answer.time.low is not None and answer.time.high is not None:
+        repeats = "simulated repeats" if answer.how == "forecast" else "repeats"
+        over = f" {answer.interval}" if answer.interval else ""
+        ends = f"{signed(answer.time.low)} to {signed(answer.time.high)} %"
         # where the limit is missed, nothing speaks for the answer
-        told.append(Mark("behind" if found.is_missed else "", f"{found.repeats} {repeats}{over}: time {ends}"))
-    if found.limit:
-        is_doubtful = found.is_missed or found.verdict == limit_verdict.NOT_SHOWN
-        told.append(Mark("cautions" if is_doubtful else "", found.limit))
-    if found.is_proven and not found.is_missed:
-        told.append(Mark("", "no other choice is better (proven)"))
-    told += [Mark("cautions", each.title) for each in cautions if each.grave and each.title != _MISSED]
-    if found.band is not None:
-        middle = "" if found.band.p50 is None else f"{signed(found.band.p50, 1)} %, "
-        ends = f"{signed(found.band.p05, 1)} to {signed(found.band.p95, 1)} %"
-        told.append(Mark("behind", f"energy {middle}{ends} {found.band.meaning}"))
-    return [*told, Mark("behind", "clock changes count as free")]
+        listed.append(Mark("behind" if answer.is_missed else "", f"{answer.repeats} {repeats}{over}: time {ends}"))
+    if answer.limit:
+        is_doubtful = answer.is_missed or answer.verdict == limit_verdict.NOT_SHOWN
+        listed.append(Mark("cautions" if is_doubtful else "", answer.limit))
+    if answer.is_proven and not answer.is_missed:
+        listed.append(Mark("", "no other choice is better (proven)"))
+    listed += [Mark("cautions", caution.title) for caution in cautions if caution.grave and caution.title != _MISSED]
+    if answer.band is not None:
+        middle = "" if answer.band.p50 is None else f"{signed(answer.band.p50, 1)} %, "
+        ends = f"{signed(answer.band.p05, 1)} to {signed(answer.band.p95, 1)} %"
+        listed.append(Mark("behind", f"energy {middle}{ends} {answer.band.meaning}"))
+    return [*listed, Mark("behind", "clock changes count as free")]
 
 
 # --- what to know before trusting it ----------------------------------------------------------------------------------
@@ -217,9 +217,9 @@ def cautions(
 ) -> list[Caution]:
     """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not made;
     locking: rows of that table as text, likewise."""
-    found, kind = [], gpu["kind"]
+    listed, kind = [], gpu["kind"]
     if gpu.get("forecast"):
-        found.append(
+        listed.append(
             Caution(
                 True,
                 "Forecast",
@@ -237,7 +237,7 @@ def cautions(
             )
         )
     elif kind == "simulated":
-        found.append(
+        listed.append(
             Caution(
                 True,
                 "Simulated GPU",
@@ -245,35 +245,35 @@ def cautions(
                 f"{savings_of(gpu['name'])}. What it cannot say is in docs/simulated-gpu.md of the project.",
             )
         )
-    found += _of_answer(answer, kind)
-    found += _of_records(tally)
-    found += _of_chosen(kernels)
-    found += _of_headline(answer)
-    found += _of_locking(locking or ())
-    return sorted(found, key=lambda each: not each.grave)
+    listed += _of_answer(answer, kind)
+    listed += _of_records(tally)
+    listed += _of_chosen(kernels)
+    listed += _of_headline(answer)
+    listed += _of_locking(locking or ())
+    return sorted(listed, key=lambda caution: not caution.grave)
 
 
 def _of_locking(rows: Iterable[Mapping[str, Any]]) -> list[Caution]:
     """Where a lock alone changes what a kernel costs, a caution that names the largest difference of each way."""
     differing = [row for row in rows if row.get("verdict") == DIFFERS]
-    told = []
+    lines = []
     for way in dict.fromkeys(row["way"] for row in differing):
-        own = [
+        changes = [
             (abs(value), quantity, value, row["id"])
             for row in differing
             if row["way"] == way
             for quantity in ("time", "energy")
             if (value := row[f"{quantity}_change_percent"]) is not None
         ]
-        _, quantity, value, name = max(own)
-        told.append(f"{way} {signed(value)} % {quantity} ({name})")
-    if not told:
+        _, quantity, value, name = max(changes)
+        lines.append(f"{way} {signed(value)} % {quantity} ({name})")
+    if not lines:
         return []
     return [
         Caution(
             False,
             "A lock changes something by itself",
-            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(told)}. Every "
+            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(lines)}. Every "
             "saving on this page includes this difference; the table Locking has all that was measured.",
         )
     ]
@@ -292,15 +292,15 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
                 "clocks.",
             )
         ]
-    found = _of_interval(answer)
-    said = f"{answer.limit[:1].upper()}{answer.limit[1:]}."
+    listed = _of_interval(answer)
+    known = f"{answer.limit[:1].upper()}{answer.limit[1:]}."
     limit = f"the limit of {signed(answer.slack_percent or 0)} %"
     if answer.is_missed:
-        text = f"{said} The time is {signed(answer.time.validated)} %, and its whole 95 % interval lies above {limit}."
-        return [Caution(True, _MISSED, text), *found]
+        text = f"{known} The time is {signed(answer.time.validated)} %, and its whole 95 % interval lies above {limit}."
+        return [Caution(True, _MISSED, text), *listed]
     if answer.verdict == limit_verdict.NOT_SHOWN:
-        return [Caution(False, _NOT_SHOWN, f"{said} The 95 % interval of the time holds {limit}."), *found]
-    return found
+        return [Caution(False, _NOT_SHOWN, f"{known} The 95 % interval of the time holds {limit}."), *listed]
+    return listed
 
 
 def _of_interval(answer: Answer) -> list[Caution]:
@@ -316,7 +316,7 @@ def _of_interval(answer: Answer) -> list[Caution]:
 def _of_records(tally: Tally) -> list[Caution]:
     verdicts = sum((group.verdicts for group in tally.groups), Counter[str]())
     points = sum(verdicts.values())
-    found = [
+    listed = [
         Caution(
             verdict in UNUSABLE, verdict.replace("_", " ").capitalize(), f"{count} of {points} measurements: {why}."
         )
@@ -328,12 +328,12 @@ def _of_records(tally: Tally) -> list[Caution]:
         text = (
             f"{len(tally.broken)} files cannot be read ({names}); kernel-dvfs measure records finds and deletes them."
         )
-        found.append(Caution(True, "Broken records", text))
+        listed.append(Caution(True, "Broken records", text))
     if len(tally.setups) > 1:
         setups = ", ".join(tally.setups)
         text = f"The sweep's records come from {len(tally.setups)} setups ({setups}): settings were changed."
-        found.append(Caution(True, "Mixed settings", text))
-    return found
+        listed.append(Caution(True, "Mixed settings", text))
+    return listed
 
 
 def _of_chosen(kernels: Table | None) -> list[Caution]:

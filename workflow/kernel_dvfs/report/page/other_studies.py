@@ -33,8 +33,8 @@ def studies_in(root: str | Path, missing: list[InputError], inside: Figures, kno
     """
     root = Path(root)
     folders = sorted({path.parent for name in ("tables", "figures") for path in root.rglob(name) if path.is_dir()})
-    found = (_study(folder, root, missing, inside, known) for folder in folders)
-    return [study for study in found if study.tables or study.figures or study.long]
+    studies = (_study(folder, root, missing, inside, known) for folder in folders)
+    return [study for study in studies if study.tables or study.figures or study.long]
 
 
 def _study(folder: Path, root: Path, missing: list[InputError], inside: Figures, known: Outputs) -> OtherStudy:

@@ -54,8 +54,9 @@ def render(template: str, **values: Any) -> str:
     """The page that a template of `templates/` makes of these values. No style or script but its own counts in it."""
     page = _ENVIRONMENT.get_template(template).render(**values)
     for tag in ("style", "script"):
-        own = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]  # the template's comes first, texts are escaped
-        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        # the template's comes first, texts are escaped
+        content = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         page = page.replace(f"{tag}-src 'none'", f"{tag}-src 'sha256-{digest}'", 1)
     return page
 

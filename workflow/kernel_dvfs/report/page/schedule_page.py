@@ -106,8 +106,8 @@ def _change(claimed: float, repeats: Sequence[float]) -> ShownChange:
     """With the mean of the repeats and its 95 % interval, as far as there are repeats."""
     if len(repeats) < 2:
         return ShownChange(claimed, *repeats)
-    found = of_sessions(repeats)
-    return ShownChange(claimed, found.mean, found.low, found.high)
+    change = of_sessions(repeats)
+    return ShownChange(claimed, change.mean, change.low, change.high)
 
 
 def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> dict[str, Any]:

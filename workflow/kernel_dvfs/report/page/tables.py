@@ -146,26 +146,28 @@ def table(
     Words and counts that are the same in every row stand above the table, which is narrower without them.
     """
     names = [
-        each
-        for each in (rows[0] if rows else ())
-        if each not in drop and any(row[each] not in (None, "") for row in rows)
+        column
+        for column in (rows[0] if rows else ())
+        if column not in drop and any(row[column] not in (None, "") for row in rows)
     ]
     titles = headings(names, against)
-    same = [each for each in names[1:] if _is_same(each, rows)]
-    names = [each for each in names if each not in same]
+    same = [column for column in names[1:] if _is_same(column, rows)]
+    names = [column for column in names if column not in same]
     # a change takes its interval in
-    bounds = {each: _bounds(each, names) for each in names}
-    names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
-    larger = {each: unit for each in names if (unit := _larger_unit(each, rows))}
-    for each, unit in larger.items():
-        titles[each] = heading_of(f"{each.rpartition('_')[0]}_{unit}", against=against)
-    columns = [Column(each, titles[each] + _INTERVAL * bool(bounds[each]), _kind(each, rows)) for each in names]
+    bounds = {column: _bounds(column, names) for column in names}
+    names = [column for column in names if column not in {bound for pair in bounds.values() if pair for bound in pair}]
+    larger = {column: unit for column in names if (unit := _larger_unit(column, rows))}
+    for column, unit in larger.items():
+        titles[column] = heading_of(f"{column.rpartition('_')[0]}_{unit}", against=against)
+    columns = [
+        Column(column, titles[column] + _INTERVAL * bool(bounds[column]), _kind(column, rows)) for column in names
+    ]
     cells = [
-        [_in_thousands(row[each]) if each in larger else _cell(row, each, bounds[each]) for each in names]
+        [_in_thousands(row[column]) if column in larger else _cell(row, column, bounds[column]) for column in names]
         for row in rows
     ]
     text = about.text if about else ""
-    alike = [(titles[each], shown(each, rows[0][each])) for each in same]
+    alike = [(titles[column], shown(column, rows[0][column])) for column in same]
     return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS, alike)
 
 
@@ -177,9 +179,9 @@ def _is_same(column: str, rows: Rows) -> bool:
 
 def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
     """(low, high) of a column's interval, or None."""
-    stem, found, unit = column.rpartition("_change_percent")
+    stem, change, unit = column.rpartition("_change_percent")
     pair = (f"{stem}_low_percent", f"{stem}_high_percent")
-    return pair if found and not unit and all(each in names for each in pair) else None
+    return pair if change and not unit and all(bound in names for bound in pair) else None
 
 
 def _larger_unit(column: str, rows: Rows) -> str | None:
@@ -211,8 +213,8 @@ def _kind(column: str, rows: Rows) -> str:
 
 def _cell(row: Mapping[str, Any], column: str, bounds: tuple[str, str] | None) -> Cell:
     text = shown(column, row[column])
-    if bounds and all(row[each] is not None for each in (column, *bounds)):
-        text += " ({} to {})".format(*(shown(each, row[each]) for each in bounds))
+    if bounds and all(row[bound] is not None for bound in (column, *bounds)):
+        text += " ({} to {})".format(*(shown(bound, row[bound]) for bound in bounds))
     return Cell(text, _as_text(row[column]))
 
 
