@@ -100,12 +100,12 @@ def columns(
             about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
             point = points(MeasurementTarget(study, name))
             for pair, repeats in asked[study, name].items():
-                found = {each: point(pair, each) for each in repeats}
+                pooled = {repeat: point(pair, repeat) for repeat in repeats}
                 measured = usable(
                     [
-                        (own["session"] or of_repeat(pair, each, auto_repeats), own)
-                        for each, own in found.items()
-                        if own is not None
+                        (record["session"] or of_repeat(pair, repeat, auto_repeats), record)
+                        for repeat, record in pooled.items()
+                        if record is not None
                     ]
                 )
                 if not measured:
@@ -113,7 +113,7 @@ def columns(
                 if is_first:
                     measured = measured[:1]
                 groups.append(((study, name), measured))
-                row = _row(pair, [each for _, each in measured]) | {
+                row = _row(pair, [record for _, record in measured]) | {
                     "study": study_of(setup.workload, study, name),
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],
@@ -128,7 +128,7 @@ def columns(
 
 def usable(measured: list[tuple[str, PooledPoint]]) -> list[tuple[str, PooledPoint]]:
     """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
-    return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
+    return [repeat for repeat in measured if repeat[1]["verdict"] not in UNUSABLE] or measured
 
 
 def _errors(groups: list[Group], field: Quantity, unit: float) -> list[float | None]:
@@ -177,12 +177,12 @@ def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _row(pair: Pair, records: list[PooledPoint]) -> dict[str, Any]:
     core_mhz, mem_mhz = key_of(pair)
     mean = partial(_mean, records)
-    odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
+    odd = [record["verdict"] for record in records if record["verdict"] != "ok"]
     return {
         "core_mhz": core_mhz,
         "mem_mhz": mem_mhz,
-        "reached_core_mhz": _average([each["reached"]["core_mhz"] for each in records]),
-        "reached_mem_mhz": _average([each["reached"]["mem_mhz"] for each in records]),
+        "reached_core_mhz": _average([record["reached"]["core_mhz"] for record in records]),
+        "reached_mem_mhz": _average([record["reached"]["mem_mhz"] for record in records]),
         "time_s": mean("time_us") * 1e-6,
         "time_sd_s": _scale(_sd(records, "time_us", "time_sd_us"), 1e-6),
         "energy_j": mean("energy_mj") * 1e-3,
@@ -194,7 +194,7 @@ def _row(pair: Pair, records: list[PooledPoint]) -> dict[str, Any]:
 
 
 def _mean(records: list[PooledPoint], field: Quantity) -> float:
-    return _average([each["summary"][field] for each in records])
+    return _average([record["summary"][field] for record in records])
 
 
 def _average(values: Sequence[float]) -> float:
@@ -203,7 +203,7 @@ def _average(values: Sequence[float]) -> float:
 
 def _sd(records: list[PooledPoint], field: Quantity, within: Literal["time_sd_us", "energy_sd_mj"]) -> float | None:
     """Scatter between records where there are several, else the standard error over the windows of the one."""
-    values = [each["summary"][field] for each in records]
+    values = [record["summary"][field] for record in records]
     if len(values) > 1:
         mean = _average(values)
         return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -116,8 +116,8 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
     shown |= {"reached_core_mhz": "core_freq", "reached_mem_mhz": "mem_freq"}
     # a clock that was not tuned was left to the GPU, whatever else is called so
     columns = {
-        own: column(name) if name in names or name not in DEVICE_PARAMETERS else [None] * len(measured)
-        for own, name in shown.items()
+        column_name: column(name) if name in names or name not in DEVICE_PARAMETERS else [None] * len(measured)
+        for column_name, name in shown.items()
     }
     columns["kernel"] = [str(content.get("kernel_name") or Path(path).stem)] * len(measured)
     columns["gpu"] = [content.get("device_name")] * len(measured)

@@ -90,40 +90,40 @@ class RawTable:
                 plainly = [math.nan]
             if all(-1e300 < value < 1e300 for value in plainly) and not any("_" in str(cell) for cell in cells):
                 return [*plainly]
-        found: list[float | None] = []
+        numbers: list[float | None] = []
         for row, cell in enumerate(cells):
             if is_empty(cell):
-                found.append(None)
+                numbers.append(None)
                 continue
             value = to_number(cell)
             if value is None:
                 raise self.fault(f"{quote(cell)} is not a number; write the number alone", column, row)
             if not -1e300 < value < 1e300:
                 raise self.fault(f"{quote(cell)} is not a finite number", column, row)
-            found.append(value)
-        return found
+            numbers.append(value)
+        return numbers
 
     def positive(self, column: str, most: float, per_unit: float = 1.0) -> list[float]:
         """The column in s, J, W or the like, of which `per_unit` make one: every cell a number above zero."""
-        found = []
+        values = []
         for row, value in enumerate(self.numbers(column)):
             if value is None:
                 raise self.fault("is empty; every row needs a value", column, row)
             if not 0 < value / per_unit < most:
                 what = "too large to be true" if value > 0 else "not above zero"
                 raise self.fault(f"{quote(self.columns[column][row])} is {what}", column, row)
-            found.append(value / per_unit)
-        return found
+            values.append(value / per_unit)
+        return values
 
     def whole(self, column: str, least: int = 0, most: int = 10**9) -> list[int]:
         """The column as whole numbers."""
-        found = []
+        values = []
         for row, cell in enumerate(self.columns[column]):
             value = to_number(cell)
             if value is None or not least <= value <= most or value != math.floor(value):
                 raise self.fault(f"{quote(cell)} is not a whole number of at least {least}", column, row)
-            found.append(int(value))
-        return found
+            values.append(int(value))
+        return values
 
     def texts(self, column: str) -> list[str]:
         """The column as text without blanks around it."""
@@ -198,22 +198,22 @@ class RawTable:
         if not rows:
             return self
         gone = set(rows)
-        kept = [row for row in range(self.rows) if row not in gone]
-        columns = {name: [cells[row] for row in kept] for name, cells in self.columns.items()}
+        left = [row for row in range(self.rows) if row not in gone]
+        columns = {name: [cells[row] for row in left] for name, cells in self.columns.items()}
         notice = f"{self.path}, {self.place(min(gone))}: {many(len(gone), 'row')} of {self.rows} left out: {why}"
         place = self.place
         return replace(
             self,
             columns=columns,
-            place=lambda row: place(kept[row]),
+            place=lambda row: place(left[row]),
             notices=(*self.notices, notice),
-            rows=len(kept),
+            rows=len(left),
         )
 
 
 def exactly(*names: str) -> Known:
     """What headings stand for that are these names, in small letters or as here, and no others."""
-    return {each: each for each in names}.get
+    return {name: name for name in names}.get
 
 
 def is_empty(cell: object) -> bool:
@@ -373,18 +373,18 @@ def _named(
             raise InputError(f"{path}{place}: {what} {quote(heading)}, named as {column}; it has {some(header)}")
         chosen[at[0]] = column
     # what has such a heading of its own is then something else
-    chosen |= {place: f"{own} as headed" for place, own in enumerate(header) if own in named and place not in chosen}
-    found = [
+    chosen |= {at: f"{given} as headed" for at, given in enumerate(header) if given in named and at not in chosen}
+    names = [
         # MJ and MW are not mJ and mW
         chosen.get(place) or (None if _MEGA.search(given) else known(name))
         for place, (name, given) in enumerate(zip(plainly, header, strict=True))
     ]
     # of two columns that may stand for one, the user's or the one of that very name does
     sure = {*chosen.values(), *header}
-    taken = Counter(filter(None, found))
+    taken = Counter(filter(None, names))
     return [
         name if name and (place in chosen or name == given or (taken[name] == 1 and name not in sure)) else given
-        for place, (name, given) in enumerate(zip(found, header, strict=True))
+        for place, (name, given) in enumerate(zip(names, header, strict=True))
     ]
 
 
@@ -398,8 +398,8 @@ def many(count: int, what: str) -> str:
 
 def some(words: Collection[str]) -> str:
     """The first of them, for a message, and how many there are more."""
-    own = list(words)
-    return ", ".join(own) if len(own) <= 12 else f"{', '.join(own[:12])} and {len(own) - 12} more"
+    listed = list(words)
+    return ", ".join(listed) if len(listed) <= 12 else f"{', '.join(listed[:12])} and {len(listed) - 12} more"
 
 
 def _cells(name: str, heading: str, cells: list[str], may_have_commas: bool, is_known: bool) -> list[str]:
@@ -410,7 +410,7 @@ def _cells(name: str, heading: str, cells: list[str], may_have_commas: bool, is_
     if unit in _UNITS and any(cell.rstrip().lower().endswith(unit) for cell in cells):
         # as it is written: MJ is not mJ
         pattern = re.compile(rf"\s*([-+.,\deE]+)\s*({unit}|{UNIT_NAMES.get(unit, unit)})\s*")
-        cells = [found[1] if (found := pattern.fullmatch(cell)) else cell for cell in cells]
+        cells = [match[1] if (match := pattern.fullmatch(cell)) else cell for cell in cells]
     if may_have_commas and not any("." in cell for cell in cells):
         cells = [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
     return cells

@@ -182,7 +182,7 @@ _FREE_VALUES, _FREE_BYTE = 200_000, 64 << 20
 
 def _too_much(file: pq.ParquetFile, size_byte: int) -> str:
     """What a file says that it unpacks to, where that is more than its size can mean; "" where it is not."""
-    nested = next((each for each in file.schema_arrow if pa.types.is_nested(each.type)), None)
+    nested = next((field for field in file.schema_arrow if pa.types.is_nested(field.type)), None)
     if nested is not None:
         return f"column {nested.name} holds {nested.type}, where a number or a text belongs"
     values = file.metadata.num_rows * file.metadata.num_columns

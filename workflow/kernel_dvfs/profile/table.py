@@ -321,10 +321,10 @@ def _roles(raw: RawTable) -> dict[str, Any]:
 
 
 def _only(raw: RawTable, names: Collection[str], quantity: str) -> str | None:
-    found = [name for name in names if name in raw.columns]
-    if len(found) > 1:
-        raise raw.fault(f"gives the {quantity}, and so does column {found[0]}; keep one of them", found[1])
-    return found[0] if found else None
+    columns = [name for name in names if name in raw.columns]
+    if len(columns) > 1:
+        raise raw.fault(f"gives the {quantity}, and so does column {columns[0]}; keep one of them", columns[1])
+    return columns[0] if columns else None
 
 
 def _missing(raw: RawTable, role: str) -> str:
@@ -338,7 +338,7 @@ def _missing(raw: RawTable, role: str) -> str:
     otherwise = ", or drop it" if role == "mem" else ""
     if near is None:
         return text
-    name = next((each for each in names if units.plain(near).endswith(each[each.rfind("_") :])), names[0])
+    name = next((column for column in names if units.plain(near).endswith(column[column.rfind("_") :])), names[0])
     return f"{text} (--columns {shlex.quote(f'{name}={near}')}{otherwise}?)"
 
 
@@ -417,8 +417,8 @@ def _other_power(
         for row, cell in enumerate(raw.columns[column]):
             power_w, mean_w = to_number(cell), energy_j[row] / time_s[row]
             if power_w and abs(power_w / stated.get(column, units.PER_WATT[column]) / mean_w - 1) > _SAME_POWER:
-                told = f"{raw.name(column)} is {quote(cell)} where energy over time is {units.watts(mean_w)}"
-                return [f"{raw.path}, {raw.place(row)}: {told}; the energy counts: is it of the whole board?"]
+                difference = f"{raw.name(column)} is {quote(cell)} where energy over time is {units.watts(mean_w)}"
+                return [f"{raw.path}, {raw.place(row)}: {difference}; the energy counts: is it of the whole board?"]
     return []
 
 
@@ -448,13 +448,13 @@ def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: flo
 
     time = columns["time"]
     if columns["energy"]:
-        found = units.guess_pair(power_w, taken(time), taken(columns["energy"]))
+        guesses = units.guess_pair(power_w, taken(time), taken(columns["energy"]))
     else:
         unit = units.guess("power", power_w * units.UNITS["power"][taken(columns["power"])])
-        found = [("power", unit)] if unit else []
+        guesses = [("power", unit)] if unit else []
     words = [
         f"{columns[role]} is in {units.UNIT_NAMES.get(unit, unit)}: --units {columns[role]}={unit}"
-        for role, unit in found
+        for role, unit in guesses
     ]
     if not words:
         return f"state both units: --units {time}=UNIT {columns['energy'] or columns['power']}=UNIT"
@@ -598,11 +598,11 @@ def _maybe_workloads(raw: RawTable, column: str) -> list[str]:
     compared with the baseline's."""
     first: dict[str, str] = {}
     for row, (kernel, word) in enumerate(zip(raw.texts("kernel"), raw.texts(column), strict=True)):
-        own = first.setdefault(kernel, word)
-        if own != word and to_number(word) is None and to_number(own) is None:
-            what = f"{quote(word)} here but {quote(own)} before, both of {kernel}: if these are workloads, they are"
+        before = first.setdefault(kernel, word)
+        if before != word and to_number(word) is None and to_number(before) is None:
+            what = f"{quote(word)} here but {quote(before)} before, both of {kernel}: if these are workloads, they are"
             where = f"{raw.path}, {raw.place(row)}, column {column}"
-            return [f"{where}: {what} compared with each other; read one: --only {_word(column, own)}"]
+            return [f"{where}: {what} compared with each other; read one: --only {_word(column, before)}"]
     return []
 
 
@@ -616,22 +616,22 @@ _ONE_CLOCK_MHZ = 8.0
 
 def _ran_alike(raw: RawTable, points: list[KernelSetting], reached_mhz: Clocks) -> list[str]:
     """A notice of requests for different core clocks that ran at one: they differ by noise alone."""
-    told: list[str] = []
+    lines: list[str] = []
     groups: dict[tuple[Any, ...], list[tuple[float, float, KernelSetting]]] = {}
     for point in points:
         mhz = _mean_known(reached_mhz, point.rows)
         if mhz is not None and point.core_mhz is not None:
             key = (point.kernel, point.mem_mhz, *point.settings.values())
             groups.setdefault(key, []).append((mhz, point.core_mhz, point))
-    for key, own in groups.items():
-        own.sort(key=lambda each: each[:2])
-        for (mhz, asked, _), (other, more, point) in itertools.pairwise(own):
+    for key, asked_for in groups.items():
+        asked_for.sort(key=lambda request: request[:2])
+        for (mhz, asked, _), (other, more, point) in itertools.pairwise(asked_for):
             if other - mhz < _ONE_CLOCK_MHZ <= abs(more - asked):
-                told.append(
+                lines.append(
                     f"{raw.path}, {raw.place(point.rows[0])}: {key[0]} asked for {asked:g} and {more:g} MHz ran at one "
                     f"clock ({mhz:.0f}, {other:.0f} MHz): between these only noise chooses"
                 )
-    return told[:1] + ([f"{raw.path}: {len(told) - 1} more requests that ran at one clock"] if told[1:] else [])
+    return lines[:1] + ([f"{raw.path}: {len(lines) - 1} more requests that ran at one clock"] if lines[1:] else [])
 
 
 def _what(kernel: str, core_mhz: float | None, mem_mhz: float | None) -> str:
@@ -672,26 +672,26 @@ def _size(raw: RawTable, gpu: str, points: list[KernelSetting], settings: list[s
 
 def _baseline(points: list[KernelSetting], baselines: set[int], reference: object) -> str:
     """Which rows are the baseline, and why."""
-    own = [points[index] for index in sorted(baselines)]
+    marked = [points[index] for index in sorted(baselines)]
     if reference is not None:
         why = f"the reference {reference} that was asked for"
-    elif all(point.auto for point in own):
+    elif all(point.auto for point in marked):
         why = "the rows that lock no clock (auto)"
-    elif not any(point.auto for point in own):
+    elif not any(point.auto for point in marked):
         why = "the rows marked is_reference, as no row is auto"
     else:
-        auto = sum(point.auto for point in own)
+        auto = sum(point.auto for point in marked)
         why = f"the rows that lock no clock (auto) of {many(auto, 'kernel')}, those marked is_reference of the others"
-    keys = {_label(point) for point in own}
+    keys = {_label(point) for point in marked}
     return f"baseline: {why}; " + (keys.pop() if len(keys) == 1 else f"{len(keys)} settings, by kernel")
 
 
-def _reference(own: list[KernelSetting], asked: object) -> str | None:
+def _reference(points: list[KernelSetting], asked: object) -> str | None:
     """What the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels share
     them."""
-    if all(point.auto for point in own):
+    if all(point.auto for point in points):
         return None
-    settings = {_argument(point) for point in own}
+    settings = {_argument(point) for point in points}
     return settings.pop() if len(settings) == 1 else str(asked or "as marked")
 
 
@@ -709,14 +709,14 @@ def _label(point: KernelSetting) -> str:
 def _units(
     shown: dict[str, str], columns: dict[str, Any], columns_in: Mapping[str, str], least_w: float, most_w: float
 ) -> str:
-    said = []
+    stated = []
     for role in ("time", "energy", "power", "core", "mem"):
         if role in shown:
             measured = role in ("time", "energy", "power")
             unit = columns[role].rpartition("_")[2] if measured else units.clock_unit(shown[role])
             unit = columns_in.get(columns[role], unit).lower()
-            said.append(f"{shown[role]} in {units.UNIT_NAMES.get(unit, unit)}")
-    return f"units: {', '.join(said)}; mean power {least_w:.4g} to {most_w:.4g} W"
+            stated.append(f"{shown[role]} in {units.UNIT_NAMES.get(unit, unit)}")
+    return f"units: {', '.join(stated)}; mean power {least_w:.4g} to {most_w:.4g} W"
 
 
 def _one_gpu(raw: RawTable) -> str | None:
@@ -725,10 +725,10 @@ def _one_gpu(raw: RawTable) -> str | None:
     for row, cell in enumerate(raw.columns.get("gpu", ())):
         if is_empty(cell):
             continue
-        own = str(cell).strip()
-        name = own if name is None else name
-        if own != name:
-            raise raw.fault(f"{quote(own)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row)
+        gpu = str(cell).strip()
+        name = gpu if name is None else name
+        if gpu != name:
+            raise raw.fault(f"{quote(gpu)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row)
     return name
 
 

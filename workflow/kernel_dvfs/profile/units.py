@@ -106,8 +106,8 @@ def known_as(heading: str) -> str | None:
     if heading in RESERVED or heading in PER_WATT:
         return heading
     for pattern, quantity_ in _WITH_UNIT:
-        if found := pattern.fullmatch(heading):
-            unit = spelled(found[1])
+        if match := pattern.fullmatch(heading):
+            unit = spelled(match[1])
             return f"{quantity_}_{unit}" if unit in UNITS[quantity_] else None
     return next((column for pattern, column in _HEADINGS if pattern.fullmatch(heading)), None)
 
@@ -120,7 +120,7 @@ def clock_unit(heading: str) -> str:
 
 def quantity(column: str) -> str | None:
     """Which of UNITS a column's name is about; None where the name does not say."""
-    for words, found in (
+    for words, kind in (
         (PER_SECOND, "time"),
         (PER_JOULE, "energy"),
         (PER_WATT, "power"),
@@ -128,7 +128,7 @@ def quantity(column: str) -> str | None:
         ((*CORE_MHZ, *MEM_MHZ, *REACHED_CORE_MHZ, *REACHED_MEM_MHZ), "clock"),
     ):
         if column in words:
-            return found
+            return kind
     return None
 
 
@@ -151,14 +151,14 @@ def guess(quantity_: str, value: float) -> str | None:
 def guess_pair(power_w: float, time: str = "s", energy: str = "j") -> list[tuple[str, str]]:
     """For a mean power that no board has, of a time and an energy taken to be in these units: [(which of both, the unit
     that it is likely in instead)], each alone making the power possible."""
-    found = []
+    guesses = []
     for role, taken in (("time", time), ("energy", energy)):
         scales = {unit: UNITS[role][taken] / per for unit, per in UNITS[role].items() if not unit.endswith("wh")}
-        for unit, scale in sorted(scales.items(), key=lambda own: abs(math.log(own[1]))):
+        for unit, scale in sorted(scales.items(), key=lambda item: abs(math.log(item[1]))):
             if is_possible("power", power_w / scale if role == "time" else power_w * scale):
-                found.append((role, unit))
+                guesses.append((role, unit))
                 break
-    return found
+    return guesses
 
 
 def unit_of_epoch(least: float, most: float) -> str | None:
