@@ -39,8 +39,8 @@ def probes(pairs: Sequence[Pair]) -> list[int]:
     mems = sorted({mem for core, mem in pairs if core != AUTO and mem != AUTO}, key=int, reverse=True) or [AUTO]
     highest = max(int(core) for core, _ in pairs if core != AUTO)
     near = [mem for mem in mems if mem == AUTO or int(mem) >= LEAST * int(mems[0])]
-    found: dict[int, None] = {}
+    places: dict[int, None] = {}
     for at, share in PROBES if len(near) > 1 else PROBES_OF_ONE:
         cores = {place: core for place, (core, mem) in enumerate(pairs) if mem == near[at] and core != AUTO}
-        found[min(cores, key=lambda place: abs(int(cores[place]) - share * highest))] = None
-    return list(found)
+        places[min(cores, key=lambda place: abs(int(cores[place]) - share * highest))] = None
+    return list(places)

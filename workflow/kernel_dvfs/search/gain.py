@@ -59,14 +59,14 @@ def few_pairs(time: np.ndarray, energy: np.ndarray, usable: np.ndarray, costs: S
     places = np.flatnonzero(usable)
     scores = np.array([(energy + cost * time)[:, places] for cost in costs])  # (prices, J, usable)
     best = scores.min(2).sum(1)
-    kept = [int(scores.sum((0, 1)).argmin())]
-    have = scores[:, :, kept[0]]
+    chosen = [int(scores.sum((0, 1)).argmin())]
+    have = scores[:, :, chosen[0]]
     auto = np.array([(energy + cost * time)[:, 0].sum() for cost in costs])
-    while len(kept) < min(FEW, len(places)):
+    while len(chosen) < min(FEW, len(places)):
         rest = have.sum(1) - best
         if rest.sum() <= _REST * max(float((auto - best).sum()), 1e-12):
             break
         totals = np.minimum(have[:, :, None], scores).sum(1)
-        kept.append(int(totals.sum(0).argmin()))
-        have = np.minimum(have, scores[:, :, kept[-1]])
-    return [int(places[each]) for each in kept]
+        chosen.append(int(totals.sum(0).argmin()))
+        have = np.minimum(have, scores[:, :, chosen[-1]])
+    return [int(places[place]) for place in chosen]

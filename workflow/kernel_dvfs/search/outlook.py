@@ -22,19 +22,19 @@ def gains(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], allowed
     usable = allowed & known.is_seen
     time, energy, drawn = known.of_level(level, _DRAWS)
     costs = [gain.price(time, energy, allowed, 100 + limit) for limit in limits]
-    found = [gain.expected_gain(time, energy, drawn, usable, cost) for cost in costs]
-    return np.where(allowed, np.max(found, axis=0), 0.0)
+    expected = [gain.expected_gain(time, energy, drawn, usable, cost) for cost in costs]
+    return np.where(allowed, np.max(expected, axis=0), 0.0)
 
 
 def few(known: Knowledge, levels: Sequence[ChoiceLevel], limits: Sequence[float], allowed: np.ndarray) -> list[int]:
     """The few pairs that paths are made of: for every level and limit those that hold the saving around its price."""
-    usable, found = allowed & known.is_seen, set()
+    usable, pairs = allowed & known.is_seen, set()
     for level in levels if usable.any() else ():
         time, energy, _ = known.of_level(level)
         for limit in limits:
             cost = max(gain.price(time, energy, usable, 100 + limit), _LEAST_PRICE)
-            found |= set(gain.few_pairs(time, energy, usable, [cost / 2, cost, 2 * cost]))
-    return sorted(found)
+            pairs |= set(gain.few_pairs(time, energy, usable, [cost / 2, cost, 2 * cost]))
+    return sorted(pairs)
 
 
 def wanted(
@@ -44,12 +44,12 @@ def wanted(
     places = np.array(pairs)
     time, energy, drawn = known.of_level(level, _TABLES, number)
     usable = np.isin(np.arange(time.shape[1]), places)
-    found, row = np.zeros(time.shape, dtype=bool), np.arange(len(time))
+    chosen, row = np.zeros(time.shape, dtype=bool), np.arange(len(time))
     for limit in limits:
         cost = gain.price(time, energy, usable, 100 + limit)
         for score in drawn[1] + cost * drawn[0]:
-            found[row, places[score[:, places].argmin(1)]] = True
-    return found
+            chosen[row, places[score[:, places].argmin(1)]] = True
+    return chosen
 
 
 def gain_of_timing(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], pairs: Sequence[int]) -> float:
@@ -62,11 +62,11 @@ def gain_of_timing(known: Knowledge, level: ChoiceLevel, limits: Sequence[float]
     time, energy, drawn = known.of_level(level, _DRAWS)
     usable, row = np.isin(np.arange(time.shape[1]), places), np.arange(len(time))
     visits = known.cells()[0].visits[:, places].mean()
-    found = []
+    losses = []
     for limit in limits:
         cost = gain.price(time, energy, usable, 100 + limit)
         of_time = (energy / time + cost)[:, places]
         choice = (of_time * time[:, places]).argmin(1)
         scores = of_time * drawn[0][:, :, places]
-        found.append((scores[:, row, choice] - scores.min(2)).sum(1).mean())
-    return float(max(found)) / (visits + 1)
+        losses.append((scores[:, row, choice] - scores.min(2)).sum(1).mean())
+    return float(max(losses)) / (visits + 1)

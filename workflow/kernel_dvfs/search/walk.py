@@ -41,14 +41,14 @@ def path(time: np.ndarray, energy: np.ndarray, pairs: Sequence[int], limits: Seq
         [np.linspace(low, max(limits) + _BEYOND, SCHEDULES)]
         + [np.linspace(limit - _NEAR, limit + _BEYOND, SCHEDULES // 2) for limit in limits]
     )
-    found: list[np.ndarray] = []
+    paths: list[np.ndarray] = []
     for limit in np.unique(wanted[wanted >= low]):
         choice = least_energy(problem, 100 + float(limit), effort=0)
         if choice is not None:
             keys = np.array([problem.keys[key] for key in problem.key[choice.option]])
-            if not found or not np.array_equal(keys, found[-1]):
-                found.append(keys)
-    return np.array(found) if found else np.zeros((0, len(times)), dtype=int)
+            if not paths or not np.array_equal(keys, paths[-1]):
+                paths.append(keys)
+    return np.array(paths) if paths else np.zeros((0, len(times)), dtype=int)
 
 
 def furthest(changes: np.ndarray, limit: float, over: float) -> int:
@@ -80,8 +80,8 @@ def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: 
     blocks = len(changes)
     if blocks < LEAST_BLOCKS or not changes.size:
         return 0.0
-    mean, own = changes.mean(0), changes.std(0, ddof=1)
-    sd = np.maximum(own, np.median(own))
+    mean, scatter = changes.mean(0), changes.std(0, ddof=1)
+    sd = np.maximum(scatter, np.median(scatter))
     saved = np.append(np.minimum(energy, 0.0), 0.0)  # the last: of none that is passed
     now = saved[furthest(changes, limit, over) - 1]
     worths = [0.0]
