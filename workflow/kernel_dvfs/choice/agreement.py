@@ -41,15 +41,15 @@ def apart(groups: Mapping[str, Iterable[str]], time: Values, energy: Values) -> 
     """
     together = {group: list(members) for group, members in groups.items()}
     tests = 2 * sum(len(members) for members in together.values() if len(members) > 1)
-    found = []
+    separate = []
     for group, members in together.items():
         while len(members) > 1:
             worst = _worst(members, time, energy, FAMILY_ERROR / tests)
             if worst is None:
                 break
             place, percents = worst
-            found.append(Apart(members.pop(place), group, *percents))
-    return found
+            separate.append(Apart(members.pop(place), group, *percents))
+    return separate
 
 
 def _worst(members: list[str], time: Values, energy: Values, error: float) -> tuple[int, tuple[float, float]] | None:

@@ -30,9 +30,9 @@ def no_better(undecided: Undecided, energy: float, effort: float) -> bool:
     model = cp_model.CpModel()
     literals, dt, de = [], [], []
     for group in undecided.groups:
-        own = [model.new_bool_var("") for _ in group.position]
-        model.add_exactly_one(own)
-        literals += own
+        choices = [model.new_bool_var("") for _ in group.position]
+        model.add_exactly_one(choices)
+        literals += choices
         # against the least of the group, so that every coefficient is >= 0
         dt.append(group.dt.astype(np.int64))
         de.append((group.de - group.de[-1]).astype(np.int64))

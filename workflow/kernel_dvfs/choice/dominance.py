@@ -68,8 +68,8 @@ class Edges:
     def walk(self, after: int = -1) -> tuple[np.ndarray, np.ndarray]:
         """Cumulated time and energy changes, from (0, 0), over the edges of the sets with rank > `after`."""
         if after >= 0:
-            own = self.rank > after
-            dt, de = self.dt[own], self.de[own]
+            later = self.rank > after
+            dt, de = self.dt[later], self.de[later]
         else:
             dt, de = self.dt, self.de
         return np.concatenate(([0.0], np.cumsum(dt))), np.concatenate(([0.0], np.cumsum(de)))

@@ -82,15 +82,15 @@ def problem_of(
         raise InputError(f"{where}: replicates have different baseline settings; choose untied")
 
     def pooled_error(column: str) -> np.ndarray:
-        own = _floats(columns[column])[rows] if column in columns else np.full(len(rows), np.nan)
-        return np.sqrt(np.bincount(pooled, weights=(n * own) ** 2, minlength=count * size)[use]) / total[use]
+        error = _floats(columns[column])[rows] if column in columns else np.full(len(rows), np.nan)
+        return np.sqrt(np.bincount(pooled, weights=(n * error) ** 2, minlength=count * size)[use]) / total[use]
 
     least = np.full(count * size, np.inf)
     np.minimum.at(least, pooled, n)
     weight = _class_weights(weights, in_group, group, member, base_rows, launches, mean_time[baseline])
     members = tuple(tuple(names[i] for i in np.flatnonzero(group == g)) for g in range(count))
     return Problem(
-        targets=tuple(own[0] for own in members),
+        targets=tuple(names[0] for names in members),
         members=members,
         time=weight[target] * mean_time,
         energy=weight[target] * mean_energy,
@@ -130,14 +130,14 @@ def _key_codes(columns: list[np.ndarray]) -> tuple[tuple[Any, ...], np.ndarray]:
     for column in columns:
         column = np.asarray(column)
         if column.dtype == object and any(isinstance(value, str) for value in column):
-            values, own = _codes(column)
+            values, codes = _codes(column)
         else:
-            numbers, own = np.unique(_floats(column), return_inverse=True)  # NaN counts as one value
+            numbers, codes = np.unique(_floats(column), return_inverse=True)  # NaN counts as one value
             values = [None if np.isnan(number) else float(number) for number in numbers]
-        known.append((values, own))
-        _, code = np.unique(code * len(values) + own, return_inverse=True)
+        known.append((values, codes))
+        _, code = np.unique(code * len(values) + codes, return_inverse=True)
     _, example = np.unique(code, return_index=True)
-    return tuple(tuple(values[own[i]] for values, own in known) for i in example), code
+    return tuple(tuple(values[codes[i]] for values, codes in known) for i in example), code
 
 
 def _check_rows(
@@ -199,7 +199,7 @@ def _separate(
 
 def _groups(label: list[str | None], names: list[str], separate: list[Apart]) -> np.ndarray:
     """(members,) class of each target: its own, or shared with the targets of its replicate_group."""
-    alone = {each.target for each in separate}
+    alone = {target.target for target in separate}
     known: dict[Hashable, int] = {}
     return np.array(
         [

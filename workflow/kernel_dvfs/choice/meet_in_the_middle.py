@@ -25,11 +25,11 @@ def match(
 ) -> tuple[float, float, int, int] | None:
     """(energy, time, i, j) of the pair a[i], b[j] with least energy, then time, within `room`; or None."""
     front = pareto(t_b, e_b, np.arange(len(t_b)))
-    found = np.searchsorted(t_b[front], room - t_a, side="right") - 1
-    fits = np.flatnonzero(found >= 0)
+    last = np.searchsorted(t_b[front], room - t_a, side="right") - 1
+    fits = np.flatnonzero(last >= 0)
     if not len(fits):
         return None
-    partner = front[found[fits]]
+    partner = front[last[fits]]
     energy, time = e_a[fits] + e_b[partner], t_a[fits] + t_b[partner]
     best = np.lexsort((time, energy))[0]
     return float(energy[best]), float(time[best]), int(fits[best]), int(partner[best])
@@ -86,7 +86,7 @@ def meet(undecided: Undecided, energy: float, time: float, bound: float, margin:
     # alternating ranks give both halves a share of the wide and of the narrow groups
     ranks = np.arange(len(undecided.groups))[::2], np.arange(len(undecided.groups))[1::2]
     (t_a, e_a, trail_a, lost_a), (t_b, e_b, trail_b, lost_b) = (
-        _half([undecided.groups[i] for i in own], beam, most) for own in ranks
+        _half([undecided.groups[i] for i in half], beam, most) for half in ranks
     )
     search.states = len(t_a) + len(t_b)
     best = match(t_a, e_a, t_b, e_b, undecided.budget - undecided.t)

@@ -73,13 +73,13 @@ class Problem:
         known: dict[Hashable, int] = {}
         key = []
         for k in range(count):
-            own = list(range(sizes[k])) if keys is None else list(keys[k])
-            if len(own) != sizes[k] or len(set(own)) != sizes[k]:
+            option_keys = list(range(sizes[k])) if keys is None else list(keys[k])
+            if len(option_keys) != sizes[k] or len(set(option_keys)) != sizes[k]:
                 raise InputError(
-                    f"choice: target {targets[k]} has {sizes[k]} options but {len(set(own))} different"
+                    f"choice: target {targets[k]} has {sizes[k]} options but {len(set(option_keys))} different"
                     " keys; pool records of the same setting first"
                 )
-            key += [known.setdefault(o, len(known)) for o in own]
+            key += [known.setdefault(o, len(known)) for o in option_keys]
         first = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.intp)
         return cls(
             targets=targets,
@@ -147,8 +147,8 @@ def _of(values: np.ndarray | None, option: np.ndarray) -> np.ndarray | None:
 def best_per_target(score: np.ndarray, target: np.ndarray, first: np.ndarray, *ties: np.ndarray) -> np.ndarray:
     """(K,) flat index of each target's least score; equal scores are decided by `ties`, then by order."""
     low = np.minimum.reduceat(score, first)
-    found = np.flatnonzero(score == low[target])
-    if len(found) > len(first):
-        found = found[np.lexsort([tie[found] for tie in reversed(ties)] + [target[found]])]
-        found = found[np.searchsorted(target[found], np.arange(len(first)))]
-    return found
+    least = np.flatnonzero(score == low[target])
+    if len(least) > len(first):
+        least = least[np.lexsort([tie[least] for tie in reversed(ties)] + [target[least]])]
+        least = least[np.searchsorted(target[least], np.arange(len(first)))]
+    return least

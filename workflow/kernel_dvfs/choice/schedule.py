@@ -138,7 +138,7 @@ def choose(
         **summary(problem, answer, scope, objective, slack_percent, walked=walk is not None),
         "walk": walk,
         "pooled": [list(members) for members in problem.members if len(members) > 1],
-        "apart": [asdict(each) for each in problem.apart],
+        "apart": [asdict(target) for target in problem.apart],
         "targets": clocks(problem, answer),
     }
 
@@ -180,17 +180,17 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
 
 def _option_of(problem: Problem, pairs: Mapping[str, Sequence[Any]]) -> np.ndarray:
     """(K,) the options with these clocks. Raises InputError where the problem has none."""
-    found = problem.baseline.copy()
+    option = problem.baseline.copy()
     for target, members in enumerate(problem.members):
         pair = pairs.get(members[0])
-        if pair is None or any(pairs.get(each) != pair for each in members):
+        if pair is None or any(pairs.get(member) != pair for member in members):
             raise InputError(f"choice: the walk has no one pair of clocks for {members[0]}; run snakemake again")
-        own = np.flatnonzero(problem.target == target)
-        at = [place for place in own.tolist() if problem.keys[problem.key[place]] == key_of(pair)]
+        options = np.flatnonzero(problem.target == target)
+        at = [place for place in options.tolist() if problem.keys[problem.key[place]] == key_of(pair)]
         if not at:
             raise InputError(f"choice: {members[0]} at {label(tuple(pair))} is not in the profile; run snakemake again")
-        found[target] = at[0]
-    return found
+        option[target] = at[0]
+    return option
 
 
 def summary(
@@ -202,9 +202,9 @@ def summary(
     """
     base_time, base_energy = problem.baseline_time, problem.baseline_energy
     time, energy = answer.time, answer.energy
-    found = answer.status == "optimal"
+    is_optimal = answer.status == "optimal"
     # which has no waste, by definition
-    is_optimum = not walked and found and scope == "global" and objective == "waste"
+    is_optimum = not walked and is_optimal and scope == "global" and objective == "waste"
     if is_optimum and slack_percent == 0 and energy is not None:
         base_waste = max(0.0, base_energy - energy)
     else:

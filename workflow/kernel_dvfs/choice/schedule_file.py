@@ -154,13 +154,13 @@ def pairs_of(path: str | PathLike[str], schedule: Schedule) -> dict[str, Pair]:
     if not schedule["targets"]:
         raise InputError(f"schedule {path}: targets is empty; {REMEDY}")
     return {
-        name: Pair(*(_clock_of(f"schedule {path}: targets.{name}", clocks, each) for each in ("core_mhz", "mem_mhz")))
+        name: Pair(*(_clock_of(f"schedule {path}: targets.{name}", clocks, clock) for clock in ("core_mhz", "mem_mhz")))
         for name, clocks in schedule["targets"].items()
     }
 
 
 def _clock_of(where: str, clocks: Clocks, name: str) -> Clock:
-    if further := [each for each in clocks if each not in ("core_mhz", "mem_mhz")]:
+    if further := [setting for setting in clocks if setting not in ("core_mhz", "mem_mhz")]:
         raise InputError(f"{where}.{further[0]}: a setting that cannot be made here; {REMEDY} for clocks alone")
     clock = clocks.get(name)
     if clock == AUTO:

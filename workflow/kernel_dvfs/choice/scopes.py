@@ -102,16 +102,16 @@ def least_product(problem: Problem) -> tuple[np.ndarray, int]:
 
 
 def _global_waste(problem: Problem, slack: float, effort: float | None) -> ScopeOptimum:
-    found = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
-    if found is None:
+    optimum = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
+    if optimum is None:
         return ScopeOptimum("infeasible", "every target's fastest option together takes longer than the limit")
     return ScopeOptimum(
         "optimal",
-        found.proof,
-        found.option,
-        float(problem.time[found.option].sum()),
-        float(problem.energy[found.option].sum()),
-        found.bound,
+        optimum.proof,
+        optimum.option,
+        float(problem.time[optimum.option].sum()),
+        float(problem.energy[optimum.option].sum()),
+        optimum.bound,
     )
 
 
@@ -144,9 +144,9 @@ def _single(problem: Problem, objective: str, slack: float) -> tuple[np.ndarray 
         return None, "no setting is known for every target"
     column = np.full(len(problem.keys), -1)
     column[shared] = np.arange(len(shared))
-    own = np.flatnonzero(column[problem.key] >= 0)
+    common = np.flatnonzero(column[problem.key] >= 0)
     option = np.empty((count, len(shared)), dtype=np.intp)
-    option[problem.target[own], column[problem.key[own]]] = own
+    option[problem.target[common], column[problem.key[common]]] = common
     time, energy = problem.time[option].sum(axis=0), problem.energy[option].sum(axis=0)
     score = _score(time, energy, objective, (1 + slack) * problem.baseline_time)
     is_baseline = (option == problem.baseline[:, None]).all(axis=0)

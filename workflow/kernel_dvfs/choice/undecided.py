@@ -64,13 +64,13 @@ def undecided_of(integer_grid: IntegerGrid, relaxation: Relaxation, energy: floa
     fastest = left[bounds[:-1]]
     groups = []
     for k in np.flatnonzero(np.diff(bounds) > 1):
-        own = left[bounds[k] : bounds[k + 1]]
-        t, e = integer_grid.t[own], integer_grid.e[own]
-        front = pareto(t, e, integer_grid.other[own])
-        own, t, e = own[front], t[front], e[front]
-        fastest[k] = own[0]
-        if len(own) > 1:
-            groups.append(UndecidedTarget(own, t - t[0], e - e[0], relaxation.reduced[own]))
+        options = left[bounds[k] : bounds[k + 1]]
+        t, e = integer_grid.t[options], integer_grid.e[options]
+        front = pareto(t, e, integer_grid.other[options])
+        options, t, e = options[front], t[front], e[front]
+        fastest[k] = options[0]
+        if len(options) > 1:
+            groups.append(UndecidedTarget(options, t - t[0], e - e[0], relaxation.reduced[options]))
     groups.sort(key=lambda group: -group.dt[-1])
     return Undecided(
         groups=groups,
