@@ -54,20 +54,20 @@ class Arguments:
 
 def arguments_of(command: Command) -> Arguments:
     """What a command takes."""
-    found = Arguments()
-    command.add_arguments(cast(ArgumentParser, found))
-    return found
+    taken = Arguments()
+    command.add_arguments(cast(ArgumentParser, taken))
+    return taken
 
 
 def named_words(option: str, words: Iterable[str], expected: str) -> dict[str, str]:
     """{name: value} of words such as `core_mhz=khz`. Raises InputError."""
-    found = {}
+    values = {}
     for word in words:
-        name, _, value = (each.strip() for each in word.partition("="))
+        name, _, value = (part.strip() for part in word.partition("="))
         if not name or not value:
             raise InputError(f"{option} {word}: expected {expected}")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def columns_of(words: Iterable[str]) -> dict[str, str]:
