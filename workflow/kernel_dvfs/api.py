@@ -88,13 +88,13 @@ class Checked:
         """`measured again 5 times: energy -1.54 % (-1.63 to -1.46 %), time -0.08 % (-0.10 to -0.07 %); ` and what is
         known of the limit: means with their 95 % intervals, as on the page."""
         ranges = [
-            f"{what} {fmean(own):+.2f} %" + (f" ({found.low:+.2f} to {found.high:+.2f} %)" if found else "")
-            for what, own in (("energy", self.energy_percent), ("time", self.time_percent))
-            for found in [of_sessions(own) if len(own) > 1 else None]
+            f"{what} {fmean(repeats):+.2f} %" + (f" ({change.low:+.2f} to {change.high:+.2f} %)" if change else "")
+            for what, repeats in (("energy", self.energy_percent), ("time", self.time_percent))
+            for change in [of_sessions(repeats) if len(repeats) > 1 else None]
         ]
         times = len(self.energy_percent)
-        told = f"measured again {times} time{'s' * (times > 1)}: {', '.join(ranges)}"
-        return f"{told}; {self.limit}" if self.limit else told
+        text = f"measured again {times} time{'s' * (times > 1)}: {', '.join(ranges)}"
+        return f"{text}; {self.limit}" if self.limit else text
 
 
 def simulate(
@@ -169,10 +169,10 @@ def by_clock(
         "seed": setup.measurement["seed"],
     }
     records, profile = str(folder / "measurements"), str(folder / BY_CLOCK)
-    found = loop.run(str(sweep.setup), records, options, str(folder / "by_clock.json"), say=say or loop.to_stderr)
-    aggregate.from_visits(setup, records, found.records, found.rows, profile)
+    study = loop.run(str(sweep.setup), records, options, str(folder / "by_clock.json"), say=say or loop.to_stderr)
+    aggregate.from_visits(setup, records, study.records, study.rows, profile)
     return {
-        limit: choose(profile, slack_percent=limit, walked=found.walks[name_of("kernel", limit)])
+        limit: choose(profile, slack_percent=limit, walked=study.walks[name_of("kernel", limit)])
         for limit in options["limits_percent"]
     }
 
@@ -217,19 +217,19 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     if set(schedule["targets"]) != set(setup.targets[kind]):
         raise InputError(f"validate: the schedule is not of {setup.workload['name']}; choose from this sweep's profile")
     about = setup.targets[kind]
-    launches = {name: own["launches_per_iteration"] if kind == "kernel" else 1 for name, own in about.items()}
+    launches = {name: target["launches_per_iteration"] if kind == "kernel" else 1 for name, target in about.items()}
     sums = [[0.0, 0.0, 0.0, 0.0] for _ in range(repeats)]
     pairs = {
-        MeasurementTarget(kind, name): Pair(own["core_mhz"], own["mem_mhz"])
+        MeasurementTarget(kind, name): Pair(asked_for["core_mhz"], asked_for["mem_mhz"])
         for name in about
-        for own in [schedule["targets"][name]]
+        for asked_for in [schedule["targets"][name]]
     }
     for repeat in range(repeats):
         for comparison in compare_iteration(setup, str(sweep.setup), [pairs], repeat)[1][0]:
             for place, field in enumerate(reversed(QUANTITIES)):  # energy first
                 for clocks, mean in enumerate(means(comparison["points"], field)):
                     sums[repeat][2 * place + clocks] += launches[comparison["target"]] * mean
-    energy, time = ([100 * (own[at + 1] / own[at] - 1) for own in sums] for at in (0, 2))
+    energy, time = ([100 * (totals[at + 1] / totals[at] - 1) for totals in sums] for at in (0, 2))
     verdict = of_repeats(schedule, time)
     return Checked(energy, time, verdict, limit_in_words(schedule, verdict))
 
@@ -260,16 +260,16 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         import pandas as pd
         import plotnine as p9
     except ModuleNotFoundError as error:
-        if not (told := remedy(error)):
+        if not (lacking := remedy(error)):
             raise
-        raise InputError(f"plot: {told}") from None
+        raise InputError(f"plot: {lacking}") from None
 
     from kernel_dvfs.profile.store import read_profile
     from kernel_dvfs.report import clock_plane, style
     from kernel_dvfs.report.results import is_chosen
 
-    found = read_profile(profile)
-    points = found.table.to_pandas()
+    loaded = read_profile(profile)
+    points = loaded.table.to_pandas()
     points = points[points.target == target]
     if points.empty:
         raise InputError(f"{profile}: no target '{target}'; load_profile lists them")
@@ -281,9 +281,9 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
     clocks = sorted(points.mem_mhz.dropna().unique())
     memories = [*map(in_words, clocks), *(["auto"] if points.mem_mhz.isna().any() else [])]
     marks = [
-        (textwrap.fill(asked(own), 48), points[is_chosen(points, own["targets"])])
-        for own in schedules
-        if target in own["targets"]
+        (textwrap.fill(asked(schedule), 48), points[is_chosen(points, schedule["targets"])])
+        for schedule in schedules
+        if target in schedule["targets"]
     ]
     frame = pd.concat(
         [points.assign(chosen=""), *(rows.assign(chosen=name) for name, rows in marks)], ignore_index=True
@@ -293,7 +293,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         memory=lambda rows: pd.Categorical(map(in_words, rows.mem_mhz), memories),
     )
     names = [name for name in frame.chosen.unique() if name]
-    baseline = against(found.metadata["workload"])
+    baseline = against(loaded.metadata["workload"])
     return (
         p9.ggplot(frame[frame.chosen == ""], p9.aes("log_time", "energy_change_percent"))
         + p9.geom_hline(yintercept=0, size=0.3, color=style.FRAME)
@@ -304,7 +304,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
         + p9.labs(
             title=f"{target} at every pair of clocks",
-            subtitle=f"{subject(found.metadata['gpu'])}, against {baseline}; better: down and to the left",
+            subtitle=f"{subject(loaded.metadata['gpu'])}, against {baseline}; better: down and to the left",
             x=f"time over {baseline} (logarithmic; below 1: faster)",
             y=style.ENERGY_CHANGE,
         )

@@ -36,8 +36,8 @@ def why_short(error: BaseException) -> str:
         return ""
     while error.__cause__:  # a library wraps it in a page of advice
         error = error.__cause__
-    said = one_line(str(error)) or "none is left"
-    return f"a limit of {limit >> 20} MiB on memory (ulimit -v) is too low here: {said}; raise it"
+    reason = one_line(str(error)) or "none is left"
+    return f"a limit of {limit >> 20} MiB on memory (ulimit -v) is too low here: {reason}; raise it"
 
 
 def _mapped_byte() -> int:

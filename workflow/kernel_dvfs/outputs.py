@@ -81,8 +81,8 @@ class Output:
 
     def made_by(self, plan: Any) -> bool:
         """Whether a study makes it."""
-        told = (getattr(plan, "kind", ""), getattr(plan, "is_step", False), getattr(plan, "is_chosen", True))
-        return self.fits(*told) and (self.when is None or self.when(plan))
+        study = (getattr(plan, "kind", ""), getattr(plan, "is_step", False), getattr(plan, "is_chosen", True))
+        return self.fits(*study) and (self.when is None or self.when(plan))
 
     def made_from(self, plan: Any) -> list[str]:
         """Paths that it is made from, besides the study's main file."""
@@ -113,8 +113,8 @@ class Outputs(dict[tuple[str, str], Output]):
 
     def of(self, kind: str, plan: Any = None) -> dict[str, Output]:
         """{name: Output} of a kind, in the order of their names; with a plan, only those that it makes."""
-        found = {name: self[own, name] for own, name in sorted(self) if own == kind}
-        return {name: each for name, each in found.items() if plan is None or each.made_by(plan)}
+        named = {name: self[output_kind, name] for output_kind, name in sorted(self) if output_kind == kind}
+        return {name: output for name, output in named.items() if plan is None or output.made_by(plan)}
 
     def made_by(self, plan: Any) -> list[Output]:
         """Those that a study makes."""
@@ -131,8 +131,8 @@ class PlannedOutput:
     @property
     def folder(self) -> str:
         """Of the study that it belongs to."""
-        found: str = self.plan.folder_of(self.output)
-        return found
+        folder: str = self.plan.folder_of(self.output)
+        return folder
 
     @property
     def files(self) -> list[str]:
@@ -142,8 +142,8 @@ class PlannedOutput:
     @property
     def inputs(self) -> list[str]:
         """Paths that it is made from, besides the study's main file."""
-        found: list[str] = self.plan.inputs_of(self.output)
-        return found
+        inputs: list[str] = self.plan.inputs_of(self.output)
+        return inputs
 
     @property
     def options(self) -> str:
@@ -153,5 +153,5 @@ class PlannedOutput:
 
 def asked_by(outputs: Outputs, plan: Any) -> dict[str, PlannedOutput]:
     """{path without its ending: what is asked for} of all that a plan makes."""
-    found = [PlannedOutput(output, plan) for output in outputs.made_by(plan)]
-    return {f"{each.folder}/{each.output.kind}s/{each.output.name}": each for each in found}
+    planned = [PlannedOutput(output, plan) for output in outputs.made_by(plan)]
+    return {f"{wanted.folder}/{wanted.output.kind}s/{wanted.output.name}": wanted for wanted in planned}

@@ -53,7 +53,7 @@ def interval(values: list[float], sessions: Sequence[str]) -> Change:
     by_session: dict[str, list[float]] = defaultdict(list)
     for value, session in zip(values, sessions, strict=True):
         by_session[session].append(value)
-    blocks = [math.fsum(own) / len(own) for own in by_session.values()]
+    blocks = [math.fsum(of_session) / len(of_session) for of_session in by_session.values()]
     if len(blocks) == 1:
         blocks = values
     n = len(blocks)

@@ -25,13 +25,13 @@ class _Table(TypedDict):
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
     """The rows of a table, as data: numbers, texts, booleans, None for nothing. Raises InputError where it is missing,
     no table, or not as it was written."""
-    found = read(path, _Table, TABLE, _REMEDY, "table", "run snakemake report", is_sealed=True)
-    return found["rows"]
+    content = read(path, _Table, TABLE, _REMEDY, "table", "run snakemake report", is_sealed=True)
+    return content["rows"]
 
 
 def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write what `read_rows` reads."""
-    write_sealed(path, {"schema": TABLE, "rows": [{key: _plain(each) for key, each in row.items()} for row in rows]})
+    write_sealed(path, {"schema": TABLE, "rows": [{key: _plain(value) for key, value in row.items()} for row in rows]})
 
 
 def kept_rows(path: str | Path) -> list[dict[str, Any]]:

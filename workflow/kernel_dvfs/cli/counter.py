@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
         power_mw()
         counter = check_counter(board, time.monotonic, time.sleep)
         before = state_of(board)
-        result = counter.against_power(power_mw, options.seconds)
+        seen = counter.against_power(power_mw, options.seconds)
         after = state_of(board)
         more = (after.processes or 0) - (before.processes or 0)
         changed = disturbances(more, before.limit_mw, after.limit_mw, after.is_divided)
@@ -48,10 +48,10 @@ def run(options: Namespace) -> int:
         "agree": "",
         "disagree": "; trust neither before you know which: nvidia-smi -q -d POWER, another driver, a meter",
         "not steady": "; a power reading may lag by a second: look longer, or at a steady load",
-    }[result.verdict]
+    }[seen.verdict]
     print(
-        f"{name}: counter {result.counter_j:.1f} J, power integrated {result.integral_j:.1f} J over "
-        f"{result.time_s:.2f} s ({result.lowest_w:.0f} to {result.highest_w:.0f} W, {result.readings} readings), counter "
-        f"{result.difference_percent:+.1f} %: {result.verdict}{remedy}{''.join(f'; {change}' for change in changed)}"
+        f"{name}: counter {seen.counter_j:.1f} J, power integrated {seen.integral_j:.1f} J over "
+        f"{seen.time_s:.2f} s ({seen.lowest_w:.0f} to {seen.highest_w:.0f} W, {seen.readings} readings), "
+        f"counter {seen.difference_percent:+.1f} %: {seen.verdict}{remedy}{''.join(f'; {why}' for why in changed)}"
     )
-    return int(result.verdict == "disagree")
+    return int(seen.verdict == "disagree")

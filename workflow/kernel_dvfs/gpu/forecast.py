@@ -66,19 +66,19 @@ def held_load(
 ) -> list[tuple[LaunchWork, int]]:
     """[(work, launches)], each held to its time and power at auto on the GPU of `spec`. bound: what kernels without
     matrix products are taken to wait for; one whose work is not known waits for the memory where that is not said."""
-    found = []
-    for each in seen:
-        work = each.work
+    load = []
+    for kernel in seen:
+        work = kernel.work
         if work is None or not (work.tensor_flop or work.byte) or (bound != AS_MODELLED and not work.tensor_flop):
             work = LaunchWork("residual", 0.0, 0.0, 0.0, 0.0)
             if bound == BY_CORE:
                 flop_per_s = 1e12 * spec["rates"]["fp32_tflop_per_s_per_ghz"]
-                work = work._replace(fp32_flop=flop_per_s * each.time_s)
+                work = work._replace(fp32_flop=flop_per_s * kernel.time_s)
             else:
                 byte_per_s = 1e9 * spec["memory"]["gb_per_s"] * family_of(spec, work)["dram_efficiency"]
-                work = work._replace(byte=byte_per_s * each.time_s)
-        found.append((held(spec, work, each.time_s, each.power_w, each.core_mhz), each.launches))
-    return found
+                work = work._replace(byte=byte_per_s * kernel.time_s)
+        load.append((held(spec, work, kernel.time_s, kernel.power_w, kernel.core_mhz), kernel.launches))
+    return load
 
 
 def settled(
@@ -90,10 +90,10 @@ def settled(
     """What a step of these kernels settles at on the GPU of `spec`: at auto, or with the core locked, or under another
     power limit. Its temperature is that of a board at the limit."""
     governor, thermal = spec["governor"], spec["thermal"]
-    own = spec if cap_w is None else spec | {"governor": governor | {"cap_w": cap_w}}
-    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * own["governor"]["cap_w"]
+    capped = spec if cap_w is None else spec | {"governor": governor | {"cap_w": cap_w}}
+    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * capped["governor"]["cap_w"]
     pair = (core_mhz, BASELINE.mem_mhz)
-    return settle(own, [(parameters(own, work), launches) for work, launches in load], pair, temperature_c)
+    return settle(capped, [(parameters(capped, work), launches) for work, launches in load], pair, temperature_c)
 
 
 def peak_tflop_per_s(spec: dict[str, Any]) -> float:
@@ -135,10 +135,10 @@ def held(
     thermal = spec["thermal"]
     temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * (power_w or 0.0)
 
-    def at(own: LaunchWork) -> tuple[float, float]:
-        running = GovernedLoad(spec, [(parameters(spec, own), 1)], BASELINE)
-        found_s, found_w = running.at(asked_mhz, ran_mhz, temperature_c)
-        return found_s, factor_of_cap * found_w
+    def at(trial: LaunchWork) -> tuple[float, float]:
+        running = GovernedLoad(spec, [(parameters(spec, trial), 1)], BASELINE)
+        reached_s, reached_w = running.at(asked_mhz, ran_mhz, temperature_c)
+        return reached_s, factor_of_cap * reached_w
 
     work = work._replace(time_factor=time_s / at(work)[0])
     standing_w, full_w = (at(work._replace(energy_factor=factor))[1] for factor in (0.0, 1.0))

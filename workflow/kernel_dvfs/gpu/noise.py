@@ -97,10 +97,11 @@ def mean_offsets(
 ) -> tuple[float, float]:
     """As `offsets`, of kernels that run one after the other: the mean of theirs by the time that each takes, so that
     a pass differs from its kernels by no offset of its own. seconds: {kernel: of all its launches}."""
-    own = [offsets(noise, seed, key._replace(target=f"kernel/{name}"), pair, is_governed) for name in seconds]
+    by_kernel = [offsets(noise, seed, key._replace(target=f"kernel/{name}"), pair, is_governed) for name in seconds]
     whole = math.fsum(seconds.values())
     time, power = (
-        math.fsum(part * each for part, each in zip(seconds.values(), factors)) / whole for factors in zip(*own)
+        math.fsum(part * factor for part, factor in zip(seconds.values(), factors)) / whole
+        for factors in zip(*by_kernel)
     )
     return time, power
 

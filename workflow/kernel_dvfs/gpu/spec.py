@@ -214,8 +214,8 @@ SCHEMA = _group(
 
 def names() -> list[str]:
     """The simulated GPUs that can be configured by name."""
-    found = (entry.name for entry in _FOLDER.iterdir())
-    return sorted(name[:-5] for name in found if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
+    entries = (entry.name for entry in _FOLDER.iterdir())
+    return sorted(name[:-5] for name in entries if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
 
 
 def of_board(board: str) -> str | None:
@@ -224,8 +224,8 @@ def of_board(board: str) -> str | None:
     words = set(re.findall(r"[a-z0-9]+", board.lower()))
     form = "pcie" if "pcie" in words else "sxm"
     for name in names():
-        own = set(_read(name)["name"].lower().split())
-        if own - {"pcie", "sxm"} <= words and not own & {"pcie", "sxm"} - {form}:
+        spec_words = set(_read(name)["name"].lower().split())
+        if spec_words - {"pcie", "sxm"} <= words and not spec_words & {"pcie", "sxm"} - {form}:
             return name
     return None
 
@@ -272,8 +272,8 @@ def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def _meant(name: str) -> str:
     """The spec that a word is nearly, if any. Never one of another type: an rtx_4090 is no rtx_a4000."""
-    known, own = names(), _types(name)
-    return meant(name, [each for each in known if _types(each) == own] if own else known)
+    known, types = names(), _types(name)
+    return meant(name, [other for other in known if _types(other) == types] if types else known)
 
 
 def _types(name: str) -> set[str]:
@@ -320,21 +320,21 @@ def _merged(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
     spec = merge(_strip(_read(name), name), _keys_as_text(overrides))
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")
-    own = spec.get("families", {})
-    if not isinstance(own, dict) or not all(isinstance(figures, dict) for figures in own.values()):
-        if isinstance(own, dict) and isinstance(own.get("default"), dict):  # no family of its own
-            return spec | {"families": {name: each for name, each in own.items() if name != "default"}}
+    given = spec.get("families", {})
+    if not isinstance(given, dict) or not all(isinstance(figures, dict) for figures in given.values()):
+        if isinstance(given, dict) and isinstance(given.get("default"), dict):  # no family of its own
+            return spec | {"families": {name: figures for name, figures in given.items() if name != "default"}}
         return spec  # the schema tells what is wrong
     # a GPU's own figures, also those for all families, before the shared ones
-    shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
+    shared = {family: default | values | given.get("default", {}) for family, values in families.items()}
     # a backward family is a GPU's own alone: one that says nothing of it has the forward one's figures (gpu.kernel)
     shared |= {
-        family: shared[forward] | own.get(forward, {})
-        for family in own
+        family: shared[forward] | given.get(forward, {})
+        for family in given
         if (forward := family.removesuffix(BACKWARD)) != family and family not in shared and forward in shared
     }
-    unknown = {family: figures for family, figures in own.items() if family not in shared and family != "default"}
-    return spec | {"families": unknown | {family: values | own.get(family, {}) for family, values in shared.items()}}
+    unknown = {family: figures for family, figures in given.items() if family not in shared and family != "default"}
+    return spec | {"families": unknown | {family: values | given.get(family, {}) for family, values in shared.items()}}
 
 
 def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -359,8 +359,8 @@ def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]
     """As resolve, with its families as inference serving's kernels have them, which may have half_filled_tokens and
     tile_rows besides. overrides: also of `serving`, by family. Raises InputError, as resolve."""
     spec = resolve(name, overrides)
-    own = _merged(name, overrides or {}).get(_SERVING, {})
-    families = merge(spec["families"], own)
+    serving = _merged(name, overrides or {}).get(_SERVING, {})
+    families = merge(spec["families"], serving)
     for family, figures in families.items():
         missing = set(_FAMILY["required"]) - set(figures)
         if missing:
@@ -370,8 +370,8 @@ def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]
 
 def tensor_energy_range_pj(name: str) -> list[float]:
     """[least, most] that the energy of a tensor-core FLOP at V0 may be on a board of the type, by its spec."""
-    found: list[float] = _strip(_read(name)[_RANGE], name)
-    return found
+    energy_range_pj: list[float] = _strip(_read(name)[_RANGE], name)
+    return energy_range_pj
 
 
 def savings_of(board: str) -> str:

@@ -439,12 +439,12 @@ def notices(study: Study) -> list[str]:
     if study.kind == "table" and study.options["by_clock"]["minutes"]:
         return ["by_clock: a table cannot be measured again, so clocks are chosen from its rows as they are"]
     if study.clocks == "auto-only":
-        here = (
+        measured = (
             "where time and energy of the step go" if study.is_step else "Figure 5, tables/baseline and tables/passes"
         )
         others = "Clocks for its kernels" if study.is_step else "Schedules, Tables 1 and 2 and the other figures"
         return [
-            f"clocks: auto-only: {study.gpu} is measured at auto: {here}. {others} need the right to lock clocks "
+            f"clocks: auto-only: {study.gpu} is measured at auto: {measured}. {others} need the right to lock clocks "
             "(docs/real-gpus.md)"
         ]
     if study.clocks == "external":

@@ -214,21 +214,21 @@ class Step:
         kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that can be measured
         neither alone nor by difference.
         """
-        found: dict[str, list[tuple[str, int]]] = {}
-        for name in (each for each in (*self.sections, WHOLE) if each not in self.not_repeated):
+        passes: dict[str, list[tuple[str, int]]] = {}
+        for name in (section for section in (*self.sections, WHOLE) if section not in self.not_repeated):
             launched = [self.targets[place] for place in self.order]
             launched = [target for target in launched if name in (WHOLE, target.section)]
             if all(target.kind != "other" for target in launched):
-                found[name] = [(target.id, 1) for target in launched]
-        return found
+                passes[name] = [(target.id, 1) for target in launched]
+        return passes
 
     def target(self, target_id: str) -> Target:
         """The target of that id. Raises InputError."""
-        found = next((target for target in self.targets if target.id == target_id), None)
-        if found is None:
+        target = next((target for target in self.targets if target.id == target_id), None)
+        if target is None:
             ids = ", ".join(target.id for target in self.targets)
             raise InputError(f"step {self.name}: no target '{target_id}'; it has {ids}")
-        return found
+        return target
 
     def nodes_of(self, target_id: str) -> list[list[int]]:
         """For each launch of a target, in order, the places of its nodes in the graph: what prepares it, itself."""
@@ -257,17 +257,17 @@ class Step:
         longest first: those whose clock is lower than others' in the step, and matrix products, which draw most, also
         where all of a step has one clock. None where no clock is known."""
         least_us = _PACED_SHARE * (self.whole.time_us or self.time_us or 0.0)
-        clear = [each for each in self.targets if (each.time_us or 0.0) >= _CLEAR_US]
-        long = [(each, us) for each in clear if (us := each.launches * (each.time_us or 0.0)) >= least_us]
-        highest_mhz = max((each.core_mhz or 0.0 for each, _ in long), default=0.0)
+        clear = [target for target in self.targets if (target.time_us or 0.0) >= _CLEAR_US]
+        long = [(target, us) for target in clear if (us := target.launches * (target.time_us or 0.0)) >= least_us]
+        highest_mhz = max((target.core_mhz or 0.0 for target, _ in long), default=0.0)
         held = [
-            (each, us)
-            for each, us in long
-            if each.repeatable != "no"
-            and each.core_mhz
-            and (each.core_mhz < _HELD_SHARE * highest_mhz or (each.flop or 0.0) > _DENSE * (each.byte or 0.0))
+            (target, us)
+            for target, us in long
+            if target.repeatable != "no"
+            and target.core_mhz
+            and (target.core_mhz < _HELD_SHARE * highest_mhz or (target.flop or 0.0) > _DENSE * (target.byte or 0.0))
         ]
-        return [each for each, _ in sorted(held, key=lambda pair: -pair[1])]
+        return [target for target, _ in sorted(held, key=lambda pair: -pair[1])]
 
     def beginnings(self, section: str) -> tuple[list[int], list[int]]:
         """Places of the nodes of all launches before a section, and of these and the section, each in order.
@@ -275,12 +275,12 @@ class Step:
         Both begin where the step does, so both run on the data of a step, however often they are repeated; what the
         second one takes longer is the section's. Of a section whose launches no other section's lie between.
         """
-        own = [place for place, at in enumerate(self.order) if self.targets[at].section == section]
+        places = [place for place, at in enumerate(self.order) if self.targets[at].section == section]
 
         def first(count: int) -> list[int]:
             return [node for node, launch in enumerate(self.nodes) if launch < count]
 
-        return first(own[0]), first(own[-1] + 1)
+        return first(places[0]), first(places[-1] + 1)
 
 
 def paced_kernel(name: str) -> str:
@@ -306,7 +306,7 @@ def write(path: str | os.PathLike[str], step: Step) -> None:
     content = asdict(step)
     _refuse(os.fspath(path), shape.fault(content, Step) or _disagreement(step))
     # what nobody has measured is not in the file
-    later = {each.name for each in fields(Target) if each.default is None}
+    later = {part.name for part in fields(Target) if part.default is None}
     content["targets"] = [
         {name: value for name, value in target.items() if value is not None or name not in later}
         for target in content["targets"]
@@ -353,8 +353,8 @@ def _disagreements(step: Step) -> Iterable[str]:
         for what in _wrong(step, target, counted[place]):
             yield f"target {target.id}: {what}"
     for name in step.by_difference:
-        own = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
-        if not own or own[-1] - own[0] != len(own) - 1:
+        members = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
+        if not members or members[-1] - members[0] != len(members) - 1:
             yield f"by_difference names {name!r}, which is no section in one piece"
     if WHOLE in step.sections:
         yield f"a section is named {WHOLE!r}, which means the whole"

@@ -40,7 +40,8 @@ def of_step(
     wanted = set([*ordered][: None if most is None else max(most, len(first))])
     measured = [target for target in step.measured if target.id in wanted]
     workload = with_works(step, about, {target.id: work_of(target) for target in measured})
-    for target in [each for each in step.paced if each.id in wanted][:paced]:
+    rested = [target for target in step.paced if target.id in wanted]
+    for target in rested[:paced]:
         workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]
     return workload
 
@@ -77,9 +78,14 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
     maybe = {
         # what could be measured and is not, for want of time: [id, name, section, ms a step]
         "tail": [
-            [each.id, each.name, each.section, 1e-3 * each.launches * (each.time_us or each.alone_us or 0.0)]
-            for each in step.measured
-            if each.id not in works
+            [
+                target.id,
+                target.name,
+                target.section,
+                1e-3 * target.launches * (target.time_us or target.alone_us or 0.0),
+            ]
+            for target in step.measured
+            if target.id not in works
         ],
         "whole": {name: value for name, value in costs.items() if value is not None},
         "items": step.items,
@@ -88,7 +94,7 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
     more |= {name: value for name, value in maybe.items() if value}
     kernels = {
         target.id: _about(target, number, works[target.id])
-        for number, target in enumerate((each for each in step.targets if each.id in works), start=1)
+        for number, target in enumerate((target for target in step.targets if target.id in works), start=1)
     }
     return Workload(about["name"], about | more, kernels, passes)
 
@@ -109,11 +115,11 @@ def work_of(target: Target) -> list[Any]:
 
 def _passes(step: Step, known: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
     """{section, or `step`: [(id, launches)]}: their order is in `launches`."""
-    found = {
+    passes = {
         name: list(Counter(target_id for target_id, _ in launched if target_id in known).items())
         for name, launched in step.passes.items()
     }
-    return {name: launched for name, launched in found.items() if launched}
+    return {name: launched for name, launched in passes.items() if launched}
 
 
 def _about(target: Target, number: int, work: list[Any]) -> dict[str, Any]:

@@ -145,15 +145,15 @@ def pass_begins(about: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[s
         return ()
     # only what `passes` reads of a row of the workload, since a profile keeps no more
     rows: list[Any] = [
-        SimpleNamespace(id=name, section=own["section"], multiplicity=1) for name, own in about["kernels"].items()
+        SimpleNamespace(id=name, section=kernel["section"], multiplicity=1) for name, kernel in about["kernels"].items()
     ]
     listed = model_passes.passes(rows, about["pass_boundary"])
-    pass_of = {name: own for own, steps in listed.items() for name, _ in steps}
-    found: list[tuple[str, int]] = []
+    pass_of = {name: pass_name for pass_name, steps in listed.items() for name, _ in steps}
+    begins: list[tuple[str, int]] = []
     for number, name in enumerate(names):
-        own = pass_of.get(name)
-        if own is None:
+        pass_name = pass_of.get(name)
+        if pass_name is None:
             return ()
-        if not found or found[-1][0] != own:
-            found.append((own, number))
-    return tuple(found)
+        if not begins or begins[-1][0] != pass_name:
+            begins.append((pass_name, number))
+    return tuple(begins)
