@@ -63,7 +63,7 @@ class Sweep:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of clocks there are, auto among them."""
+        """Return how many pairs of clocks there are, auto among them."""
         return len(self.clocks)
 
 
@@ -85,8 +85,8 @@ class Checked:
         return fmean(self.time_percent)
 
     def words(self) -> str:
-        """`measured again 5 times: energy -1.54 % (-1.63 to -1.46 %), time -0.08 % (-0.10 to -0.07 %); ` and what is
-        known of the limit: means with their 95 % intervals, as on the page."""
+        """Return `measured again 5 times: energy -1.54 % (-1.63 to -1.46 %), time -0.08 % (-0.10 to -0.07 %); ` and
+        what is known of the limit: means with their 95 % intervals, as on the page."""
         ranges = [
             f"{what} {fmean(repeats):+.2f} %" + (f" ({change.low:+.2f} to {change.high:+.2f} %)" if change else "")
             for what, repeats in (("energy", self.energy_percent), ("time", self.time_percent))
@@ -178,7 +178,7 @@ def by_clock(
 
 
 def import_table(table: str | Path, output: str | Path, **options: Any) -> Path:
-    """A measured table from anywhere as a profile, written to `output`; options as profile.table.import_table."""
+    """Write a measured table from anywhere as a profile to `output`; options as profile.table.import_table."""
     from kernel_dvfs.profile.table import import_to_profile
 
     import_to_profile(str(table), str(output), **options)
@@ -186,8 +186,8 @@ def import_table(table: str | Path, output: str | Path, **options: Any) -> Path:
 
 
 def load_profile(path: str | Path) -> dict[str, list]:
-    """{column: values} of a profile: a row per target and pair of clocks; times in s, energies in J, clocks in MHz,
-    None = auto. pandas.DataFrame(...) takes it as it is. Raises InputError."""
+    """Return {column: values} of a profile: a row per target and pair of clocks; times in s, energies in J, clocks in
+    MHz, None = auto. pandas.DataFrame(...) takes it as it is. Raises InputError."""
     from kernel_dvfs.profile.store import read_profile
 
     table = read_profile(path).table
@@ -240,7 +240,8 @@ def write_page(
     schedule: Mapping[str, Any],
     checked: Checked | None = None,
 ) -> Path:
-    """One page for a profile and a schedule of it: the answer, where the saving comes from, clocks of each kernel."""
+    """Write one page for a profile and a schedule of it: the answer, where the saving comes from, clocks of each
+    kernel."""
     from kernel_dvfs.report.page import schedule_page
 
     again = (checked.energy_percent, checked.time_percent) if checked else None
@@ -249,7 +250,8 @@ def write_page(
 
 
 def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
-    """Energy over time of one kernel or pass at every pair of clocks, against the baseline; chosen pairs are marked.
+    """Draw energy over time of one kernel or pass at every pair of clocks, against the baseline; chosen pairs are
+    marked.
 
     Needs plotnine: pip install 'kernel-dvfs[figures]'. Raises InputError where it is missing, and for a target that the
     profile lacks.

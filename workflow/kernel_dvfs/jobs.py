@@ -97,7 +97,7 @@ def again(gpu: str, schedules: Sequence[str], repeat: int, outputs: Sequence[str
 
 
 def _chosen(path: str, setup: Setup) -> tuple[str, dict[str, Pair]]:
-    """(kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
+    """Return (kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
     from kernel_dvfs.choice.schedule_file import REMEDY, pairs_of, read_schedule
 
     schedule = read_schedule(path)

@@ -36,7 +36,7 @@ def outputs(kind: str) -> Outputs:
 
 
 def page_of(folder: str | Path) -> Callable[[str | Path], tuple[str, list[InputError]]] | None:
-    """What makes the page of a study that has one of its own: folder -> (HTML, what is missing)."""
+    """Return what makes the page of a study that has one of its own: folder -> (HTML, what is missing)."""
     if not (Path(folder) / "study.json").is_file() or not (module := kinds()[kind_of(folder)].page):
         return None
     make: Callable[[str | Path], tuple[str, list[InputError]]] = import_module(module).make
@@ -44,7 +44,7 @@ def page_of(folder: str | Path) -> Callable[[str | Path], tuple[str, list[InputE
 
 
 def kind_of(folder: str | Path) -> str:
-    """Which kind of study a results folder is of, by the files that lie there. Raises InputError for none."""
+    """Return which kind of study a results folder is of, by the files that lie there. Raises InputError for none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(
@@ -66,6 +66,7 @@ def kind_of(folder: str | Path) -> str:
 
 
 def reader(folder: str | Path) -> Any:
-    """What reads a results folder: its `subject` and the data that its tables and figures take. Raises InputError."""
+    """Return what reads a results folder: its `subject` and the data that its tables and figures take. Raises
+    InputError."""
     module, name = kinds()[kind_of(folder)].reader
     return getattr(import_module(module), name)(folder)

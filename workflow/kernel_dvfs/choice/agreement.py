@@ -34,7 +34,7 @@ class Apart:
 
 
 def apart(groups: Mapping[str, Iterable[str]], time: Values, energy: Values) -> list[Apart]:
-    """The targets that differ from their replicate group, in the order of `groups`.
+    """Return the targets that differ from their replicate group, in the order of `groups`.
 
     groups: {group: [targets]}. time, energy: {target: {key: value > 0}}, any unit. The difference at each common key is
     one observation of a t-test over keys, so noise needs no model; below three common keys nothing can be said.
@@ -53,7 +53,7 @@ def apart(groups: Mapping[str, Iterable[str]], time: Values, energy: Values) -> 
 
 
 def _worst(members: list[str], time: Values, energy: Values, error: float) -> tuple[int, tuple[float, float]] | None:
-    """(place, (time %, energy %)) of the member that differs most, or None where all agree."""
+    """Return (place, (time %, energy %)) of the member that differs most, or None where all agree."""
     keys = [key for key in time[members[0]] if all(key in time[member] for member in members)]
     if len(keys) < 3:
         return None

@@ -23,7 +23,7 @@ SWAPS = 4000  # options with the least reduced cost that swap looks at
 def match(
     t_a: np.ndarray, e_a: np.ndarray, t_b: np.ndarray, e_b: np.ndarray, room: float
 ) -> tuple[float, float, int, int] | None:
-    """(energy, time, i, j) of the pair a[i], b[j] with least energy, then time, within `room`; or None."""
+    """Return (energy, time, i, j) of the pair a[i], b[j] with least energy, then time, within `room`; or None."""
     front = pareto(t_b, e_b, np.arange(len(t_b)))
     last = np.searchsorted(t_b[front], room - t_a, side="right") - 1
     fits = np.flatnonzero(last >= 0)
@@ -36,7 +36,7 @@ def match(
 
 
 def swap(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray, turns: int = 4) -> np.ndarray:
-    """`choice` after the best pairs of changes, one in each half of the targets, while any helps."""
+    """Return `choice` after the best pairs of changes, one in each half of the targets, while any helps."""
     choice = choice.copy()
     target = integer_grid.target
     for turn in range(turns):
@@ -62,7 +62,7 @@ def swap(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray, 
 
 
 def _half(groups: list[UndecidedTarget], beam: int, most: float) -> tuple[np.ndarray, np.ndarray, Trail | None, float]:
-    """The `beam` cheapest choices of `groups` with reduced cost <= most: (t, e, trail, least cost cut)."""
+    """Return the `beam` cheapest choices of `groups` with reduced cost <= most: (t, e, trail, least cost cut)."""
     t, e, cost, lost = np.zeros(1), np.zeros(1), np.zeros(1), np.inf
     trail: Trail | None = None
     for group in groups:

@@ -50,7 +50,7 @@ class Problem:
         targets: Sequence[str] | None = None,
         **more: Any,
     ) -> Problem:
-        """A problem from arrays of times and energies per target; baseline[k] counts within target k.
+        """Return a problem from arrays of times and energies per target; baseline[k] counts within target k.
 
         keys: per target the options' keys (any hashable), default 0, 1, 2, ...; targets: names, default "0",
         "1", ...; more: further fields of a Problem.
@@ -95,7 +95,7 @@ class Problem:
         ).checked()
 
     def checked(self) -> Problem:
-        """Itself; raises InputError where a time or energy is not a positive finite number."""
+        """Return itself; raises InputError where a time or energy is not a positive finite number."""
         for name, values in (("time", self.time), ("energy", self.energy)):
             wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
             if len(wrong):
@@ -124,7 +124,7 @@ class Problem:
         return mark
 
     def subset(self, option: np.ndarray) -> Problem:
-        """The same problem with only the options `option` (ascending flat indices, baselines included)."""
+        """Return the same problem with only the options `option` (ascending flat indices, baselines included)."""
         target = self.target[option]
         return replace(
             self,
@@ -145,7 +145,7 @@ def _of(values: np.ndarray | None, option: np.ndarray) -> np.ndarray | None:
 
 
 def best_per_target(score: np.ndarray, target: np.ndarray, first: np.ndarray, *ties: np.ndarray) -> np.ndarray:
-    """(K,) flat index of each target's least score; equal scores are decided by `ties`, then by order."""
+    """Return (K,) flat index of each target's least score; equal scores are decided by `ties`, then by order."""
     low = np.minimum.reduceat(score, first)
     least = np.flatnonzero(score == low[target])
     if len(least) > len(first):

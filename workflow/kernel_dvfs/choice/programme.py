@@ -38,7 +38,7 @@ class Search:
 
 
 def walk_back(trail: Trail | None, state: int, count: int) -> np.ndarray:
-    """(count,) the options that led to a state."""
+    """Return (count,) the options that led to a state."""
     picks = np.zeros(count, dtype=np.intp)
     rank = count
     while trail is not None:
@@ -114,6 +114,6 @@ def run(
 
 
 def _turns(bound: np.ndarray, size: int) -> list[np.ndarray]:
-    """Index arrays of at most `size` states; the most promising last, since the last is worked on first."""
+    """Return index arrays of at most `size` states; the most promising last, since the last is worked on first."""
     order = np.argsort(bound, kind="stable")
     return [np.sort(order[i : i + size]) for i in range(0, len(order), size)][::-1]

@@ -34,7 +34,7 @@ class Relaxation:
 
 
 def price_of_time(integer_grid: IntegerGrid) -> tuple[float, np.ndarray]:
-    """The price at which the budget binds (0 if it does not) and the best feasible hull vertex."""
+    """Return the price at which the budget binds (0 if it does not) and the best feasible hull vertex."""
     slow = integer_grid.best(integer_grid.e)
     if integer_grid.t[slow].sum() <= integer_grid.budget:
         return 0.0, slow
@@ -71,7 +71,7 @@ def relax(integer_grid: IntegerGrid) -> Relaxation:
 
 
 def lower_bound(problem: Problem, limit: float, price: float | None = None) -> float | None:
-    """Optimum of the LP relaxation in the problem's units: no global choice in `limit` uses less energy.
+    """Return the optimum of the LP relaxation in the problem's units: no global choice in `limit` uses less energy.
 
     The bound is over all options; that of `relax` is tighter, since an IntegerGrid holds only options that fit. None
     where no choice keeps the limit. price: of such an IntegerGrid's relaxation, in the problem's units; it spares the

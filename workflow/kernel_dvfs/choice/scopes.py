@@ -52,7 +52,7 @@ class ScopeOptimum:
 def solve(
     problem: Problem, scope: str, objective: str, slack: float = 0.0, effort: float | None = None
 ) -> ScopeOptimum:
-    """The optimum of `objective` within `scope`.
+    """Return the optimum of `objective` within `scope`.
 
     slack: fraction of the baseline time, only for waste; > -1. effort: for OR-Tools as witness of the global waste
     optimum, see global_waste.py; 0 = without it.
@@ -91,7 +91,8 @@ def solve(
 
 
 def least_product(problem: Problem) -> tuple[np.ndarray, int]:
-    """(option, vertices): (K,) flat indices of least E*T (then least T), exact, without a solver; vertices compared."""
+    """Return (option, vertices): (K,) flat indices of least E*T (then least T), exact, without a solver; vertices
+    compared."""
     fronts = pareto_per_target(problem)
     edges = Edges([(problem.time[front], problem.energy[front]) for front in fronts])
     fastest = np.array([front[0] for front in fronts])
@@ -116,7 +117,7 @@ def _global_waste(problem: Problem, slack: float, effort: float | None) -> Scope
 
 
 def _score(time: np.ndarray, energy: np.ndarray, objective: str, limit: np.ndarray | float) -> np.ndarray:
-    """What the objective minimises; infinite where a limit is broken."""
+    """Return what the objective minimises; infinite where a limit is broken."""
     if objective == "edp":
         return energy * time
     if objective == "energy":

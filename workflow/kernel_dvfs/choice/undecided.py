@@ -46,11 +46,11 @@ class Undecided:
 
     @property
     def options(self) -> int:
-        """How many options all groups have together."""
+        """Return how many options all groups have together."""
         return sum(len(group.position) for group in self.groups)
 
     def choice(self, picks: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """(K,) positions when group i takes its option picks[i]; target: (n,) of each position."""
+        """Return (K,) positions when group i takes its option picks[i]; target: (n,) of each position."""
         choice = self.fastest.copy()
         for group, pick in zip(self.groups, picks):
             choice[target[group.position[0]]] = group.position[pick]
@@ -58,7 +58,7 @@ class Undecided:
 
 
 def undecided_of(integer_grid: IntegerGrid, relaxation: Relaxation, energy: float) -> Undecided:
-    """What is undecided against a known choice with `energy` (units of the integer grid)."""
+    """Return what is undecided against a known choice with `energy` (units of the integer grid)."""
     left = np.flatnonzero(relaxation.reduced <= energy - relaxation.bound + relaxation.margin)
     bounds = np.append(np.searchsorted(integer_grid.target[left], np.arange(len(integer_grid.first))), len(left))
     fastest = left[bounds[:-1]]

@@ -40,7 +40,7 @@ def _say(stream: TextIO, *texts: str) -> None:
 
 
 def json_object(flag: str, text: str, example: str = "") -> dict[str, Any]:
-    """The JSON object that an option holds. Raises InputError; example: what the message ends with."""
+    """Return the JSON object that an option holds. Raises InputError; example: what the message ends with."""
     try:
         given = parse_json(text)
     except ValueError as error:

@@ -59,7 +59,7 @@ def run(options: Namespace) -> None:
 
 
 def _difference(name: str, pair: Pair, comparisons: list[Comparison]) -> str:
-    """What a pair changes against auto, in words."""
+    """Return what a pair changes against auto, in words."""
     of_target = [comparison["points"] for comparison in comparisons if comparison["target"] == name]
     changes = []
     for field in QUANTITIES:

@@ -64,7 +64,7 @@ def _in_one_line(progress: str) -> None:
 
 
 def _demo_of_step(options: Namespace, folder: Path) -> Path:
-    """A step that was captured and measured once, as the study of a real one shows it."""
+    """Write the page of a step that was captured and measured once, as the study of a real one shows it."""
     kernels = write_shipped_step(folder)
     # drawn, or made of records: nothing of a demo
     html, missing = make(folder, left_out=("baseline", "locking", "fig5_kernels", "step_plane"))

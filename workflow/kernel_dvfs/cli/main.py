@@ -152,7 +152,7 @@ def called(log: str, work: Callable[..., object], *arguments: Any, **options: An
 
 
 def _code(run: Callable[[], Any], log: str = "") -> int:
-    """The exit code of a command, which says of itself why it is not 0. log: where errors go; "": to stderr."""
+    """Return the exit code of a command, which says of itself why it is not 0. log: where errors go; "": to stderr."""
     try:
         code = run() or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
@@ -185,7 +185,8 @@ def _code(run: Callable[[], Any], log: str = "") -> int:
 
 
 def _is_output_refused() -> bool:
-    """Whether what reads our output is gone, as `head` is when it has enough; then the rest of it goes nowhere."""
+    """Return whether what reads our output is gone, as `head` is when it has enough; then the rest of it goes
+    nowhere."""
     from select import POLLERR, POLLHUP, poll
 
     watched = poll()
@@ -238,7 +239,7 @@ class _ErrorsIn:
 
 
 def _fault(error: BaseException | None) -> str:
-    """The traceback of a fault of the program, for where it is looked for."""
+    """Return the traceback of a fault of the program, for where it is looked for."""
     if error is None or isinstance(error, SystemExit):
         return ""
     import traceback
@@ -267,7 +268,7 @@ def _reason(error: OSError) -> str:
 
 
 def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
-    """(the command's function, its options); ends the program where help is asked for. Raises InputError."""
+    """Return (the command's function, its options); ends the program where help is asked for. Raises InputError."""
     first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
     if first in _GROUPS and second in _GROUPS[first][1]:
@@ -331,7 +332,7 @@ def _parser_of(name: str, command: Command) -> _Parser:
 
 
 def _overview(prog: str, about: str, listed: dict[str, str]) -> _Parser:
-    """A parser whose help lists commands and what they do."""
+    """Return a parser whose help lists commands and what they do."""
     width = max(map(len, listed))
     text = "\n".join([about, "", *(f"  {name:{width}}  {what}" for name, what in listed.items())])
     parser = _Parser(prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)

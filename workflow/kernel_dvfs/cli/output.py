@@ -47,13 +47,13 @@ def run(options: Namespace) -> None:
 
 
 def _of_such(study: Any, kind: str, known: Outputs) -> list[Output]:
-    """All that a study can have, and that needs no options."""
+    """Return all that a study can have, and that needs no options."""
     fitting = (study.gpu["kind"], "step" in study.workload) if kind == "gpu" else ("",)
     return [output for output in known.values() if output.fits(*fitting) and not _lacking(output, {})]
 
 
 def _paths(text: str) -> list[str]:
-    """A list of paths as JSON. Raises ArgumentTypeError."""
+    """Return a list of paths as JSON. Raises ArgumentTypeError."""
     try:
         parsed = json.loads(text)
     except ValueError:
@@ -65,7 +65,7 @@ def _paths(text: str) -> list[str]:
 
 
 def _named(name: str, known: list[Output], folder: str) -> list[Output]:
-    """The table, the figure, or both of a name. Raises InputError."""
+    """Return the table, the figure, or both of a name. Raises InputError."""
     matching = [output for output in known if name in (output.name, f"{output.kind}s/{output.name}")]
     if not matching:
         names = sorted({output.name for output in known})
@@ -99,12 +99,12 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def options_of(output: Output) -> dict[str, Parameter]:
-    """{name: option} of an output's function: all that it takes after the study."""
+    """Return {name: option} of an output's function: all that it takes after the study."""
     return dict(list(signature(output.make).parameters.items())[1:])
 
 
 def annotation_of(option: Parameter) -> str:
-    """The annotation of an option, as OPTIONS names it. None stands for an option that is not given."""
+    """Return the annotation of an option, as OPTIONS names it. None stands for an option that is not given."""
     annotation = option.annotation
     text = annotation if isinstance(annotation, str) else formatannotation(annotation)
     return text.removesuffix(" | None")
@@ -115,7 +115,8 @@ def _lacking(output: Output, given: dict) -> list[str]:
 
 
 def checked(output: Output, given: dict) -> dict:
-    """The options, checked against the function's signature. Raises InputError for one unknown, missing or bad."""
+    """Return the options, checked against the function's signature. Raises InputError for one unknown, missing or
+    bad."""
     where = f"{output.kind} {output.name}: --options {json.dumps(given)}"
     known = options_of(output)
     takes = ", ".join(known) or "none"

@@ -42,7 +42,7 @@ def run(options: Namespace) -> None:
 
 
 def _as_json(page: Path, missing: list[InputError]) -> str:
-    """What was written, for other programs."""
+    """Return what was written, for other programs."""
     return json.dumps({"schema": PAGE, "page": str(page), "missing": [str(fault) for fault in missing]})
 
 

@@ -102,7 +102,7 @@ def run(options: Namespace) -> None:
 
 
 def _of_job(gpus: dict[int, str | NvmlError]) -> dict[int, str | NvmlError]:
-    """The GPUs of the job in whose epilog this runs, of those that are here (nvml.board.by_index).
+    """Return the GPUs of the job in whose epilog this runs, of those that are here (nvml.board.by_index).
 
     Raises InputError where Slurm names one that is not here.
     """

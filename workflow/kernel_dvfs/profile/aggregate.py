@@ -85,7 +85,8 @@ def from_bench(
 def columns(
     setup: Setup, requests: Sequence[PointRequest], auto_repeats: int, points: Points, is_first: bool = False
 ) -> dict[str, list[Any]]:
-    """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
+    """Return {column: values} of a profile: one row per target and pair, in the order of the setup's targets and the
+    requests.
 
     points(target)(pair, repeat): the point, as in a record; None where it was left out. is_first: of the repeats of a
     point, only the first usable one counts.
@@ -127,12 +128,13 @@ def columns(
 
 
 def usable(measured: list[tuple[str, PooledPoint]]) -> list[tuple[str, PooledPoint]]:
-    """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
+    """Return the measurements without repeats that say nothing, unless there are no others: then the row's verdict says
+    so."""
     return [repeat for repeat in measured if repeat[1]["verdict"] not in UNUSABLE] or measured
 
 
 def _errors(groups: list[Group], field: Quantity, unit: float) -> list[float | None]:
-    """Standard errors of the rows' means, None where they are unknown."""
+    """Return standard errors of the rows' means, None where they are unknown."""
     if not groups:
         return []
     places: dict[tuple[str, str], int] = {}
@@ -167,7 +169,7 @@ _OF_MEASURING = ("work", "launches_per_iteration", "replicate_group")
 
 
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report knows of each kernel."""
+    """Return what a report knows of each kernel."""
     return {
         name: {key: value for key, value in about.items() if key not in _OF_MEASURING}
         for name, about in kernels.items()
@@ -202,7 +204,8 @@ def _average(values: Sequence[float]) -> float:
 
 
 def _sd(records: list[PooledPoint], field: Quantity, within: Literal["time_sd_us", "energy_sd_mj"]) -> float | None:
-    """Scatter between records where there are several, else the standard error over the windows of the one."""
+    """Return the scatter between records where there are several, else the standard error over the windows of the
+    one."""
     values = [record["summary"][field] for record in records]
     if len(values) > 1:
         mean = _average(values)
@@ -219,7 +222,7 @@ def _scale(value: float | None, factor: float) -> float | None:
 def standard_errors(
     target: ArrayLike, cell: ArrayLike, n: ArrayLike, mean: ArrayLike, squares: ArrayLike
 ) -> np.ndarray:
-    """(cells,) standard error of each cell's mean, in the unit of `mean`; NaN where it is unknown.
+    """Return (cells,) standard error of each cell's mean, in the unit of `mean`; NaN where it is unknown.
 
     A cell is a target at a clock pair; each entry of the (G,) arrays is what one session measured of a cell: target,
     cell: indices; n: measurements; mean; squares: sum of (measurement - mean)^2. A cell's mean is weighted by n.

@@ -42,7 +42,7 @@ class Reference:
 
 
 def parse_reference(text: object) -> Reference | str:
-    """`highest`, or `CORE[,MEM][,SETTING=VALUE...]` (MHz or `auto` for a clock), as HIGHEST or a Reference.
+    """Return `highest`, or `CORE[,MEM][,SETTING=VALUE...]` (MHz or `auto` for a clock), as HIGHEST or a Reference.
 
     A list of the same parts, or a bare number, is taken too, since YAML yields these. Raises InputError otherwise.
     """
@@ -75,7 +75,7 @@ def _not_a_reference(text: object) -> InputError:
 
 
 def choose_baselines(points: Sequence[KernelSetting], raw: RawTable, reference: object = None) -> set[int]:
-    """Indices into `points` of one baseline per kernel.
+    """Return indices into `points` of one baseline per kernel.
 
     Without `reference`: the auto point, else the point marked is_reference (of several auto points, say at
     different power caps, the one marked is_reference). With it: that point; `highest` is the highest memory

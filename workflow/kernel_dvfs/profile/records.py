@@ -27,7 +27,7 @@ class PooledPoint(TypedDict):
 
 
 def point_of(judged: Judged, session: str | None = None) -> PooledPoint:
-    """A point without what no profile needs."""
+    """Return a point without what no profile needs."""
     return {
         "summary": judged["summary"],
         "reached": judged["reached"],
@@ -52,7 +52,7 @@ class Records:
         self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
 
     def points(self, target: MeasurementTarget) -> Callable[[Pair, int], PooledPoint]:
-        """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
+        """Return point(pair, repeat) of a target: what profile.aggregate.columns asks for.
 
         Raises InputError naming a record that is missing, damaged or foreign, or that ran another kernel
         than the target's other records or came from another build than all other records.
@@ -94,7 +94,7 @@ class Records:
 
 
 def _bytes(file: str) -> bytes | None:
-    """What a file holds; None where it cannot be read, which reading it as a record will tell."""
+    """Return what a file holds; None where it cannot be read, which reading it as a record will tell."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -103,6 +103,6 @@ def _bytes(file: str) -> bytes | None:
 
 
 def changed(folder: str, checksums: Mapping[str, str]) -> list[str]:
-    """The paths below a folder whose files are gone or have other bytes than their checksums say."""
+    """Return the paths below a folder whose files are gone or have other bytes than their checksums say."""
     held = ((name, checksum, _bytes(f"{folder}/{name}")) for name, checksum in checksums.items())
     return [name for name, checksum, data in held if data is None or hashlib.sha256(data).hexdigest() != checksum]

@@ -61,7 +61,7 @@ def write_shipped_step(folder: Path) -> list[dict[str, Any]]:
 
 
 def _about(row: dict[str, Any]) -> dict[str, Any]:
-    """What a profile knows of a kernel. Of its work the study kept a product's sizes, which name it."""
+    """Return what a profile knows of a kernel. Of its work the study kept a product's sizes, which name it."""
     work = None
     if product := _PRODUCT.match(row["name"]):
         m, k, n = map(int, product.groups())
@@ -76,7 +76,7 @@ def _about(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured_step(record: str, profile: str | PathLike[str]) -> Step:
-    """The step of `record` with time (us), energy (mJ) and core clock (MHz) of a launch of each kernel at auto.
+    """Return the step of `record` with time (us), energy (mJ) and core clock (MHz) of a launch of each kernel at auto.
 
     Raises InputError where the profile is of another step.
     """

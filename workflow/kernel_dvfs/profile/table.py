@@ -179,7 +179,7 @@ def import_to_profile(
 
 
 def gpu_slug(path: AnyPath, name: str | None = None) -> str:
-    """`table-<name or the file's stem>`, the name of the results folder; the file itself is not read.
+    """Return `table-<name or the file's stem>`, the name of the results folder; the file itself is not read.
 
     Raises InputError where the name has neither letters nor digits.
     """
@@ -203,7 +203,7 @@ def _profile_columns(
     reached_mem: Clocks,
     baselines: set[int],
 ) -> dict[str, list[Any]]:
-    """The columns of store.write_profile: a row per point, in the order the table first names them."""
+    """Return the columns of store.write_profile: a row per point, in the order the table first names them."""
     columns: dict[str, list[Any]] = {
         "study": ["kernel"] * len(points),
         "target": [point.kernel for point in points],
@@ -227,7 +227,7 @@ def _profile_columns(
 
 
 def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple[RawTable, list[str], list[str]]:
-    """(RawTable, settings, notices) by the file's ending."""
+    """Return (RawTable, settings, notices) by the file's ending."""
     for column in named:
         if units.known_as(column) != column and column not in units.POWER_CAPS:
             raise InputError(f"{path}: no column {quote(column)} to name {quote(named[column])} as; {_NAMES}")
@@ -252,7 +252,7 @@ _NAMES = "columns are kernel, time_s, time_ms, energy_j, power_w, core_mhz, mem_
 
 
 def _only_these(raw: RawTable, only: Mapping[str, str]) -> RawTable:
-    """The rows of one workload of several."""
+    """Return the rows of one workload of several."""
     for name, wanted in only.items():
         column = raw.column(name)
         if column is None:
@@ -265,7 +265,7 @@ def _only_these(raw: RawTable, only: Mapping[str, str]) -> RawTable:
 
 
 def _measured(raw: RawTable, roles: dict[str, Any]) -> RawTable:
-    """The rows in which nothing that was measured is N/A."""
+    """Return the rows in which nothing that was measured is N/A."""
     of = [raw.columns[roles[role]] for role in ("time", "energy", "power") if roles[role] is not None]
     gone = [row for row in range(raw.rows) if any(is_not_there(cells[row]) for cells in of)]
     if len(gone) == raw.rows:
@@ -274,7 +274,7 @@ def _measured(raw: RawTable, roles: dict[str, Any]) -> RawTable:
 
 
 def _stated(raw: RawTable, columns_in: Mapping[str, str]) -> dict[str, float]:
-    """{column: how many of its units make one s, J, W or MHz} as the user states them."""
+    """Return {column: how many of its units make one s, J, W or MHz} as the user states them."""
     stated = {}
     for column, unit in columns_in.items():
         if column not in raw.columns:
@@ -302,8 +302,8 @@ _WANTED = {
 
 
 def _roles(raw: RawTable) -> dict[str, Any]:
-    """Role -> the one column that plays it; the reached clocks, a memory clock that no column looks like, and energy or
-    else power, may be missing (None).
+    """Return role -> the one column that plays it; the reached clocks, a memory clock that no column looks like, and
+    energy or else power, may be missing (None).
 
     Raises InputError naming everything that is missing, with columns that look like it.
     """
@@ -328,7 +328,7 @@ def _only(raw: RawTable, names: Collection[str], quantity: str) -> str | None:
 
 
 def _missing(raw: RawTable, role: str) -> str:
-    """What to add, and the column whose name comes nearest."""
+    """Return what to add, and the column whose name comes nearest."""
     names, quantity = _WANTED[role]
     text = f"{quantity}, named {_either(names)}"
     if role == "energy":
@@ -346,7 +346,7 @@ _LOOKED_AT = 200  # columns, for one whose name comes near: each is compared wit
 
 
 def _near(raw: RawTable, role: str) -> str | None:
-    """The column whose name comes nearest to a role that none plays."""
+    """Return the column whose name comes nearest to a role that none plays."""
     plain = {units.plain(column): column for column in raw.columns}
     free = [column for column in plain if not units.quantity(plain[column]) and plain[column] not in units.RESERVED]
     free = free[:_LOOKED_AT]
@@ -360,7 +360,7 @@ def _either(names: Collection[str]) -> str:
 
 
 def _setting_columns(raw: RawTable, declared: list[str]) -> list[str]:
-    """The columns beyond the clocks that are part of a point's key, in the table's order."""
+    """Return the columns beyond the clocks that are part of a point's key, in the table's order."""
     from kernel_dvfs.profile.store import COLUMNS
 
     for column in declared:
@@ -379,7 +379,7 @@ def _kernels(raw: RawTable) -> list[str]:
 
 
 def _times(raw: RawTable, column: str, stated: dict[str, float]) -> list[float]:
-    """s per launch: any where the user stated the unit, else what a launch can take."""
+    """Return s per launch: any where the user stated the unit, else what a launch can take."""
     time_s = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_SECOND[column]))
     for row, time in enumerate(time_s):
         if column not in stated and not units.is_possible("time", time):
@@ -395,7 +395,7 @@ def _times(raw: RawTable, column: str, stated: dict[str, float]) -> list[float]:
 def _energy(
     raw: RawTable, columns: dict[str, Any], stated: dict[str, float], time_s: list[float]
 ) -> tuple[list[float], list[str]]:
-    """(J per row, notices): as the table has it, or mean power x time."""
+    """Return (J per row, notices): as the table has it, or mean power x time."""
     column = columns["energy"]
     if column is not None:
         energy_j = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_JOULE[column]))
@@ -412,7 +412,7 @@ _SAME_POWER = 0.1  # of the energy over the time, that a column of power may be 
 def _other_power(
     raw: RawTable, stated: Mapping[str, float], time_s: Sequence[float], energy_j: Sequence[float]
 ) -> list[str]:
-    """A line where a table has both, and its power is another than its energy over its time."""
+    """Return a line where a table has both, and its power is another than its energy over its time."""
     for column in (name for name in units.PER_WATT if name in raw.columns):
         for row, cell in enumerate(raw.columns[column]):
             power_w, mean_w = to_number(cell), energy_j[row] / time_s[row]
@@ -441,7 +441,7 @@ def _check_power(
 
 
 def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: float) -> str:
-    """What to state about units where a mean power is impossible."""
+    """Return what to state about units where a mean power is impossible."""
 
     def taken(column: str) -> str:
         return columns_in.get(column, column.rpartition("_")[2]).lower()
@@ -462,7 +462,7 @@ def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: flo
 
 
 def _clocks(raw: RawTable, column: str | None, stated: dict[str, float]) -> Clocks:
-    """Clocks asked for, MHz; None = auto, as every one of a clock that the table has no column of."""
+    """Return clocks asked for, MHz; None = auto, as every one of a clock that the table has no column of."""
     if column is None:
         return [None] * raw.rows
     return raw.clocks(column, stated.get(column), _state(raw, column))
@@ -475,7 +475,7 @@ def _state(raw: RawTable, column: str) -> Callable[[str], str]:
 
 
 def _left_to_the_gpu(raw: RawTable, roles: dict[str, Any]) -> list[str]:
-    """Notices: a table without a clock was measured with it left to the GPU, and so was a row that says -1."""
+    """Return notices: a table without a clock was measured with it left to the GPU, and so was a row that says -1."""
     notices = []
     for role, column, clock in (("core", "core_mhz", "core"), ("mem", "mem_mhz", "memory")):
         if roles[role] is None:
@@ -487,7 +487,7 @@ def _left_to_the_gpu(raw: RawTable, roles: dict[str, Any]) -> list[str]:
 
 
 def _reached(raw: RawTable, column: str | None, stated: dict[str, float]) -> Clocks:
-    """Clocks seen in effect, MHz; None = not recorded."""
+    """Return clocks seen in effect, MHz; None = not recorded."""
     if column is None:
         return [None] * raw.rows
     values = raw.numbers(column)
@@ -508,7 +508,7 @@ def _leave_the_only_memory_clock(core: Clocks, mem: Clocks, reached_mem: Clocks)
 
 
 def _flags(raw: RawTable, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
-    """(is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
+    """Return (is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
     unlocked = [c is None and m is None for c, m in zip(core, mem, strict=True)]
     auto = _marks(raw, "is_auto") if "is_auto" in raw.columns else unlocked
     return auto, _marks(raw, "is_reference") if "is_reference" in raw.columns else [False] * len(core)
@@ -547,7 +547,7 @@ def _release_auto_rows(
 
 
 def _setting(raw: RawTable, column: str, stated: dict[str, float]) -> list[Any]:
-    """A further setting: numbers if every cell is one, else text; None where empty."""
+    """Return a further setting: numbers if every cell is one, else text; None where empty."""
     cells, is_cap = raw.columns[column], column in units.POWER_CAPS
     if not is_cap and not all(is_empty(cell) or to_number(cell) is not None for cell in cells):
         return [None if is_empty(cell) else str(cell).strip() for cell in cells]
@@ -564,7 +564,7 @@ def _setting(raw: RawTable, column: str, stated: dict[str, float]) -> list[Any]:
 def _unrecognised(
     raw: RawTable, setting_columns: list[str], groups: Iterable[list[int]], only: Mapping[str, str]
 ) -> list[str]:
-    """A notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
+    """Return a notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
     unknown = [
         column
         for column in raw.columns
@@ -594,8 +594,8 @@ def _unrecognised(
 
 
 def _maybe_workloads(raw: RawTable, column: str) -> list[str]:
-    """A notice where words that nobody understands tell settings of one kernel apart: another workload at each would be
-    compared with the baseline's."""
+    """Return a notice where words that nobody understands tell settings of one kernel apart: another workload at each
+    would be compared with the baseline's."""
     first: dict[str, str] = {}
     for row, (kernel, word) in enumerate(zip(raw.texts("kernel"), raw.texts(column), strict=True)):
         before = first.setdefault(kernel, word)
@@ -615,7 +615,7 @@ _ONE_CLOCK_MHZ = 8.0
 
 
 def _ran_alike(raw: RawTable, points: list[KernelSetting], reached_mhz: Clocks) -> list[str]:
-    """A notice of requests for different core clocks that ran at one: they differ by noise alone."""
+    """Return a notice of requests for different core clocks that ran at one: they differ by noise alone."""
     lines: list[str] = []
     groups: dict[tuple[Any, ...], list[tuple[float, float, KernelSetting]]] = {}
     for point in points:
@@ -639,7 +639,8 @@ def _what(kernel: str, core_mhz: float | None, mem_mhz: float | None) -> str:
 
 
 def _copies(raw: RawTable, groups: Iterable[list[int]]) -> list[str]:
-    """A notice of rows that are equal in every cell: repeats never are to the last digit, so these may be copies."""
+    """Return a notice of rows that are equal in every cell: repeats never are to the last digit, so these may be
+    copies."""
     copies = []
     for rows in groups:
         seen = set()
@@ -671,7 +672,7 @@ def _size(raw: RawTable, gpu: str, points: list[KernelSetting], settings: list[s
 
 
 def _baseline(points: list[KernelSetting], baselines: set[int], reference: object) -> str:
-    """Which rows are the baseline, and why."""
+    """Return which rows are the baseline, and why."""
     marked = [points[index] for index in sorted(baselines)]
     if reference is not None:
         why = f"the reference {reference} that was asked for"
@@ -687,8 +688,8 @@ def _baseline(points: list[KernelSetting], baselines: set[int], reference: objec
 
 
 def _reference(points: list[KernelSetting], asked: object) -> str | None:
-    """What the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels share
-    them."""
+    """Return what the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels
+    share them."""
     if all(point.auto for point in points):
         return None
     settings = {_argument(point) for point in points}
@@ -720,7 +721,7 @@ def _units(
 
 
 def _one_gpu(raw: RawTable) -> str | None:
-    """The GPU's name, None where the table has none."""
+    """Return the GPU's name, None where the table has none."""
     name = None
     for row, cell in enumerate(raw.columns.get("gpu", ())):
         if is_empty(cell):
@@ -742,7 +743,7 @@ def _mean_known(values: Clocks, rows: list[int]) -> float | None:
 
 
 def _sd(values: Sequence[float]) -> float | None:
-    """Sample standard deviation (n - 1); None for a single value."""
+    """Return the sample standard deviation (n - 1); None for a single value."""
     if len(values) < 2:
         return None
     mean = _mean(values)

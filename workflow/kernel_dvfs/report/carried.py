@@ -28,18 +28,18 @@ _PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
 
 
 def strict_and_repeats(plan: Any) -> list[str]:
-    """The strict schedule as published and, where it is measured again, the repeats of that."""
+    """Return the strict schedule as published and, where it is measured again, the repeats of that."""
     name = published(STRICT)
     return [plan.schedule(name), *(plan.validation([name]) if plan.headline else [])]
 
 
 def inputs(plan: Any, kind: str) -> list[str]:
-    """What the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
+    """Return what the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
     return [*strict_and_repeats(plan), *plan.carried(kind), *plan.chosen_again(kind)]
 
 
 def options(plan: Any, kind: str, values: list) -> dict:
-    """The options of the table of a kind of variants."""
+    """Return the options of the table of a kind of variants."""
     return {
         "repeats": plan.repeats,
         "reoptimised": plan.reoptimised,
@@ -59,7 +59,7 @@ def table(
     setups: dict[str, str],
     sessions: int,
 ) -> pd.DataFrame:
-    """One row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
+    """Return one row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
 
     setups: {value: digest of its setup}. sessions: that the repeats were spread over.
     chosen_at: the value of the schedule, whose row is the validation itself. auto_*: an iteration at auto.
@@ -121,7 +121,7 @@ def table(
 
 
 def draw(results: Results, name: str, column: str, axis: str, title: str, papers_figure: int) -> p9.ggplot:
-    """Table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
+    """Draw table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
     import plotnine as p9
 
     from kernel_dvfs.report import style, words
@@ -160,7 +160,8 @@ def draw(results: Results, name: str, column: str, axis: str, title: str, papers
 
 
 def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.DataFrame:
-    """Long form: value (category), series, quantity, change, low, high in percent; low and high NaN if not known.
+    """Return the long form: value (category), series, quantity, change, low, high in percent; low and high NaN if not
+    known.
 
     Series whose columns the table lacks, and empty cells, are absent. papers: the value at which the paper's choice,
     measured again, is a series too.

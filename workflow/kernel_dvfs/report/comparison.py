@@ -50,7 +50,7 @@ def write(results_root: str | Path) -> None:
     "chose; measured again: with the 95 % interval. EDP trades time away, so compare its energy with its time.",
 )
 def gpus(results_root: str | Path) -> pd.DataFrame:
-    """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
+    """Return one row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
 
     baseline, baseline_*: auto or the reference of a table, and an iteration there (of a table: the sum over its
     kernels), s and J. pass_*, kernel_claimed_*: strict
@@ -81,7 +81,7 @@ def gpus(results_root: str | Path) -> pd.DataFrame:
 
 
 def _gpus_markdown(frame: pd.DataFrame) -> str:
-    """The table in Markdown, a column for each GPU: they are few, their figures many."""
+    """Return the table in Markdown, a column for each GPU: they are few, their figures many."""
     words = frame.map(_cell).set_index("gpu").rename(columns=headings(frame.columns, BASELINE)).T
     return words.to_markdown(disable_numparse=True)
 
@@ -116,7 +116,7 @@ def _gpu(results: Results) -> dict:
 
 
 def _changes(prefix: str, results: Results, name: str) -> dict:
-    """Changes by a schedule, None where it was not made or is not feasible."""
+    """Return changes by a schedule, None where it was not made or is not feasible."""
     is_made = (results.folder / "schedules" / f"{name}.json").is_file()
     schedule = results.schedule(name) if is_made else {}
     return {
@@ -126,7 +126,7 @@ def _changes(prefix: str, results: Results, name: str) -> dict:
 
 
 def _validated(results: Results) -> dict:
-    """The validation of the strict schedule, None where there is none."""
+    """Return the validation of the strict schedule, None where there is none."""
     row: dict[str, float | None] = {
         f"kernel_fresh_{quantity}_{bound}_percent": None
         for quantity in ("time", "energy")
@@ -146,7 +146,7 @@ def _validated(results: Results) -> dict:
     "measured again, with the 95 % interval. Hollow: claimed.",
 )
 def strict(rows: Sequence[Mapping[str, Any]]) -> p9.ggplot:
-    """rows: of the table `gpus`."""
+    """Draw each study's strict schedule. rows: of the table `gpus`."""
     import pandas as pd
     import plotnine as p9
 
@@ -193,7 +193,8 @@ def strict(rows: Sequence[Mapping[str, Any]]) -> p9.ggplot:
 
 
 def label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
+    """Return a study's GPU and workload; of two specimens of one model the folder's name, which holds the UUID's
+    start."""
     twins = [other for other in rows if (other["gpu"], other["workload"]) == (row["gpu"], row["workload"])]
     return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
@@ -217,7 +218,7 @@ _KEY = ["target", "core_mhz", "mem_mhz"]
     text="GPUs of the same name under different UUIDs: how far two boards that were sold as equal are apart.",
 )
 def specimens(results_root: str | Path) -> pd.DataFrame:
-    """One row for every two real GPUs of one name with one workload; COLUMNS, no row where there are none.
+    """Return one row for every two real GPUs of one name with one workload; COLUMNS, no row where there are none.
 
     points: kernel x clock pair that both measured. auto_*: an iteration at auto. median_*, largest_* (by size): over
     the points. carried_*: the first's strict schedule by the second's measurements against its auto; own_*: the
@@ -244,7 +245,7 @@ def specimens(results_root: str | Path) -> pd.DataFrame:
 
 
 def _specimens_markdown(frame: pd.DataFrame) -> str:
-    """The table in Markdown, a column for each pair."""
+    """Return the table in Markdown, a column for each pair."""
     if frame.empty:
         return "No two boards of one type have been measured with the same workload."
     table = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value).T
@@ -283,7 +284,7 @@ def _points(results: Results) -> pd.DataFrame:
 
 
 def _on(points: pd.DataFrame, chooser: Results, prefix: str) -> dict:
-    """Changes by the chooser's strict schedule, on the specimen of `points`."""
+    """Return changes by the chooser's strict schedule, on the specimen of `points`."""
     names = [f"{prefix}_{quantity}_change_percent" for quantity in ("time", "energy")]
     if not (chooser.folder / "schedules" / f"{STRICT}.json").is_file():
         return dict.fromkeys(names)

@@ -54,12 +54,12 @@ _LATEX = str.maketrans(
 
 
 def latex(text: str) -> str:
-    """Text for LaTeX that is set as it stands: pandas escapes cells, but no caption."""
+    """Return text for LaTeX that is set as it stands: pandas escapes cells, but no caption."""
     return text.translate(_LATEX)
 
 
 def _readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as a reader wants them, two decimals and a dash for nothing, below headings with units."""
+    """Return numbers as a reader wants them, two decimals and a dash for nothing, below headings with units."""
     return frame.map(_cell).rename(columns=headings(frame.columns))
 
 

@@ -51,7 +51,7 @@ class Belief(NamedTuple):
 
 
 def cells_of(values: np.ndarray, pairs: Sequence[int], count: int) -> Cells:
-    """The cells of visits: values (visits, U), NaN where a part was not measured, at the pair of each."""
+    """Return the cells of visits: values (visits, U), NaN where a part was not measured, at the pair of each."""
     place, known = np.array(pairs), np.isfinite(values)
     at = (place[:, None] == np.arange(count)).astype(float)
     n = known.T.astype(float) @ at
@@ -62,7 +62,8 @@ def cells_of(values: np.ndarray, pairs: Sequence[int], count: int) -> Cells:
 
 
 def repeat_variance(cells: Cells, guess_sd: float) -> np.ndarray:
-    """(U,) variance of one visit at a locked pair: what repeats show, drawn to that of all parts and to the guess."""
+    """Return (U,) variance of one visit at a locked pair: what repeats show, drawn to that of all parts and to the
+    guess."""
     squares = cells.squares[:, 1:].sum(1)
     freedom = np.maximum(cells.visits[:, 1:] - 1, 0).sum(1)
     whole = (_BEFOREHAND * guess_sd**2 + squares.sum()) / (_BEFOREHAND + freedom.sum())
@@ -97,8 +98,8 @@ def conditioned(
 def believed(
     field: Field, cells: Cells, variance: np.ndarray, auto_sd: float, seed: Sequence[int], draws: int
 ) -> Belief:
-    """The belief of a field, from cells whose one visit has a variance (U,); only pairs that every part was seen at
-    count. Draws are of the whole: parts share what is unknown of the board."""
+    """Return the belief of a field, from cells whose one visit has a variance (U,); only pairs that every part was seen
+    at count. Draws are of the whole: parts share what is unknown of the board."""
     at = np.flatnonzero((cells.visits > 0).all(0))
     base = cells.mean[:, :1]
     y = cells.mean[:, at] - base - field.mean[at]
@@ -123,7 +124,8 @@ def believed(
 
 
 def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -> tuple[float, float]:
-    """How many times wider the misfit must be for pairs that are left out, one at a time, to lie where they are said.
+    """Return how many times wider the misfit must be for pairs that are left out, one at a time, to lie where they are
+    said.
 
     at: the pairs seen, auto first; y, noise: as `conditioned` takes them.
     """
@@ -145,7 +147,7 @@ def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:
-    """A matrix whose square, with its transpose, is this covariance."""
+    """Return a matrix whose square, with its transpose, is this covariance."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     keep = values > 1e-7 * max(values.max(), 1e-12)
     root = np.zeros_like(vectors)

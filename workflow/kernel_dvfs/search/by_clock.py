@@ -192,7 +192,7 @@ class _Study:
                 dropped += 1
 
     def result(self) -> StudyOutcome:
-        """What was found; the walk's times count in the table, and in what is believed of energy."""
+        """Return what was found; the walk's times count in the table, and in what is believed of energy."""
         worths = self._worths()
         shown = {
             (level.name, limit): shown_of(
@@ -214,14 +214,14 @@ class _Study:
         return ~self._visiting.left_out & (np.arange(len(self._space.pairs)) > 0)
 
     def _reserve_s(self) -> float:
-        """What is kept for what follows the search: its measuring again, and the fewest blocks of a walk."""
+        """Return what is kept for what follows the search: its measuring again, and the fewest blocks of a walk."""
         visiting = self._visiting
         again = visiting.opening_s + gain.FEW * visiting.cost_s(len(self._known.parts) // 3)
         block = 2 * visiting.opening_s + gain.FEW * visiting.cost_s(0)
         return REFINED * again + walk.LEAST_BLOCKS * block
 
     def _changes(self, level: ChoiceLevel, path: np.ndarray) -> np.ndarray:
-        """(B, N) change of time of each schedule in each block, percent of auto."""
+        """Return (B, N) change of time of each schedule in each block, percent of auto."""
         row, changes = np.arange(len(level.launches)), []
         for times in self._blocks:
             duration = level.launches @ np.nan_to_num(times)
@@ -229,7 +229,7 @@ class _Study:
         return np.array(changes).reshape(-1, len(path))
 
     def _worths(self) -> dict[tuple[str, float], float]:
-        """Points of energy that another minute of the walk might gain, by level and limit."""
+        """Return points of energy that another minute of the walk might gain, by level and limit."""
         worths = {}
         for level, path, saved in zip(self._levels, self._paths, self._saved):
             changes = self._changes(level, path)

@@ -92,7 +92,8 @@ class Knowledge:
     def of_level(
         self, level: ChoiceLevel, draws: int = _DRAWS, stream: int = 0
     ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """(J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of both."""
+        """Return (J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of
+        both."""
         time, power = self.believed(draws, stream)
         auto_time, auto_energy = np.exp(time.mean[:, 0]).sum(), np.exp(time.mean[:, 0] + power.mean[:, 0]).sum()
         mean, drawn = (
@@ -103,7 +104,7 @@ class Knowledge:
 
 
 def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Observation]) -> Pooled:
-    """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
+    """Return the table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
     time = belief.cells_of(np.log([look.time_s for look in looks]), pairs, count)
     powers = np.full((len(looks), len(space.names)), np.nan)

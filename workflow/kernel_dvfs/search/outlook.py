@@ -15,7 +15,7 @@ _LEAST_PRICE = 0.05  # of a percent of time in percent of energy, so that a loos
 
 
 def gains(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], allowed: np.ndarray) -> np.ndarray:
-    """(C,) what each allowed pair that was not seen is expected to gain, at the limit where that is the most.
+    """Return (C,) what each allowed pair that was not seen is expected to gain, at the limit where that is the most.
 
     In percent of auto's energy. allowed: (C,) bool.
     """
@@ -27,7 +27,8 @@ def gains(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], allowed
 
 
 def few(known: Knowledge, levels: Sequence[ChoiceLevel], limits: Sequence[float], allowed: np.ndarray) -> list[int]:
-    """The few pairs that paths are made of: for every level and limit those that hold the saving around its price."""
+    """Return the few pairs that paths are made of: for every level and limit those that hold the saving around its
+    price."""
     usable, pairs = allowed & known.is_seen, set()
     for level in levels if usable.any() else ():
         time, energy, _ = known.of_level(level)
@@ -40,7 +41,7 @@ def few(known: Knowledge, levels: Sequence[ChoiceLevel], limits: Sequence[float]
 def wanted(
     known: Knowledge, level: ChoiceLevel, limits: Sequence[float], pairs: Sequence[int], number: int
 ) -> np.ndarray:
-    """(J, C) bool: what some drawn tables would choose among these pairs. number: of the draw."""
+    """Return (J, C) bool: what some drawn tables would choose among these pairs. number: of the draw."""
     places = np.array(pairs)
     time, energy, drawn = known.of_level(level, _TABLES, number)
     usable = np.isin(np.arange(time.shape[1]), places)
@@ -53,7 +54,8 @@ def wanted(
 
 
 def gain_of_timing(known: Knowledge, level: ChoiceLevel, limits: Sequence[float], pairs: Sequence[int]) -> float:
-    """What timing these pairs once more would save at the limit where that is the most, in percent of auto's energy.
+    """Return what timing these pairs once more would save at the limit where that is the most, in percent of auto's
+    energy.
 
     Today's choice costs more than the best by what is unknown of times: the mean over tables that might be true. That
     falls with the variance, of n visits by 1 / (n + 1).

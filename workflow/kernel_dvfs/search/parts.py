@@ -32,7 +32,7 @@ class Space(NamedTuple):
     pairs: tuple[Pair, ...]  # BASELINE, then locked core clocks
 
     def checked(self) -> Space:
-        """Itself; raises InputError where a study cannot be made of it."""
+        """Return itself; raises InputError where a study cannot be made of it."""
         count = len(self.names)
         if not count or len(self.launches) != count or len(self.groups) != count:
             raise InputError(
@@ -61,7 +61,7 @@ class ChoiceLevel(NamedTuple):
 
 
 def targets_of(groups: Sequence[str | None]) -> list[tuple[int, ...]]:
-    """The kernels of each target: copies together, in the order of their first."""
+    """Return the kernels of each target: copies together, in the order of their first."""
     members: dict[object, list[int]] = {}
     for kernel, group in enumerate(groups):
         members.setdefault(group or kernel, []).append(kernel)
@@ -69,7 +69,7 @@ def targets_of(groups: Sequence[str | None]) -> list[tuple[int, ...]]:
 
 
 def parts_of(space: Space, auto_s: np.ndarray, probed_s: Sequence[np.ndarray]) -> tuple[Part, ...]:
-    """The parts of an iteration, by (K,) times of a launch at auto and at some other pairs.
+    """Return the parts of an iteration, by (K,) times of a launch at auto and at some other pairs.
 
     Heavy are the targets of most time that hold HEAVY_SHARE of the iteration, MOST at most; they come first. The others
     are parted by how they slow down.
@@ -92,7 +92,7 @@ def parts_of(space: Space, auto_s: np.ndarray, probed_s: Sequence[np.ndarray]) -
 
 
 def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarray]:
-    """The rows of (N, P) features in `count` groups of likes, fewer where there are fewer rows.
+    """Return the rows of (N, P) features in `count` groups of likes, fewer where there are fewer rows.
 
     Always the group and the feature of most spread is next, and is halved by weight.
     """
@@ -113,7 +113,7 @@ def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarr
 
 
 def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[ChoiceLevel, ...]:
-    """The level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
+    """Return the level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
     member = np.array([np.bincount(part, minlength=len(space.names)) for part in parts], dtype=float)
     whole = member @ (space.launches * auto_s)
     names = tuple(tuple(space.names[kernel] for kernel in part) for part in parts)

@@ -94,16 +94,16 @@ class Visiting:
         return None
 
     def shuffled(self, pairs: np.ndarray) -> list[int]:
-        """The pairs in an order that seed and session draw."""
+        """Return the pairs in an order that seed and session draw."""
         return np.random.default_rng([self._seed, 2, self.session]).permutation(pairs).tolist()
 
     def cost_s(self, windows: int) -> float:
-        """How long a visit of locked clocks takes with so many windows, as visits took so far."""
+        """Return how long a visit of locked clocks takes with so many windows, as visits took so far."""
         return guess_s(windows) * self._taken_s / self._guessed_s
 
     @property
     def opening_s(self) -> float:
-        """How long a session takes to open and to time auto."""
+        """Return how long a session takes to open and to time auto."""
         return self._opening_s + AUTO_PASS_S + SETTLE_S
 
 
@@ -116,5 +116,5 @@ def is_above(pair: Pair, other: Pair) -> bool:
 
 
 def guess_s(windows: int) -> float:
-    """How long a visit of locked clocks takes with so many windows, before any was made."""
+    """Return how long a visit of locked clocks takes with so many windows, before any was made."""
     return least_s(Pair(1, 1), PASS_S, windows, WINDOW_S)

@@ -27,7 +27,7 @@ _NEAR, _BEYOND = 0.35, 0.05  # percent of time below and beyond a limit, where a
 
 
 def path(time: np.ndarray, energy: np.ndarray, pairs: Sequence[int], limits: Sequence[float]) -> np.ndarray:
-    """(N, J) pairs: the exact choices at many limits, fastest first, each once.
+    """Return (N, J) pairs: the exact choices at many limits, fastest first, each once.
 
     time, energy: (J, C) in percent of auto's iteration. pairs: that may be chosen. limits: of added time, percent.
     """
@@ -52,7 +52,8 @@ def path(time: np.ndarray, energy: np.ndarray, pairs: Sequence[int], limits: Seq
 
 
 def furthest(changes: np.ndarray, limit: float, over: float) -> int:
-    """How many schedules of a path are passed: each keeps `limit` with a confidence of 1 - over, as do all before it.
+    """Return how many schedules of a path are passed: each keeps `limit` with a confidence of 1 - over, as do all
+    before it.
 
     changes: (B, N) change of time of each schedule in each block, in the unit of `limit`.
     """
@@ -67,12 +68,13 @@ def _passed(bounds: np.ndarray, limit: float) -> int:
 
 
 def margin(blocks: int, over: float) -> float:
-    """What a walk of so many blocks keeps free of its limit, in standard deviations of one block."""
+    """Return what a walk of so many blocks keeps free of its limit, in standard deviations of one block."""
     return t_quantile(blocks - 1, 1 - over) / float(np.sqrt(blocks))
 
 
 def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: float) -> float:
-    """What each further block would save at a limit, by as many as pay best, if means and scatter stay as they are.
+    """Return what each further block would save at a limit, by as many as pay best, if means and scatter stay as they
+    are.
 
     energy: (N,) change of each schedule; 0 where none is passed. A schedule's scatter is taken
     to be that of the usual one, where its own is less.

@@ -102,7 +102,8 @@ class Target:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a setup, and after it a profile and the report, know of it: a field that is named here gets there."""
+        """Return what a setup, and after it a profile and the report, know of it: a field that is named here gets
+        there."""
         return {
             "operation": self.operation,
             "module": self.module,
@@ -182,12 +183,12 @@ class Step:
 
     @property
     def measured(self) -> tuple[Target, ...]:
-        """What can be repeated alone, and so measured and given clocks."""
+        """Return what can be repeated alone, and so measured and given clocks."""
         return tuple(target for target in self.targets if target.repeatable != "no")
 
     @property
     def left_at_auto(self) -> tuple[Target, ...]:
-        """What cannot be: named in the report with its share of the time."""
+        """Return what cannot be: named in the report with its share of the time."""
         return tuple(target for target in self.targets if target.repeatable == "no")
 
     @property
@@ -223,7 +224,7 @@ class Step:
         return passes
 
     def target(self, target_id: str) -> Target:
-        """The target of that id. Raises InputError."""
+        """Return the target of that id. Raises InputError."""
         target = next((target for target in self.targets if target.id == target_id), None)
         if target is None:
             ids = ", ".join(target.id for target in self.targets)
@@ -231,7 +232,8 @@ class Step:
         return target
 
     def nodes_of(self, target_id: str) -> list[list[int]]:
-        """For each launch of a target, in order, the places of its nodes in the graph: what prepares it, itself."""
+        """Return, for each launch of a target, in order, the places of its nodes in the graph: what prepares it,
+        itself."""
         place = self.targets.index(self.target(target_id))
         launches: dict[int, list[int]] = {number: [] for number, at in enumerate(self.order) if at == place}
         for node, launch in enumerate(self.nodes):
@@ -246,7 +248,7 @@ class Step:
         return [last[launch] for launch in range(len(self.order))]
 
     def section_nodes(self, name: str) -> list[int]:
-        """Places of the nodes of a section, or of the whole step, in order."""
+        """Return the places of the nodes of a section, or of the whole step, in order."""
         return [
             node for node, launch in enumerate(self.nodes) if name in (WHOLE, self.targets[self.order[launch]].section)
         ]
@@ -270,7 +272,7 @@ class Step:
         return [target for target, _ in sorted(held, key=lambda pair: -pair[1])]
 
     def beginnings(self, section: str) -> tuple[list[int], list[int]]:
-        """Places of the nodes of all launches before a section, and of these and the section, each in order.
+        """Return the places of the nodes of all launches before a section, and of these and the section, each in order.
 
         Both begin where the step does, so both run on the data of a step, however often they are repeated; what the
         second one takes longer is the section's. Of a section whose launches no other section's lie between.
@@ -284,12 +286,12 @@ class Step:
 
 
 def paced_kernel(name: str) -> str:
-    """The id of the kernel that a pass of this name is, with rests (Step.paced); "" of any other pass."""
+    """Return the id of the kernel that a pass of this name is, with rests (Step.paced); "" of any other pass."""
     return name.removeprefix(PACED) if name.startswith(PACED) else ""
 
 
 def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Of what is captured: 12 hex digits of (kind, function, shape) of every node in order.
+    """Return a checksum of what is captured: 12 hex digits of (kind, function, shape) of every node in order.
 
     The shape of a kernel is its grid, block, cluster and shared memory, then those of its parameters that are plain
     numbers (step.nodes.values_of); of a memset its bytes and what it writes, of a copy its bytes. So another batch
@@ -315,14 +317,15 @@ def write(path: str | os.PathLike[str], step: Step) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Step:
-    """The step in a file. Raises InputError: missing, no step's file, or one that does not hold together."""
+    """Return the step in a file. Raises InputError: missing, no step's file, or one that does not hold together."""
     content = shape.read(path, dict[str, Any], SCHEMA, f"{_REMEDY} {os.fspath(path)}", "step")
     del content["schema"]
     return from_content(content, os.fspath(path))
 
 
 def from_content(content: Any, path: str) -> Step:
-    """The step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises InputError."""
+    """Return the step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises
+    InputError."""
     _refuse(path, shape.fault(content, Step))
     step = shape.made(content, Step)
     _refuse(path, _disagreement(step))
@@ -335,7 +338,7 @@ def _refuse(path: str, wrong: str) -> None:
 
 
 def _disagreement(step: Step) -> str:
-    """The first thing that does not fit the rest, in words; "" where all does."""
+    """Return the first thing that does not fit the rest, in words; "" where all does."""
     return next(iter(_disagreements(step)), "")
 
 

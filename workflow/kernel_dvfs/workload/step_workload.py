@@ -27,8 +27,8 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 def of_step(
     step: Step, name: str, path: str, code: str = "", paced: int | None = 0, most: int | None = None
 ) -> Workload:
-    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file; code:
-    FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
+    """Return the workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file;
+    code: FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
     paced: so many of the kernels that the power cap may hold lower alone than in the step (Step.paced), the longest
     first, are passes as well; None: all.
     most: so many kernels are measured, those that take longest in the step, at least one of each section; None: all."""
@@ -47,8 +47,8 @@ def of_step(
 
 
 def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -> Workload:
-    """The workload of a step whose measured kernels do these works, {id: fields of a gpu.kernel.LaunchWork}. about:
-    name, and what more is to be said of it. Raises InputError where none can be measured."""
+    """Return the workload of a step whose measured kernels do these works, {id: fields of a gpu.kernel.LaunchWork}.
+    about: name, and what more is to be said of it. Raises InputError where none can be measured."""
     if not works:
         raise InputError(f"step {step.name}: none of its kernels can be repeated alone, so none can be measured")
     numbers = {target_id: number for number, target_id in enumerate(works)}
@@ -100,8 +100,8 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
 
 
 def work_of(target: Target) -> list[Any]:
-    """[family, tensor_flop, fp32_flop, sfu_op, byte] of a launch by torch's counts: FLOP, which it counts of matrix
-    products and convolutions, are the tensor cores'."""
+    """Return [family, tensor_flop, fp32_flop, sfu_op, byte] of a launch by torch's counts: FLOP, which it counts of
+    matrix products and convolutions, are the tensor cores'."""
     text = f"{target.function} {target.operation}".lower()
     family, flop = "residual", target.flop or 0.0
     if any(word in target.function.lower() for word in _STREAMS):
@@ -114,7 +114,7 @@ def work_of(target: Target) -> list[Any]:
 
 
 def _passes(step: Step, known: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
-    """{section, or `step`: [(id, launches)]}: their order is in `launches`."""
+    """Return {section, or `step`: [(id, launches)]}: their order is in `launches`."""
     passes = {
         name: list(Counter(target_id for target_id, _ in launched if target_id in known).items())
         for name, launched in step.passes.items()

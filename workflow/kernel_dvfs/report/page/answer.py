@@ -62,7 +62,7 @@ class Answer:
 
     @property
     def is_missed(self) -> bool:
-        """Whether it takes longer than it may, as measuring again says."""
+        """Return whether it takes longer than it may, as measuring again says."""
         return self.verdict in limit_verdict.MISSED
 
 
@@ -79,8 +79,8 @@ class Caution:
 
 
 def answer(results: Results, validation: Mapping[str, Any] | None, band: Band | None = None) -> Answer | None:
-    """validation: what strict_again gives; band: what was inferred of the board. None where the strict schedule is
-    infeasible: it has no totals.
+    """Return the answer of a study. validation: what strict_again gives; band: what was inferred of the board. None
+    where the strict schedule is infeasible: it has no totals.
 
     Raises InputError where there is no strict schedule.
     """
@@ -111,12 +111,12 @@ def answer(results: Results, validation: Mapping[str, Any] | None, band: Band | 
 
 
 def strict_again(headline: Rows | None) -> Mapping[str, Any] | None:
-    """What measuring the strict schedule again gave: its row of table headline; None where it was not made."""
+    """Return what measuring the strict schedule again gave: its row of table headline; None where it was not made."""
     return next((row for row in headline or () if row["schedule"] == STRICT), None)
 
 
 def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> StudyChoice:
-    """A schedule as the first screen shows it. row: what measuring it again gave, of table headline."""
+    """Return a schedule as the first screen shows it. row: what measuring it again gave, of table headline."""
     energy, time = (
         ShownChange(
             schedule[f"{name}_change_percent"],
@@ -128,7 +128,7 @@ def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> Stud
 
 
 def again_as_rows(row: Mapping[str, Any]) -> Rows:
-    """A row of table headline as two, of time and of energy."""
+    """Return a row of table headline as two, of time and of energy."""
     columns = ("claimed_{}_change_percent", "fresh_{}_change_percent", "fresh_{}_low_percent", "fresh_{}_high_percent")
     return [
         {"quantity": name}
@@ -143,9 +143,9 @@ def again_as_rows(row: Mapping[str, Any]) -> Rows:
 
 
 def sentence(stops: Sequence[Stop], today: ShownChange | None = None, per: str = "kernel") -> list[tuple[str, bool]]:
-    """[(words, whether they are the finding)] of the headline: what is saved at no loss of time, what a little more
-    time adds, and what can be set today. stops: the choices that were made, the answer first. per: what has a clock
-    each; "run": all share one pair."""
+    """Return [(words, whether they are the finding)] of the headline: what is saved at no loss of time, what a little
+    more time adds, and what can be set today. stops: the choices that were made, the answer first. per: what has a
+    clock each; "run": all share one pair."""
     first = stops[0]
     is_sure = first.how == MEASURED_AGAIN
     of_run = per == "run"
@@ -170,7 +170,7 @@ def sentence(stops: Sequence[Stop], today: ShownChange | None = None, per: str =
 
 
 def _within(stop: Stop) -> str:
-    """Of a limit, in a sentence: "at no loss of time", "within 0.6 % more time", "with 0.5 % less time"."""
+    """Return a limit in a sentence: "at no loss of time", "within 0.6 % more time", "with 0.5 % less time"."""
     if stop.limit_percent is None:
         return f"with {signed(stop.time.best, 1)} % time"
     if not stop.limit_percent:
@@ -188,7 +188,8 @@ class Mark:
 
 
 def marks(answer: Answer, cautions: Sequence[Caution]) -> list[Mark]:
-    """What stands for the answer, then what a reader must know, in few words each; `cautions` has the sentences."""
+    """Return what stands for the answer, then what a reader must know, in few words each; `cautions` has the
+    sentences."""
     listed = []
     if answer.time.validated is not None and answer.time.low is not None and answer.time.high is not None:
         repeats = "simulated repeats" if answer.how == "forecast" else "repeats"
@@ -215,8 +216,8 @@ def marks(answer: Answer, cautions: Sequence[Caution]) -> list[Mark]:
 def cautions(
     gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernels: Table | None, locking: Rows | None = None
 ) -> list[Caution]:
-    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not made;
-    locking: rows of that table as text, likewise."""
+    """Return all cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not
+    made; locking: rows of that table as text, likewise."""
     listed, kind = [], gpu["kind"]
     if gpu.get("forecast"):
         listed.append(
@@ -254,7 +255,8 @@ def cautions(
 
 
 def _of_locking(rows: Iterable[Mapping[str, Any]]) -> list[Caution]:
-    """Where a lock alone changes what a kernel costs, a caution that names the largest difference of each way."""
+    """Return, where a lock alone changes what a kernel costs, a caution that names the largest difference of each
+    way."""
     differing = [row for row in rows if row.get("verdict") == DIFFERS]
     lines = []
     for way in dict.fromkeys(row["way"] for row in differing):
@@ -337,7 +339,7 @@ def _of_records(tally: Tally) -> list[Caution]:
 
 
 def _of_chosen(kernels: Table | None) -> list[Caution]:
-    """Chosen pairs that are not what the GPU ran."""
+    """Return chosen pairs that are not what the GPU ran."""
     place = {column.name: index for index, column in enumerate(kernels.columns)} if kernels else {}
     if kernels is None or "verdict" not in place:
         return []
@@ -350,7 +352,7 @@ def _of_chosen(kernels: Table | None) -> list[Caution]:
 
 
 def _of_headline(answer: Answer | None) -> list[Caution]:
-    """How far the headline moves with what no measurement fixes."""
+    """Return how far the headline moves with what no measurement fixes."""
     if answer is None or answer.band is None:
         return []
     text = (

@@ -19,7 +19,7 @@ _FIRST = ("gpu", "workload", "kind")
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.json cannot be
+    """Return (the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.json cannot be
     read."""
     folder = Path(folder)
     missing: list[InputError] = []
@@ -65,7 +65,7 @@ def make(folder: str | Path) -> tuple[str, list[InputError]]:
 
 
 def _measured_again_first(row: dict[str, Any]) -> dict[str, Any]:
-    """What a reader compares in front: which, then what was measured again: of energy and time."""
+    """Return what a reader compares in front: which, then what was measured again: of energy and time."""
     ranked = sorted(
         row, key=lambda name: (name not in _FIRST, not name.startswith("kernel_fresh_energy"), "fresh" not in name)
     )
@@ -73,6 +73,6 @@ def _measured_again_first(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pages(root: Path) -> list[tuple[str, str]]:
-    """[(title, relative address)] of the studies' own pages."""
+    """Return [(title, relative address)] of the studies' own pages."""
     paths = sorted(path.relative_to(root) for path in root.glob("*/*/report.html"))
     return [(path.parent.as_posix(), f"../{path.as_posix()}") for path in paths]

@@ -77,7 +77,7 @@ class Stop:
 
     @property
     def is_measured_again(self) -> bool:
-        """Whether both changes were."""
+        """Return whether both changes were."""
         return self.energy.validated is not None and self.time.validated is not None
 
 
@@ -99,7 +99,7 @@ class ChoiceSource:
     options: Mapping[str, str] = field(default_factory=dict)  # of `choose`, besides --slack, that are not its defaults
 
     def choose(self, limit_percent: float | None, is_walked: bool = False, **more: str) -> str:
-        """The command that chooses clocks within a limit. more: further options."""
+        """Return the command that chooses clocks within a limit. more: further options."""
         words = [f"--{name} {value}" for name, value in {**self.options, **more}.items()]
         words += [f"--slack {limit_percent:g}"] if limit_percent else []
         words += [f"--walk {shlex.quote(self.walk)}"] if is_walked and self.walk else []
@@ -120,7 +120,8 @@ class StudyChoice:
 
 
 def free(problem: Problem, gpu: Mapping[str, Any], shown: Iterable[StudyChoice], source: ChoiceSource) -> ChoiceCurve:
-    """Clocks for each target as if changes of them were free. shown: what was chosen; it takes its limit's place."""
+    """Return clocks for each target as if changes of them were free. shown: what was chosen; it takes its limit's
+    place."""
     stops: dict[float | None, Stop] = {}
     kind = source.options.get("granularity", "kernel")
     title = f"Clocks for each {kind}, changes free"
@@ -153,7 +154,7 @@ def free(problem: Problem, gpu: Mapping[str, Any], shown: Iterable[StudyChoice],
 def one(
     problem: Problem, gpu: Mapping[str, Any], shown: Mapping[float | None, Stop], limits: Iterable[float]
 ) -> ChoiceCurve:
-    """One setting for the whole run at each limit. shown: {limit: the choice that was made}."""
+    """Return one setting for the whole run at each limit. shown: {limit: the choice that was made}."""
     stops = [shown[None]] if None in shown else []
     for limit in limits:
         optimum = solve(problem, "single", "waste", limit / 100)
@@ -180,8 +181,8 @@ def _one(problem: Problem, gpu: Mapping[str, Any], at: Sequence[int], limit: flo
 
 
 def apply_at(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """The command that runs a program at [(pass, setting)], "" for the whole run; "" where there is nothing to set, or
-    not by it."""
+    """Return the command that runs a program at [(pass, setting)], "" for the whole run; "" where there is nothing to
+    set, or not by it."""
     further = {name for _, setting in pairs for name in setting} - {"core_mhz", "mem_mhz", "power_cap_w"}
     if further or all(_is_auto(setting) for _, setting in pairs):
         return ""
@@ -192,12 +193,12 @@ def apply_at(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _setting(problem: Problem, at: int) -> dict[str, Any]:
-    """{name: value} of an option."""
+    """Return {name: value} of an option."""
     return dict(zip(problem.settings, problem.keys[problem.key[at]]))
 
 
 def setting_in_words(setting: Mapping[str, Any]) -> str:
-    """`core 1950 MHz, memory auto`; further settings by their names."""
+    """Return `core 1950 MHz, memory auto`; further settings by their names."""
     names = {"core_mhz": "core", "mem_mhz": "memory"}
     words = []
     for name, value in setting.items():
@@ -221,7 +222,7 @@ def _rank(limit: float | None) -> tuple[bool, float]:
 
 
 def options_of(problem: Problem, targets: Mapping[str, Mapping[str, Any]], called: str = "the schedule") -> np.ndarray:
-    """(K,) the option that each target runs at. Raises InputError for one that the schedule does not name."""
+    """Return (K,) the option that each target runs at. Raises InputError for one that the schedule does not name."""
     chosen = problem.baseline.copy()
     for k, members in enumerate(problem.members):
         clocks = targets.get(members[0])
@@ -242,7 +243,7 @@ def options_of(problem: Problem, targets: Mapping[str, Mapping[str, Any]], calle
 
 
 def _claimed(problem: Problem, at: Sequence[int]) -> tuple[ShownChange, ShownChange]:
-    """Changes of (energy, time) by the profile."""
+    """Return changes of (energy, time) by the profile."""
     energy, time = (
         100 * (float(values[list(at)].sum()) / base - 1)
         for values, base in ((problem.energy, problem.baseline_energy), (problem.time, problem.baseline_time))
@@ -251,13 +252,13 @@ def _claimed(problem: Problem, at: Sequence[int]) -> tuple[ShownChange, ShownCha
 
 
 def _in_words(problem: Problem, at: Sequence[int], kind: str) -> str:
-    """How many clocks of how many pairs: `46 kernels at 5 pairs`."""
+    """Return how many clocks of how many pairs: `46 kernels at 5 pairs`."""
     count, pairs = sum(map(len, problem.members)), len({int(problem.key[option]) for option in at})
     return f"{count} {kind if count == 1 else _SEVERAL[kind]} at {pairs} pair{'s' * (pairs != 1)}"
 
 
 def _error_percent(problem: Problem, at: Sequence[int]) -> float | None:
-    """Half of the 95 % interval of a choice's change of energy, percent of the baseline's, errors of targets
+    """Return half of the 95 % interval of a choice's change of energy, percent of the baseline's, errors of targets
     independent of each other; None where the profile has none."""
     if problem.energy_se is None:
         return None
@@ -275,7 +276,7 @@ STOPS = "stops"  # name of the table
 
 
 def _table(curves: Sequence[ChoiceCurve], baseline: tuple[float, float] | None) -> Table:
-    """A row a stop: the only place where its numbers become words. baseline: as `offered` has it."""
+    """Return a row a stop: the only place where its numbers become words. baseline: as `offered` has it."""
     rows = []
     for curve in curves:
         for stop in curve.stops:
@@ -326,7 +327,7 @@ class Chart:
 
 
 def chart(curves: Sequence[ChoiceCurve], paper: tuple[float, float] | None = None) -> Chart:
-    """The chart of curves. paper: changes of energy and time that the paper measured for the same."""
+    """Return the chart of curves. paper: changes of energy and time that the paper measured for the same."""
     stops = [stop for curve in curves for stop in curve.stops]
     star = [paper] if paper else []
     x_ticks = _ticks(*_reach([stop.time for stop in stops], [time for _, time in star]))
@@ -366,7 +367,7 @@ def chart(curves: Sequence[ChoiceCurve], paper: tuple[float, float] | None = Non
 
 
 def _stairs(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of choices that cannot be mixed: each until the next one's time."""
+    """Return the corners of choices that cannot be mixed: each until the next one's time."""
     corners = list(places[:1])
     for (x, y), (_, before) in zip(places[1:], places):
         corners += [(x, before), (x, y)]
@@ -378,14 +379,14 @@ def _at(value: float, of: tuple[float, float], to: tuple[float, float]) -> float
 
 
 def _reach(changes: Sequence[ShownChange], others: Sequence[float]) -> tuple[float, float]:
-    """From the least to the most that is drawn of them and 0."""
+    """Return the least and the most that is drawn of them and 0."""
     ends = [end for change in changes for end in (change.best, change.low, change.high) if end is not None]
     values = [0.0, *others, *ends]
     return min(values), max(values)
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers about [low, high], 0 among them."""
+    """Return round numbers about [low, high], 0 among them."""
     rough = max(high - low, 0.1) / _TICKS
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
@@ -398,7 +399,7 @@ def _digits(ticks: Sequence[float]) -> int:
 
 
 def _said(change: ShownChange, how: str) -> str:
-    """In words, for those who cannot see the chart."""
+    """Return a change in words, for those who cannot see the chart."""
     ends = "" if change.low is None or change.high is None else f" ({signed(change.low)} to {signed(change.high)} %)"
     return f"{how} {signed(change.best)} %{ends}"
 
@@ -420,7 +421,7 @@ class Cloud:
 
 
 def clouds(problem: Problem, curve: ChoiceCurve) -> list[Cloud]:
-    """The kernels that save most at the first stop that saves anything, the largest part first."""
+    """Return the kernels that save most at the first stop that saves anything, the largest part first."""
     at = next((stop.at for stop in curve.stops if stop.energy.best < 0), problem.baseline.tolist())
     saved = problem.energy[problem.baseline] - problem.energy[list(at)]
     order = np.lexsort((-problem.energy[problem.baseline], -saved)).tolist()
@@ -487,8 +488,9 @@ def frontier(
     results: Results | None = None,
     paper: tuple[float, float] | None = None,
 ) -> FirstScreen:
-    """profile: path of what the problem was made of. shown: what was chosen, the answer first. results: of the study
-    that it belongs to, if any. paper: changes of energy and time that the paper measured for the same."""
+    """Return a page's first screen. profile: path of what the problem was made of. shown: what was chosen, the answer
+    first. results: of the study that it belongs to, if any. paper: changes of energy and time that the paper measured
+    for the same."""
     clocks = free(problem, gpu, shown, source)
     limits = [stop.limit_percent for stop in clocks.stops if stop.limit_percent is not None]
     make = extensions.part("deployable")
@@ -527,8 +529,8 @@ def offered(
     baseline: tuple[float, float] | None,
     paper: tuple[float, float] | None = None,
 ) -> FirstScreen:
-    """The slider over curves, the first of which has every limit. made: its stops that were chosen, the answer first.
-    baseline: energy and time that changes are against, J and s; None where the weights make none."""
+    """Return the slider over curves, the first of which has every limit. made: its stops that were chosen, the answer
+    first. baseline: energy and time that changes are against, J and s; None where the weights make none."""
     return FirstScreen(
         [stop.limit for stop in curves[0].stops],
         [*made],

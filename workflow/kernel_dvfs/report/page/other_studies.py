@@ -26,8 +26,8 @@ class OtherStudy:
 
 
 def studies_in(root: str | Path, missing: list[InputError], inside: Figures, known: Outputs) -> list[OtherStudy]:
-    """The studies below a root such as results/pipeline: one for each folder with `tables` or `figures`, where it holds
-    any. missing: as in study_page.
+    """Return the studies below a root such as results/pipeline: one for each folder with `tables` or `figures`, where
+    it holds any. missing: as in study_page.
 
     known: what their tables and figures say of themselves; all other tables are only named.
     """
@@ -62,5 +62,5 @@ def _study(folder: Path, root: Path, missing: list[InputError], inside: Figures,
 
 
 def _sentence(about: Output | None) -> str:
-    """What a table or figure without a text for pages says of itself in its caption."""
+    """Return what a table or figure without a text for pages says of itself in its caption."""
     return f"{about.caption}." if about else ""

@@ -75,7 +75,7 @@ class Tally:
 
 
 def tally(folder: str | Path) -> Tally:
-    """The tally of `<folder>/measurements`; empty where there are none."""
+    """Return the tally of `<folder>/measurements`; empty where there are none."""
     counts: dict[str, Counter[str]] = {}
     files: Counter[str] = Counter()
     setups: Counter[str] = Counter()
@@ -136,7 +136,7 @@ def _verdicts(record: dict) -> list[str]:
 
 
 def of_gpu(gpu: dict, tally: Tally) -> Facts:
-    """The device. gpu: as setups and profiles have it, with the spec where it is simulated."""
+    """Return the device. gpu: as setups and profiles have it, with the spec where it is simulated."""
     facts = [("GPU", gpu["name"]), ("kind", {"nvml": "real", "table": "measured table"}.get(gpu["kind"], gpu["kind"]))]
     if gpu["kind"] == "simulated":
         facts += [("model", gpu["model"])] if "model" in gpu else []
@@ -152,7 +152,7 @@ def of_gpu(gpu: dict, tally: Tally) -> Facts:
 
 
 def of_workload(workload: dict) -> Facts:
-    """The options that say what work was measured; of a captured step its checksum."""
+    """Return the options that say what work was measured; of a captured step its checksum."""
     checksum = workload.get("step", {}).get("checksum")
     return ([("step", checksum)] if checksum else []) + [
         (key.replace("_", " "), _value(key, value))
@@ -162,7 +162,7 @@ def of_workload(workload: dict) -> Facts:
 
 
 def of_protocol(setup: Setup | None) -> Facts:
-    """How it was measured."""
+    """Return how it was measured."""
     if setup is None:
         return []
     settings = [(heading_of(key), _value(key, value)) for key, value in setup.measurement.items()]
@@ -170,19 +170,19 @@ def of_protocol(setup: Setup | None) -> Facts:
 
 
 def of_program() -> Facts:
-    """The versions that made the page."""
+    """Return the versions that made the page."""
     return [("kernel-dvfs", VERSION), ("Python", platform.python_version()), *_versions()]
 
 
 def of_native_layer(results: Results) -> Facts:
-    """What a second count of the kernels' work found, in a sentence; nothing where there was none."""
+    """Return what a second count of the kernels' work found, in a sentence; nothing where there was none."""
     path = Folder(str(results.folder)).native_rows
     return [("second count", agreement.sentence(agreement.read(path)))] if Path(path).is_file() else []
 
 
 def of_chain(results: Results) -> Facts:
-    """What the strict schedule was made of, down to the profile and its setup, by the begin of each SHA-256; nothing
-    where there is no schedule under seal."""
+    """Return what the strict schedule was made of, down to the profile and its setup, by the begin of each SHA-256;
+    nothing where there is no schedule under seal."""
     name = f"schedules/{STRICT}.json"
     if not results.procedure or not results.has(name):
         return []
@@ -191,8 +191,8 @@ def of_chain(results: Results) -> Facts:
 
 
 def of_file(path: str | Path, name: str, inputs: Mapping[str, str | Path]) -> Facts:
-    """What a file under seal was made of: the begins of its own SHA-256 and of those of its inputs, {name: path}, as
-    they are now; nothing where it has no seal. Raises InputError where it is not as it was written."""
+    """Return what a file under seal was made of: the begins of its own SHA-256 and of those of its inputs, {name:
+    path}, as they are now; nothing where it has no seal. Raises InputError where it is not as it was written."""
     made_of = sealed.check_file(path)
     checksum, _ = seal_of(path)
     if not checksum:
@@ -209,7 +209,7 @@ def of_file(path: str | Path, name: str, inputs: Mapping[str, str | Path]) -> Fa
 
 
 def dates(folder: str | Path, tally: Tally) -> Facts:
-    """UTC: when records of a real GPU were started, when the newest result was written, and now."""
+    """Return, in UTC, when records of a real GPU were started, when the newest result was written, and now."""
     facts = []
     if tally.started:
         facts.append(("measured", " to ".join(_minute(datetime.fromisoformat(moment)) for moment in tally.started)))
@@ -220,13 +220,13 @@ def dates(folder: str | Path, tally: Tally) -> Facts:
 
 
 def now() -> str:
-    """The time, to the minute; SOURCE_DATE_EPOCH where a build must give the same bytes."""
+    """Return the time, to the minute; SOURCE_DATE_EPOCH where a build must give the same bytes."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     return _minute(datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC))
 
 
 def setup_of(results: Results, digests: Iterable[str]) -> Setup | None:
-    """The first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
+    """Return the first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
     for name in digests:
         try:
             return results.setup(name)

@@ -29,7 +29,7 @@ def sections_of(
     outputs: Outputs,
     missing: list[InputError],
 ) -> list[Section]:
-    """Those that have something to show, of a study beside the road.
+    """Return those that have something to show, of a study beside the road.
 
     folders: where its tables/ and figures/ lie. titles: {id: (title, names of outputs)}, in the order of the page.
     missing: told of a file that cannot be read, in a line.

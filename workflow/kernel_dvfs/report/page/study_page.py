@@ -62,13 +62,13 @@ _SECTIONS = {
 
 
 def _unjudged(gpu: Mapping[str, Any]) -> str:
-    """What the head of a page says besides of a simulated board whose savings no measurement judges."""
+    """Return what the head of a page says besides of a simulated board whose savings no measurement judges."""
     is_said = gpu["kind"] == "simulated" and NOT_JUDGED in savings_of(gpu["name"])
     return f"; savings: {NOT_JUDGED}" if is_said else ""
 
 
 def _own_gpu(workload: Mapping[str, Any]) -> str:
-    """The command that studies the same on a GPU of the reader's own."""
+    """Return the command that studies the same on a GPU of the reader's own."""
     what = workload.get("source") or "FILE.py:FUNCTION" if "step" in workload else "nvml"
     return f"kernel-dvfs study {what}"
 
@@ -79,7 +79,7 @@ def make(
     usd_per_kwh: float | None = None,
     co2_g_per_kwh: float | None = None,
 ) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of a results folder.
+    """Return (the page as HTML, [what is missing]) of a results folder.
 
     left_out: names of tables and figures that the configuration leaves out, which are not missed. usd_per_kwh,
     co2_g_per_kwh: of the reader's grid; None: neither money nor CO2 is shown. Raises InputError where the folder holds
@@ -105,7 +105,7 @@ def make(
     known_tables, known_figures = (_in_order(registry.outputs("gpu").of(kind)) for kind in ("table", "figure"))
 
     def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
-        """Those that such a study can have, less what the configuration leaves out."""
+        """Return those that such a study can have, less what the configuration leaves out."""
         return {
             name: output
             for name, output in known.items()
@@ -177,7 +177,7 @@ def sections() -> dict[str, str]:
 
 
 def _of_extension(part: str, *arguments: Any) -> Any:
-    """What a package beside the road has to say; None where there is none."""
+    """Return what a package beside the road has to say; None where there is none."""
     make = extensions.part(part)
     return make(*arguments) if make else None
 
@@ -197,7 +197,7 @@ def _costliest(kernels: Rows | None) -> Table | None:
 def _fleet(
     results: Results, answer: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None
 ) -> FleetEstimate | None:
-    """Only of what is run over and over: an iteration, with its launches counted."""
+    """Return the estimate, only of what is run over and over: an iteration, with its launches counted."""
     schedule = results.schedule(STRICT)
     if schedule.get("weights") != "counts":
         return None
@@ -209,7 +209,7 @@ def _fleet(
 
 
 def _choices(results: Results, gpu: Mapping[str, Any], headline: Rows | None) -> FirstScreen:
-    """The strict choice, those with more time that the study made, and all that lies between."""
+    """Return the strict choice, those with more time that the study made, and all that lies between."""
     again = {row["schedule"]: row for row in headline or ()}
     relaxed = [name for name, row in again.items() if name.startswith(_PER_KERNEL) and row["slack_percent"]]
     shown = [shown_of(results.schedule(name), again.get(name)) for name in (STRICT, *relaxed)]
@@ -236,14 +236,14 @@ def _has_profile(results: Results, missing: list[InputError]) -> bool:
 
 
 def _in_order(known: Mapping[str, Output]) -> dict[str, Output]:
-    """In the order of the page; what is in no section comes last."""
+    """Return them in the order of the page; what is in no section comes last."""
     rank = {name: number for number, name in enumerate(sections())}
     ranked = sorted(known, key=lambda name: (rank.get(known[name].section, len(rank)), known[name].place, name))
     return {name: known[name] for name in ranked}
 
 
 def _tried(make: Callable[[], Made], missing: list[InputError]) -> Made | None:
-    """What `make` gives, or None with the reason added to `missing`."""
+    """Return what `make` gives, or None with the reason added to `missing`."""
     try:
         return make()
     except InputError as error:
@@ -256,7 +256,7 @@ def _read(folder: Path, name: str, missing: list[InputError]) -> Rows | None:
 
 
 def _tables(folder: Path, wanted: Iterable[str], missing: list[InputError]) -> dict[str, Rows]:
-    """{name: rows} of those that are there and whole."""
+    """Return {name: rows} of those that are there and whole."""
     there, absent = _split(folder, wanted, "tables/{}.json")
     if absent:
         missing.append(Missing(f"tables {', '.join(absent)}: not made yet; run snakemake --cores 1 report"))
@@ -284,7 +284,7 @@ def _split(folder: Path, names: Iterable[str], pattern: str) -> tuple[list[str],
 def _sections(
     views: Mapping[str, Table], drawn: Mapping[str, Figure], known: Mapping[str, Output], is_chosen: bool
 ) -> list[Section]:
-    """Those that have something to show; views and drawn are in the order of the page."""
+    """Return those that have something to show; views and drawn are in the order of the page."""
     shown = []
     for name, title in (sections() if is_chosen else sections() | {"kernels": "All kernels"}).items():
         members = [output for output, about in known.items() if about.section == name]
@@ -337,7 +337,7 @@ def _view(results: Results, name: str, rows: Rows, about: Output) -> Table:
 
 
 def _size(results: Results) -> dict[str, int]:
-    """How much was measured: kernels, passes, clock pairs."""
+    """Return how much was measured: kernels, passes, clock pairs."""
     profile = results.profile
     pairs = profile.groupby(["study", "target"]).size()
     targets = profile.groupby("study").target.nunique()
@@ -345,8 +345,8 @@ def _size(results: Results) -> dict[str, int]:
 
 
 def _iteration(results: Results) -> str | None:
-    """What an iteration costs at auto, as the sum of its kernels measured alone, in words; None where launches are not
-    counted."""
+    """Return what an iteration costs at auto, as the sum of its kernels measured alone, in words; None where launches
+    are not counted."""
     profile = results.profile
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     time_s, energy_j = (
