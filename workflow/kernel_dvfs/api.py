@@ -27,8 +27,15 @@ from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.layout import subject
 from kernel_dvfs.limit_verdict import limit_in_words, of_repeats
+from kernel_dvfs.measurement.campaign import compare_iteration
+from kernel_dvfs.measurement.point import QUANTITIES
+from kernel_dvfs.measurement.setup import read as read_setup
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.names import NAMES
+from kernel_dvfs.report.remeasured import means
 from kernel_dvfs.report.words import against, answer_line, asked, checked
+from kernel_dvfs.search.board_pairs import pairs_of
+from kernel_dvfs.search.study_file import name_of
 from kernel_dvfs.student import of_sessions
 from kernel_dvfs_clocks.clocks import Pair, clocks_argument
 from kernel_dvfs_clocks.errors import InputError as InputError
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.choice.schedule_file import Schedule
     from kernel_dvfs_clocks.clocks import Pair
 
+# what choosing needs is imported above; a call that measures, plots or writes a page imports what is heavy by itself
 __all__ = list(NAMES)  # one home, which imports nothing
 
 frontier = relaxed_frontier
@@ -112,7 +120,6 @@ def simulate(
     gpu: the name of a simulated GPU (`kernel-dvfs devices` lists them). core_mhz, mem_mhz: as in the configuration: a
     list of MHz, {"step": MHz} or "all" (default: every 210 MHz, all memory clocks). Raises InputError.
     """
-    from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.plan.config import check, load
     from kernel_dvfs.plan.study import ALONE, plan
     from kernel_dvfs.profile import aggregate
@@ -126,7 +133,7 @@ def simulate(
     study = plan(config, str(folder))
     assert study.setup
     path, profile = study.setup.write(), Path(folder) / "profile.parquet"
-    setup = read(path)
+    setup = read_setup(path)
     aggregate.from_bench(setup, study.pairs, auto_repeats, str(profile))
     return Sweep(profile, Path(path), len(setup.targets["kernel"]), study.pairs, auto_repeats)
 
@@ -144,11 +151,8 @@ def by_clock(
     it may take. over_percent: the chance, at most, that a schedule is over its limit. say: told a line a visit (None:
     stderr). Records, by_clock.json and its profile, by_clock.parquet, go beside the sweep's profile. Raises InputError.
     """
-    from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
     from kernel_dvfs.search import loop
-    from kernel_dvfs.search.board_pairs import pairs_of
-    from kernel_dvfs.search.study_file import name_of
 
     if not minutes > 0:
         raise InputError(f"by_clock: minutes = {minutes}: expected a number > 0; choose() needs none")
@@ -158,7 +162,7 @@ def by_clock(
         raise InputError(
             f"by_clock: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more"
         )
-    setup, folder = read(str(sweep.setup)), sweep.profile.parent
+    setup, folder = read_setup(str(sweep.setup)), sweep.profile.parent
     options = {
         "pairs": clocks_argument(pairs_of(setup.gpu["spec"]["clocks"], sweep.clocks)),
         "limits_percent": sorted(set(limits_percent)),
@@ -201,16 +205,10 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     their limit. repeats: blocks, each a session with noise of its own. Raises InputError. (A real GPU is validated by
     the workflow, which sees to its clocks.)
     """
-    from kernel_dvfs.measurement.campaign import compare_iteration
-    from kernel_dvfs.measurement.point import QUANTITIES
-    from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.measurement.target import MeasurementTarget
-    from kernel_dvfs.report.remeasured import means
-
     if type(repeats) is not int or not 1 <= repeats <= 1000:
         raise InputError(f"validate: repeats = {repeats!r}: expected a whole number from 1 to 1000")
     checked(schedule)
-    setup = read(str(sweep.setup))
+    setup = read_setup(str(sweep.setup))
     kind = schedule["granularity"]
     if schedule["weights"] != "counts":
         raise InputError(f"validate: weights {schedule['weights']} are of no iteration; choose with weights='counts'")

@@ -49,7 +49,7 @@ def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], s
         return columns, dict(profile.get("metadata", {})), "profile"
     where = "profile"
     if isinstance(profile, (str, os.PathLike)):
-        from kernel_dvfs.profile.store import read_profile
+        from kernel_dvfs.profile.store import read_profile  # pyarrow, which columns in memory do without
 
         profile = read_profile(profile)
     if isinstance(profile, tuple):

@@ -342,7 +342,7 @@ def _merged(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
 
 def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Return the spec, if it is one, without what is of no use to the model."""
-    from kernel_dvfs.strict_schema import StrictValidator
+    from kernel_dvfs.strict_schema import StrictValidator  # jsonschema, slow to import
 
     for error in StrictValidator(SCHEMA).iter_errors(spec):
         where = ".".join(map(str, error.absolute_path)) or "top level"

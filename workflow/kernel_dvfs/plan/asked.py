@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_dvfs import layout
-from kernel_dvfs.measurement import campaign, setup
+from kernel_dvfs.measurement import campaign, latency_file, setup
 from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.profile import records
 from kernel_dvfs.search import study_file
@@ -22,7 +22,6 @@ from kernel_dvfs_clocks.clocks import Clock, Pair, clocks_argument
 from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.latency_file import Latency
     from kernel_dvfs.outputs import Output
 
 
@@ -219,22 +218,18 @@ class Study(layout.Folder):
         path = self.options["clock_changes"]["measured"]
         return [] if path is None else [path]
 
-    def _latency(self) -> Latency | None:
+    def _latency(self) -> latency_file.Latency | None:
         """Return what that file says. Raises InputError for one that is none."""
         for path in self.latency_files():
-            from kernel_dvfs.measurement.latency_file import read
-
-            return read(path)
+            return latency_file.read(path)
         return None
 
     def medians_s(self) -> list[float]:
         """Return what a change of the core clock takes, medians: those asked for, or the board's own. Raises InputError
         for a file that is none."""
-        from kernel_dvfs.measurement.latency_file import latencies
-
         latency = self._latency()
         asked: list[float] | None = None if latency else self.options["clock_changes"]["latency_s"]
-        return asked or [latencies(latency, self.switching)[0][0].median_s]
+        return asked or [latency_file.latencies(latency, self.switching)[0][0].median_s]
 
     def deployable_options(self) -> list[str]:
         """Return the options of `kernel-dvfs study deployable` that say what changes take and cost.

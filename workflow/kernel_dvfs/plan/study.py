@@ -213,6 +213,7 @@ def _simulated(config: dict) -> _Board:
 
 def _real(config: dict, results: str) -> _Board:
     """What needs clocks to be set is left out where they are not ours to set."""
+    # NVML, which no other plan needs
     from kernel_dvfs_clocks.nvml.facts import kept_as, known_facts
     from kernel_dvfs_clocks.setters import choice
 
@@ -260,7 +261,7 @@ def _real(config: dict, results: str) -> _Board:
 
 
 def _table(config: dict, results: str) -> Study:
-    from kernel_dvfs.profile.table import gpu_slug
+    from kernel_dvfs.profile.table import gpu_slug  # the readers of tables, which no other plan needs
 
     gpu = config["gpu"]
     if config["workload"] != MODEL_WORKLOAD:

@@ -431,7 +431,7 @@ def _check_names(path: str | PathLike[str], names: list[str], where: str) -> Non
 
 def read_parquet(path: str | PathLike[str], named: Mapping[str, str] | None = None) -> RawTable:
     """Return a Parquet table, its columns named as those of a CSV; null is an empty cell, rows count from 1."""
-    from kernel_dvfs.profile import store
+    from kernel_dvfs.profile import store  # pyarrow, which a CSV does without
 
     open_bytes(path).close()  # a missing file in our words, not the library's
     table = store.read_parquet(path, "give a whole Parquet file, or export the table as CSV")

@@ -171,7 +171,7 @@ def import_to_profile(
     only: Mapping[str, str] | None = None,
 ) -> Imported:
     """Read a measured table (see import_table) and write it as a profile to `out`, whole or not at all."""
-    from kernel_dvfs.profile.store import write_profile
+    from kernel_dvfs.profile.store import write_profile  # pyarrow, which a plan does without
 
     imported = import_table(path, name, settings, reference, columns_in, columns, only)
     write_profile(out, imported.columns, imported.gpu, imported.workload, imported.settings)
@@ -239,7 +239,7 @@ def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple
     if ending == ".json":
         if named:
             raise InputError(f"{path}: a Kernel Tuner file names its columns itself; leave `columns` out")
-        from kernel_dvfs.profile.kernel_tuner import read_kernel_tuner
+        from kernel_dvfs.profile.kernel_tuner import read_kernel_tuner  # pyarrow, as above
 
         read = read_kernel_tuner(path, settings)
         # a declared name that is no parameter is left to be reported
@@ -361,7 +361,7 @@ def _either(names: Collection[str]) -> str:
 
 def _setting_columns(raw: RawTable, declared: list[str]) -> list[str]:
     """Return the columns beyond the clocks that are part of a point's key, in the table's order."""
-    from kernel_dvfs.profile.store import COLUMNS
+    from kernel_dvfs.profile.store import COLUMNS  # pyarrow, as above
 
     for column in declared:
         if column not in raw.columns:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.layout import STRICT, carried, published
+from kernel_dvfs.report import remeasured
+from kernel_dvfs.report.words import PAPER_POINT, is_papers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,8 +70,6 @@ def table(
     """
     import pandas as pd
 
-    from kernel_dvfs.report import remeasured
-
     rows = []
     for value in values:
         name = f"{kind}-{value}"
@@ -124,10 +124,10 @@ def draw(results: Results, name: str, column: str, axis: str, title: str, papers
     """Draw table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
     import plotnine as p9
 
-    from kernel_dvfs.report import style, words
+    from kernel_dvfs.report import style
 
     rows = results.table(name)
-    papers = results.workload[column] if words.is_papers(results.subject, results.workload["name"]) else None
+    papers = results.workload[column] if is_papers(results.subject, results.workload["name"]) else None
     frame = changes(rows, column, papers)
     series, values = list(frame.series.cat.categories), list(frame.value.cat.categories)
     shapes = ["*" if one_series == PAPERS else shape for one_series, shape in zip(series, style.SHAPES)]
@@ -168,8 +168,6 @@ def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.D
     """
     import pandas as pd
 
-    from kernel_dvfs.report.words import PAPER_POINT
-
     frames = []
     for series, prefix in _PREFIXES.items():
         for quantity in QUANTITIES:
@@ -188,8 +186,6 @@ def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.D
 
 
 def _caption(frame: pd.DataFrame, papers_figure: int, repeats: int) -> str:
-    from kernel_dvfs.report.words import PAPER_POINT
-
     known = frame.dropna(subset="low").series.unique()
     sentences = [f"The paper's Figure {papers_figure}. Means of {repeats} repeats, except what was claimed."]
     if len(known):

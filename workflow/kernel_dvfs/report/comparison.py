@@ -11,6 +11,7 @@ from kernel_dvfs.layout import EDP, PASS_STRICT, STRICT
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs.report.headings import headings
 from kernel_dvfs.report.words import against
+from kernel_dvfs.report.write import write_figure
 from kernel_dvfs.table_file import read_rows, write_rows
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import write_text
@@ -31,8 +32,6 @@ BASELINE = "the baseline"
 def write(results_root: str | Path) -> None:
     """Write all of them to `<results_root>/comparison`: tables as json, which is what is read, csv and md; the
     figure."""
-    from kernel_dvfs.report.write import write_figure
-
     folder = Path(results_root) / "comparison"
     for name, output in OUTPUTS.of("table").items():
         frame = output.make(results_root)

@@ -11,6 +11,7 @@ from kernel_dvfs import layout
 from kernel_dvfs.layout import RELIED_ON
 from kernel_dvfs.measurement.record import read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
+from kernel_dvfs.report import remeasured
 from kernel_dvfs.workload.workload import study_of
 from kernel_dvfs_clocks.clocks import AUTO, label
 from kernel_dvfs_clocks.errors import InputError
@@ -204,8 +205,6 @@ def locking(results: Results, targets: list[str], ways: list[str], sessions: int
 
 
 def _compared_rows(results: Results, targets: list[str], way: str, sessions: int) -> list[dict[str, object]]:
-    from kernel_dvfs.report import remeasured
-
     comparisons = results.comparisons(*(path for name in targets for path in layout.locking(way, name, sessions)))
     changes = remeasured.kernel_changes(comparisons)
     rows = []

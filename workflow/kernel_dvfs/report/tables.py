@@ -14,7 +14,7 @@ from kernel_dvfs.layout import (
 )
 from kernel_dvfs.limit_verdict import verdict
 from kernel_dvfs.outputs import MEASURED, Outputs
-from kernel_dvfs.report import carried, measured_tables
+from kernel_dvfs.report import carried, measured_tables, remeasured
 from kernel_dvfs.report.words import against, another_minute_pp, time_bound_percent
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def clocks_by_kernel(results: Results, repeats: int) -> pd.DataFrame:
     import pandas as pd
 
     from kernel_dvfs.profile.store import CLOCKS
-    from kernel_dvfs.report import remeasured
     from kernel_dvfs.report.results import is_chosen
 
     validated = {}
@@ -159,8 +158,6 @@ def strategies(
     validated. J and s for weights that count launches, else in the unit of the weighted energy and time.
     """
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     by_name = {name: results.schedule(name) for name in schedules}
     rows = []
@@ -260,8 +257,6 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from kernel_dvfs.report import remeasured
-
     schedule = results.schedule(STRICT)
     comparisons = results.measured_again(STRICT, repeats)
     rows = []
@@ -313,8 +308,6 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
     (limit_verdict). another_minute_pp: energy that another minute of measuring may save at most.
     """
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     rows = []
     for name in schedules:
@@ -415,8 +408,6 @@ _TENSOR_ENERGY = "tensor-energy"  # of variants
 def tensor_energy(results: Results, values: list[float], default: float, repeats: int) -> pd.DataFrame:
     """Return one row an energy, pJ per FLOP at V0, ascending; `default` is the spec's own. Changes in percent."""
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     rows = []
     for value in sorted({*values, default}):
