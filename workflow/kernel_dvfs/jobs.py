@@ -176,15 +176,16 @@ def frontier(profile: str, output: str, ties: str = "tied", weights: str | None 
 # --- report ---------------------------------------------------------------------------------------------------------
 
 
-def output(output: Output, folder: str, options: Mapping[str, Any], inputs: Collection[str] | None = None) -> None:
+def output(declared: Output, folder: str, options: Mapping[str, Any], inputs: Collection[str] | None = None) -> None:
     """Make a table or figure of a study's folder. inputs: the only files to read; None: any."""
     from kernel_dvfs import registry
     from kernel_dvfs.report.results import Results
     from kernel_dvfs.report.write import write
 
     is_gpus = registry.kind_of(folder) == "gpu"
-    read = Results(folder, output.procedure, inputs) if is_gpus else registry.reader(folder)
-    write(output.make(read, **options), output, folder, output.subject(read) if output.subject else read.subject)
+    read = Results(folder, declared.procedure, inputs) if is_gpus else registry.reader(folder)
+    subject = declared.subject(read) if declared.subject else read.subject
+    write(declared.make(read, **options), declared, folder, subject)
 
 
 def write_page(

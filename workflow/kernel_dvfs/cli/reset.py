@@ -138,7 +138,7 @@ def _watch(options: Namespace) -> None:
     from kernel_dvfs_clocks.setters.broker import left_at, left_behind
 
     answering_uuids: list[str] = []
-    fresh_until_s = 0.0
+    look_again_s = 0.0
     last_lines: dict[str | int, str] = {}  # by UUID or index, so that two that fail in turn are told once each
 
     def tell(which: str | int, line: str) -> None:
@@ -154,8 +154,8 @@ def _watch(options: Namespace) -> None:
         for uuid in left:
             try:
                 # any user can leave leases of GPUs that there are not: thousands of them must cost next to nothing
-                if uuid not in answering_uuids and time.monotonic() > fresh_until_s:
-                    fresh_until_s = time.monotonic() + _LOOK_FOR_GPUS_S
+                if uuid not in answering_uuids and time.monotonic() > look_again_s:
+                    look_again_s = time.monotonic() + _LOOK_FOR_GPUS_S
                     with Library() as nvml:
                         gpus = by_index(nvml)
                     answering_uuids = answering(gpus)
