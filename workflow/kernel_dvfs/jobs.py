@@ -184,8 +184,8 @@ def output(declared: Output, folder: str, options: Mapping[str, Any], inputs: Co
 
     is_gpus = registry.kind_of(folder) == "gpu"
     read = Results(folder, declared.procedure, inputs) if is_gpus else registry.reader(folder)
-    subject = declared.subject(read) if declared.subject else read.subject
-    write(declared.make(read, **options), declared, folder, subject)
+    content = declared.make(read, **options)
+    write(content, declared, folder, declared.subject(read) if declared.subject else read.subject)
 
 
 def write_page(
