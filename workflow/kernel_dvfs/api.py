@@ -27,8 +27,15 @@ from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.layout import subject
 from kernel_dvfs.limit_verdict import limit_in_words, of_repeats
+from kernel_dvfs.measurement.campaign import compare_iteration
+from kernel_dvfs.measurement.point import QUANTITIES
+from kernel_dvfs.measurement.setup import read as read_setup
+from kernel_dvfs.measurement.target import MeasurementTarget
 from kernel_dvfs.names import NAMES
+from kernel_dvfs.report.remeasured import means
 from kernel_dvfs.report.words import against, answer_line, asked, checked
+from kernel_dvfs.search.board_pairs import pairs_of
+from kernel_dvfs.search.study_file import name_of
 from kernel_dvfs.student import of_sessions
 from kernel_dvfs_clocks.clocks import Pair, clocks_argument
 from kernel_dvfs_clocks.errors import InputError as InputError
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.choice.schedule_file import Schedule
     from kernel_dvfs_clocks.clocks import Pair
 
+# what choosing needs is imported above; a call that measures, plots or writes a page imports what is heavy by itself
 __all__ = list(NAMES)  # one home, which imports nothing
 
 frontier = relaxed_frontier
@@ -63,7 +71,7 @@ class Sweep:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of clocks there are, auto among them."""
+        """Return how many pairs of clocks there are, auto among them."""
         return len(self.clocks)
 
 
@@ -85,16 +93,16 @@ class Checked:
         return fmean(self.time_percent)
 
     def words(self) -> str:
-        """`measured again 5 times: energy -1.54 % (-1.63 to -1.46 %), time -0.08 % (-0.10 to -0.07 %); ` and what is
-        known of the limit: means with their 95 % intervals, as on the page."""
+        """Return `measured again 5 times: energy -1.54 % (-1.63 to -1.46 %), time -0.08 % (-0.10 to -0.07 %); ` and
+        what is known of the limit: means with their 95 % intervals, as on the page."""
         ranges = [
-            f"{what} {fmean(own):+.2f} %" + (f" ({found.low:+.2f} to {found.high:+.2f} %)" if found else "")
-            for what, own in (("energy", self.energy_percent), ("time", self.time_percent))
-            for found in [of_sessions(own) if len(own) > 1 else None]
+            f"{what} {fmean(repeats):+.2f} %" + (f" ({change.low:+.2f} to {change.high:+.2f} %)" if change else "")
+            for what, repeats in (("energy", self.energy_percent), ("time", self.time_percent))
+            for change in [of_sessions(repeats) if len(repeats) > 1 else None]
         ]
         times = len(self.energy_percent)
-        told = f"measured again {times} time{'s' * (times > 1)}: {', '.join(ranges)}"
-        return f"{told}; {self.limit}" if self.limit else told
+        text = f"measured again {times} time{'s' * (times > 1)}: {', '.join(ranges)}"
+        return f"{text}; {self.limit}" if self.limit else text
 
 
 def simulate(
@@ -112,7 +120,6 @@ def simulate(
     gpu: the name of a simulated GPU (`kernel-dvfs devices` lists them). core_mhz, mem_mhz: as in the configuration: a
     list of MHz, {"step": MHz} or "all" (default: every 210 MHz, all memory clocks). Raises InputError.
     """
-    from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.plan.config import check, load
     from kernel_dvfs.plan.study import ALONE, plan
     from kernel_dvfs.profile import aggregate
@@ -126,7 +133,7 @@ def simulate(
     study = plan(config, str(folder))
     assert study.setup
     path, profile = study.setup.write(), Path(folder) / "profile.parquet"
-    setup = read(path)
+    setup = read_setup(path)
     aggregate.from_bench(setup, study.pairs, auto_repeats, str(profile))
     return Sweep(profile, Path(path), len(setup.targets["kernel"]), study.pairs, auto_repeats)
 
@@ -144,11 +151,8 @@ def by_clock(
     it may take. over_percent: the chance, at most, that a schedule is over its limit. say: told a line a visit (None:
     stderr). Records, by_clock.json and its profile, by_clock.parquet, go beside the sweep's profile. Raises InputError.
     """
-    from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
     from kernel_dvfs.search import loop
-    from kernel_dvfs.search.board_pairs import pairs_of
-    from kernel_dvfs.search.study_file import name_of
 
     if not minutes > 0:
         raise InputError(f"by_clock: minutes = {minutes}: expected a number > 0; choose() needs none")
@@ -158,7 +162,7 @@ def by_clock(
         raise InputError(
             f"by_clock: limits_percent = {[*limits_percent]}: expected at least one number, each 0 or more"
         )
-    setup, folder = read(str(sweep.setup)), sweep.profile.parent
+    setup, folder = read_setup(str(sweep.setup)), sweep.profile.parent
     options = {
         "pairs": clocks_argument(pairs_of(setup.gpu["spec"]["clocks"], sweep.clocks)),
         "limits_percent": sorted(set(limits_percent)),
@@ -169,16 +173,16 @@ def by_clock(
         "seed": setup.measurement["seed"],
     }
     records, profile = str(folder / "measurements"), str(folder / BY_CLOCK)
-    found = loop.run(str(sweep.setup), records, options, str(folder / "by_clock.json"), say=say or loop.to_stderr)
-    aggregate.from_visits(setup, records, found.records, found.rows, profile)
+    study = loop.run(str(sweep.setup), records, options, str(folder / "by_clock.json"), say=say or loop.to_stderr)
+    aggregate.from_visits(setup, records, study.records, study.rows, profile)
     return {
-        limit: choose(profile, slack_percent=limit, walked=found.walks[name_of("kernel", limit)])
+        limit: choose(profile, slack_percent=limit, walked=study.walks[name_of("kernel", limit)])
         for limit in options["limits_percent"]
     }
 
 
 def import_table(table: str | Path, output: str | Path, **options: Any) -> Path:
-    """A measured table from anywhere as a profile, written to `output`; options as profile.table.import_table."""
+    """Write a measured table from anywhere as a profile to `output`; options as profile.table.import_table."""
     from kernel_dvfs.profile.table import import_to_profile
 
     import_to_profile(str(table), str(output), **options)
@@ -186,8 +190,8 @@ def import_table(table: str | Path, output: str | Path, **options: Any) -> Path:
 
 
 def load_profile(path: str | Path) -> dict[str, list]:
-    """{column: values} of a profile: a row per target and pair of clocks; times in s, energies in J, clocks in MHz,
-    None = auto. pandas.DataFrame(...) takes it as it is. Raises InputError."""
+    """Return {column: values} of a profile: a row per target and pair of clocks; times in s, energies in J, clocks in
+    MHz, None = auto. pandas.DataFrame(...) takes it as it is. Raises InputError."""
     from kernel_dvfs.profile.store import read_profile
 
     table = read_profile(path).table
@@ -201,35 +205,29 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     their limit. repeats: blocks, each a session with noise of its own. Raises InputError. (A real GPU is validated by
     the workflow, which sees to its clocks.)
     """
-    from kernel_dvfs.measurement.campaign import compare_iteration
-    from kernel_dvfs.measurement.point import QUANTITIES
-    from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.measurement.target import MeasurementTarget
-    from kernel_dvfs.report.remeasured import means
-
     if type(repeats) is not int or not 1 <= repeats <= 1000:
         raise InputError(f"validate: repeats = {repeats!r}: expected a whole number from 1 to 1000")
     checked(schedule)
-    setup = read(str(sweep.setup))
+    setup = read_setup(str(sweep.setup))
     kind = schedule["granularity"]
     if schedule["weights"] != "counts":
         raise InputError(f"validate: weights {schedule['weights']} are of no iteration; choose with weights='counts'")
     if set(schedule["targets"]) != set(setup.targets[kind]):
         raise InputError(f"validate: the schedule is not of {setup.workload['name']}; choose from this sweep's profile")
     about = setup.targets[kind]
-    launches = {name: own["launches_per_iteration"] if kind == "kernel" else 1 for name, own in about.items()}
+    launches = {name: target["launches_per_iteration"] if kind == "kernel" else 1 for name, target in about.items()}
     sums = [[0.0, 0.0, 0.0, 0.0] for _ in range(repeats)]
     pairs = {
-        MeasurementTarget(kind, name): Pair(own["core_mhz"], own["mem_mhz"])
+        MeasurementTarget(kind, name): Pair(asked_for["core_mhz"], asked_for["mem_mhz"])
         for name in about
-        for own in [schedule["targets"][name]]
+        for asked_for in [schedule["targets"][name]]
     }
     for repeat in range(repeats):
         for comparison in compare_iteration(setup, str(sweep.setup), [pairs], repeat)[1][0]:
             for place, field in enumerate(reversed(QUANTITIES)):  # energy first
                 for clocks, mean in enumerate(means(comparison["points"], field)):
                     sums[repeat][2 * place + clocks] += launches[comparison["target"]] * mean
-    energy, time = ([100 * (own[at + 1] / own[at] - 1) for own in sums] for at in (0, 2))
+    energy, time = ([100 * (totals[at + 1] / totals[at] - 1) for totals in sums] for at in (0, 2))
     verdict = of_repeats(schedule, time)
     return Checked(energy, time, verdict, limit_in_words(schedule, verdict))
 
@@ -240,7 +238,8 @@ def write_page(
     schedule: Mapping[str, Any],
     checked: Checked | None = None,
 ) -> Path:
-    """One page for a profile and a schedule of it: the answer, where the saving comes from, clocks of each kernel."""
+    """Write one page for a profile and a schedule of it: the answer, where the saving comes from, clocks of each
+    kernel."""
     from kernel_dvfs.report.page import schedule_page
 
     again = (checked.energy_percent, checked.time_percent) if checked else None
@@ -249,7 +248,8 @@ def write_page(
 
 
 def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
-    """Energy over time of one kernel or pass at every pair of clocks, against the baseline; chosen pairs are marked.
+    """Draw energy over time of one kernel or pass at every pair of clocks, against the baseline; chosen pairs are
+    marked.
 
     Needs plotnine: pip install 'kernel-dvfs[figures]'. Raises InputError where it is missing, and for a target that the
     profile lacks.
@@ -260,16 +260,16 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         import pandas as pd
         import plotnine as p9
     except ModuleNotFoundError as error:
-        if not (told := remedy(error)):
+        if not (lacking := remedy(error)):
             raise
-        raise InputError(f"plot: {told}") from None
+        raise InputError(f"plot: {lacking}") from None
 
     from kernel_dvfs.profile.store import read_profile
     from kernel_dvfs.report import clock_plane, style
     from kernel_dvfs.report.results import is_chosen
 
-    found = read_profile(profile)
-    points = found.table.to_pandas()
+    loaded = read_profile(profile)
+    points = loaded.table.to_pandas()
     points = points[points.target == target]
     if points.empty:
         raise InputError(f"{profile}: no target '{target}'; load_profile lists them")
@@ -281,9 +281,9 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
     clocks = sorted(points.mem_mhz.dropna().unique())
     memories = [*map(in_words, clocks), *(["auto"] if points.mem_mhz.isna().any() else [])]
     marks = [
-        (textwrap.fill(asked(own), 48), points[is_chosen(points, own["targets"])])
-        for own in schedules
-        if target in own["targets"]
+        (textwrap.fill(asked(schedule), 48), points[is_chosen(points, schedule["targets"])])
+        for schedule in schedules
+        if target in schedule["targets"]
     ]
     frame = pd.concat(
         [points.assign(chosen=""), *(rows.assign(chosen=name) for name, rows in marks)], ignore_index=True
@@ -293,7 +293,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         memory=lambda rows: pd.Categorical(map(in_words, rows.mem_mhz), memories),
     )
     names = [name for name in frame.chosen.unique() if name]
-    baseline = against(found.metadata["workload"])
+    baseline = against(loaded.metadata["workload"])
     return (
         p9.ggplot(frame[frame.chosen == ""], p9.aes("log_time", "energy_change_percent"))
         + p9.geom_hline(yintercept=0, size=0.3, color=style.FRAME)
@@ -304,7 +304,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
         + p9.labs(
             title=f"{target} at every pair of clocks",
-            subtitle=f"{subject(found.metadata['gpu'])}, against {baseline}; better: down and to the left",
+            subtitle=f"{subject(loaded.metadata['gpu'])}, against {baseline}; better: down and to the left",
             x=f"time over {baseline} (logarithmic; below 1: faster)",
             y=style.ENERGY_CHANGE,
         )

@@ -39,8 +39,8 @@ def start(
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     try:
-        own = {**os.environ, **(environment or {})}
-        return subprocess.Popen(words, env=own, preexec_fn=release, stdout=outputs[0], stderr=outputs[1])
+        variables = {**os.environ, **(environment or {})}
+        return subprocess.Popen(words, env=variables, preexec_fn=release, stdout=outputs[0], stderr=outputs[1])
     except OSError as error:
         raise InputError(f"{words[0]}: {error.strerror}; the command cannot be started") from None
 

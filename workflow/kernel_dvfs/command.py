@@ -19,8 +19,8 @@ class Command(NamedTuple):
 
 
 def command_of(module: str, what: str, listed: bool = True, talks: bool = False) -> Command:
-    """The command that `add_arguments` and `run` of a module make. It is imported when the command is called, and not
-    before. module: one of this package, or in full."""
+    """Return the command that `add_arguments` and `run` of a module make. It is imported when the command is called,
+    and not before. module: one of this package, or in full."""
     module = module if "." in module else f"kernel_dvfs.cli.{module}"
 
     def add_arguments(parser: ArgumentParser) -> None:

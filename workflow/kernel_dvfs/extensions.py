@@ -60,12 +60,12 @@ class Extension(NamedTuple):
 @cache
 def extensions() -> dict[str, Extension]:
     """Return {NAME: its EXTENSION} of the packages that are here, in the order of their names."""
-    found = {}
-    for each in sorted(os.listdir(package.FOLDER)):
-        if each.startswith(_PREFIX) and os.path.isfile(os.path.join(package.FOLDER, each, "extension.py")):
-            own: Extension = import_module(f"{each}.extension").EXTENSION
-            found[each.removeprefix(_PREFIX)] = own
-    return {name: own for name, own in found.items() if {*own.needs} <= {*found}}
+    present = {}
+    for name in sorted(os.listdir(package.FOLDER)):
+        if name.startswith(_PREFIX) and os.path.isfile(os.path.join(package.FOLDER, name, "extension.py")):
+            extension: Extension = import_module(f"{name}.extension").EXTENSION
+            present[name.removeprefix(_PREFIX)] = extension
+    return {name: extension for name, extension in present.items() if {*extension.needs} <= {*present}}
 
 
 def packages() -> Iterator[str]:
@@ -76,8 +76,8 @@ def packages() -> Iterator[str]:
 def merged(field: str) -> dict[str, Any]:
     """Return what all of them have in a field that is a mapping; the first one that has a name keeps it."""
     together: dict[str, Any] = {}
-    for each in extensions().values():
-        together = {**getattr(each, field), **together}
+    for extension in extensions().values():
+        together = {**getattr(extension, field), **together}
     return together
 
 
@@ -91,5 +91,5 @@ def part(name: str) -> Callable[..., Any] | None:
     """Return what does what PARTS says; None where no package here does."""
     assert name in PARTS
     place = merged("parts").get(name)
-    found: Callable[..., Any] | None = at(place) if place else None
-    return found
+    function: Callable[..., Any] | None = at(place) if place else None
+    return function

@@ -72,7 +72,7 @@ def compare(
     if is_fresh:
         campaign.new_session(setup, gpu)
     # a kernel that the schedule does not know (another bias split) stays at auto
-    pairs = {each: clocks or chosen.get(each.name, BASELINE) for each in targets}
+    pairs = {member: clocks or chosen.get(member.name, BASELINE) for member in targets}
     device, comparisons = campaign.compare(setup, gpu, pairs, repeats, session)
     named = f"{clocks.core_mhz},{clocks.mem_mhz}" if clocks else schedule
     record.write_comparison(output, setup, device, named, comparisons)
@@ -91,13 +91,13 @@ def again(gpu: str, schedules: Sequence[str], repeat: int, outputs: Sequence[str
         level, chosen = _chosen(path, setup)
         choices.append({MeasurementTarget(level, name): chosen.get(name, BASELINE) for name in setup.targets[level]})
     campaign.new_session(setup, gpu)
-    device, found = campaign.compare_iteration(setup, gpu, choices, repeat)
-    for output, schedule, comparisons in zip(outputs, schedules, found, strict=True):
+    device, recorded = campaign.compare_iteration(setup, gpu, choices, repeat)
+    for output, schedule, comparisons in zip(outputs, schedules, recorded, strict=True):
         record.write_comparison(output, setup, device, schedule, comparisons)
 
 
 def _chosen(path: str, setup: Setup) -> tuple[str, dict[str, Pair]]:
-    """(kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
+    """Return (kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
     from kernel_dvfs.choice.schedule_file import REMEDY, pairs_of, read_schedule
 
     schedule = read_schedule(path)
@@ -113,13 +113,13 @@ def pool_visits(gpu: str, records: str, by_clock: str, output: str) -> None:
     from kernel_dvfs.profile import aggregate
     from kernel_dvfs.search import study_file
 
-    setup, found = read(gpu), study_file.read(by_clock)
-    if found.setup != setup.digest:
+    setup, study = read(gpu), study_file.read(by_clock)
+    if study.setup != setup.digest:
         raise InputError(
-            f"study by clock {by_clock}: its setup is {found.setup}, expected {setup.digest}; run kernel-dvfs measure "
+            f"study by clock {by_clock}: its setup is {study.setup}, expected {setup.digest}; run kernel-dvfs measure "
             "by-clock again"
         )
-    aggregate.from_visits(setup, records, found.records, found.rows, output)
+    aggregate.from_visits(setup, records, study.records, study.rows, output)
 
 
 # --- choose ---------------------------------------------------------------------------------------------------------
@@ -168,23 +168,24 @@ def frontier(profile: str, output: str, ties: str = "tied", weights: str | None 
     """Choose clocks of kernels at every slowdown; return what is written."""
     from kernel_dvfs.choice.frontier import relaxed_frontier
 
-    found = relaxed_frontier(profile, ties, weights)
-    write_sealed(output, found, {"profile": profile})
-    return found
+    written = relaxed_frontier(profile, ties, weights)
+    write_sealed(output, written, {"profile": profile})
+    return written
 
 
 # --- report ---------------------------------------------------------------------------------------------------------
 
 
-def output(made: Output, folder: str, options: Mapping[str, Any], inputs: Collection[str] | None = None) -> None:
+def output(declared: Output, folder: str, options: Mapping[str, Any], inputs: Collection[str] | None = None) -> None:
     """Make a table or figure of a study's folder. inputs: the only files to read; None: any."""
     from kernel_dvfs import registry
     from kernel_dvfs.report.results import Results
     from kernel_dvfs.report.write import write
 
     is_gpus = registry.kind_of(folder) == "gpu"
-    read = Results(folder, made.procedure, inputs) if is_gpus else registry.reader(folder)
-    write(made.make(read, **options), made, folder, made.subject(read) if made.subject else read.subject)
+    read = Results(folder, declared.procedure, inputs) if is_gpus else registry.reader(folder)
+    content = declared.make(read, **options)
+    write(content, declared, folder, declared.subject(read) if declared.subject else read.subject)
 
 
 def write_page(
@@ -202,8 +203,8 @@ def write_page(
     sealed.check(folder)
     if os.path.isfile(os.path.join(folder, comparison_page.TABLE)):
         html, missing = comparison_page.make(folder)
-    elif (own := registry.page_of(folder)) is not None:
-        html, missing = own(folder)
+    elif (make_page := registry.page_of(folder)) is not None:
+        html, missing = make_page(folder)
     else:
         html, missing = study_page.make(folder, left_out, usd_per_kwh, co2_g_per_kwh)
     write_text(output, html)
@@ -216,7 +217,7 @@ def write_page_so_far(folder: str) -> str:
     from kernel_dvfs import registry
 
     known = registry.outputs("gpu").values()
-    left_out = [each.name for each in known if not os.path.isfile(os.path.join(folder, each.files[0]))]
+    left_out = [wanted.name for wanted in known if not os.path.isfile(os.path.join(folder, wanted.files[0]))]
     path = os.path.join(folder, "report.html")
     page(folder, path, left_out)
     return path
@@ -232,7 +233,7 @@ def page_of_schedule(profile: str, schedule: str, output: str) -> None:
 
 def refuse_damaged(page: str, missing: Sequence[InputError]) -> None:
     """Raise InputError where a page lacks what is damaged, and not just not made yet."""
-    if damaged := [str(each) for each in missing if not isinstance(each, Missing)]:
+    if damaged := [str(fault) for fault in missing if not isinstance(fault, Missing)]:
         raise InputError(f"{page} is written, without what is damaged: {'; '.join(damaged)}")
 
 

@@ -56,7 +56,7 @@ class Folder:
 
     @property
     def by_clock_file(self) -> str:
-        """What the study by clock visited, chose and showed."""
+        """Return what the study by clock visited, chose and showed."""
         return f"{self.folder}/by_clock.json"
 
     def schedule(self, name: str) -> str:
@@ -64,12 +64,12 @@ class Folder:
 
     @property
     def deployable_file(self) -> str:
-        """What can be deployed at known latencies, in rows."""
+        """Return what can be deployed at known latencies, in rows."""
         return self.schedule("deployable")
 
     @property
     def native_rows(self) -> str:
-        """What the native layer counts of each kernel, beside the study's own count."""
+        """Return what the native layer counts of each kernel, beside the study's own count."""
         return f"{self.folder}/native_rows.json"
 
     @property
@@ -79,23 +79,24 @@ class Folder:
 
 
 def published(name: str) -> str:
-    """What the schedule of a name is called where it is chosen as published."""
+    """Return what the schedule of a name is called where it is chosen as published."""
     return f"{PUBLISHED}/{name}"
 
 
 def iteration_name(latency_s: float) -> str:
-    """The iteration schedule that is chosen for a latency, in `schedules/`, without the ending."""
+    """Return the iteration schedule that is chosen for a latency, in `schedules/`, without the ending."""
     # twelve digits tell latencies apart, and leave out that 1000 x 0.0007 is not quite 0.7 in floats
     return f"iteration-{1e3 * latency_s:.12g}ms"
 
 
 def shortest(value: float) -> str:
-    """The shortest text that reads back as this number and no other: `0.5`, `2`."""
+    """Return the shortest text that reads back as this number and no other: `0.5`, `2`."""
     return repr(float(value)).removesuffix(".0")
 
 
 def parts(repeats: int, sessions: int) -> dict[str, tuple[int, int]]:
-    """{folder: (first, last)} of the repeats of a comparison, a folder a session; one session has none of its own."""
+    """Return {folder: (first, last)} of the repeats of a comparison, a folder a session; one session has none of its
+    own."""
     count = min(repeats, sessions)
     if count == 1:
         return {"": (0, repeats - 1)}
@@ -103,30 +104,30 @@ def parts(repeats: int, sessions: int) -> dict[str, tuple[int, int]]:
 
 
 def locking(way: str, target: str, sessions: int) -> list[str]:
-    """The comparisons of auto with a target's highest clocks locked in one way, in a results folder."""
+    """Return the comparisons of auto with a target's highest clocks locked in one way, in a results folder."""
     return [inside(f"measurements/locked-{way}/{part}{target}.json") for part in parts(LOCKING_REPEATS, sessions)]
 
 
 def carried(variant: str, target: str, repeats: int, sessions: int) -> list[str]:
-    """The comparisons of a target at another batch or degree, likewise."""
+    """Return the comparisons of a target at another batch or degree, likewise."""
     return [inside(f"measurements/{variant}/{part}{target}.json") for part in parts(repeats, sessions)]
 
 
 def fresh_repeats(schedule: str, repeats: int) -> list:
-    """The records of a schedule's fresh repeats, in a results folder."""
+    """Return the records of a schedule's fresh repeats, in a results folder."""
     return [f"{again(schedule)}/repeat-{repeat}.json" for repeat in range(repeats)]
 
 
 def again(schedule: str) -> str:
-    """The folder of the records that measure a schedule again, in a results folder."""
+    """Return the folder of the records that measure a schedule again, in a results folder."""
     name = "validation" if schedule == STRICT else f"validation-{schedule.replace('/', '-')}"
     return inside(f"measurements/{name}")
 
 
 def subject(gpu: dict) -> str:
-    """A GPU (kind, name, slug) as captions name it: "simulated RTX 3080 Ti", or "NVIDIA H200, board 9fca33e6", since
-    boards of one type differ in energy. Where a simulated GPU stands for one that a captured step ran on, its numbers
-    are a forecast, and everything that shows one says so."""
+    """Return a GPU (kind, name, slug) as captions name it: "simulated RTX 3080 Ti", or "NVIDIA H200, board 9fca33e6",
+    since boards of one type differ in energy. Where a simulated GPU stands for one that a captured step ran on, its
+    numbers are a forecast, and everything that shows one says so."""
     if gpu.get("forecast"):
         return f"forecast on a simulated {gpu['name']}" + (", power not measured" if gpu.get("power_modelled") else "")
     if gpu["kind"] == "nvml":

@@ -42,10 +42,10 @@ def of_repeats(schedule: Mapping[str, Any], time_percent: Sequence[float]) -> st
     return verdict(of_sessions(time_percent), schedule["slack_percent"], bool(schedule["walk"]))
 
 
-def limit_in_words(schedule: Mapping[str, Any], found: str | None = None) -> str:
+def limit_in_words(schedule: Mapping[str, Any], judged: str | None = None) -> str:
     """Return what is known of a schedule's time limit, as a sentence without capital and stop; "" for nothing.
 
-    found: the verdict of measuring again; None or "": there is none.
+    judged: the verdict of measuring again; None or "": there is none.
     """
     walk = schedule.get("walk")
     # a forecast measures nothing, not even again
@@ -53,10 +53,10 @@ def limit_in_words(schedule: Mapping[str, Any], found: str | None = None) -> str
     if walk and not walk["passed"]:
         return "all stay at auto, since no other choice was shown to keep the limit"
     if walk:
-        return f"it is {_bound(walk)}" + (f"; measuring again{again} {found} this" if found else "")
-    if not found:
+        return f"it is {_bound(walk)}" + (f"; measuring again{again} {judged} this" if judged else "")
+    if not judged:
         return ""
-    return f"measured again{again}, it {'is ' if found == NOT_SHOWN else ''}{found}"
+    return f"measured again{again}, it {'is ' if judged == NOT_SHOWN else ''}{judged}"
 
 
 def _bound(walk: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ _SPARE_BYTE = 32 << 20  # a stack of a thread and what Python needs beside it
 
 
 def why_too_little() -> str:
-    """Why no command can begin under the limit that there is on memory, in one line; "" where one can."""
+    """Return why no command can begin under the limit that there is on memory, in one line; "" where one can."""
     from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 
     limit, _ = getrlimit(RLIMIT_AS)
@@ -23,7 +23,7 @@ def why_too_little() -> str:
 
 
 def why_short(error: BaseException) -> str:
-    """Why there was too little memory, in one line; "" where nothing says that there was. error: one of SHORT.
+    """Return why there was too little memory, in one line; "" where nothing says that there was. error: one of SHORT.
 
     A library that cannot be loaded says so where memory is limited; any other error only with the limit nearly reached.
     """
@@ -36,8 +36,8 @@ def why_short(error: BaseException) -> str:
         return ""
     while error.__cause__:  # a library wraps it in a page of advice
         error = error.__cause__
-    said = one_line(str(error)) or "none is left"
-    return f"a limit of {limit >> 20} MiB on memory (ulimit -v) is too low here: {said}; raise it"
+    reason = one_line(str(error)) or "none is left"
+    return f"a limit of {limit >> 20} MiB on memory (ulimit -v) is too low here: {reason}; raise it"
 
 
 def _mapped_byte() -> int:

@@ -74,18 +74,18 @@ class Output:
         return [f"{self.kind}s/{self.name}.{form}" for form in FORMATS[self.kind]]
 
     def fits(self, kind: str, is_step: bool = False, is_chosen: bool = True) -> bool:
-        """Whether a study on a kind of GPU, of a captured step or not, with clocks to choose or at auto alone, can have
-        it: what a folder tells without its configuration."""
+        """Return whether a study on a kind of GPU, of a captured step or not, with clocks to choose or at auto alone,
+        can have it: what a folder tells without its configuration."""
         is_of_workload = self.workload in ("", "step" if is_step else "model")
         return (not self.kinds or kind in self.kinds) and is_of_workload and (is_chosen or not self.of_choice)
 
     def made_by(self, plan: Any) -> bool:
-        """Whether a study makes it."""
-        told = (getattr(plan, "kind", ""), getattr(plan, "is_step", False), getattr(plan, "is_chosen", True))
-        return self.fits(*told) and (self.when is None or self.when(plan))
+        """Return whether a study makes it."""
+        study = (getattr(plan, "kind", ""), getattr(plan, "is_step", False), getattr(plan, "is_chosen", True))
+        return self.fits(*study) and (self.when is None or self.when(plan))
 
     def made_from(self, plan: Any) -> list[str]:
-        """Paths that it is made from, besides the study's main file."""
+        """Return paths that it is made from, besides the study's main file."""
         return [plan.path(name) for name in self.reads] + (self.inputs(plan) if self.inputs else [])
 
 
@@ -108,16 +108,16 @@ class Outputs(dict[tuple[str, str], Output]):
         return collect
 
     def left_out_by(self, plan: Any) -> list[Output]:
-        """Those that a study does not make."""
+        """Return those that a study does not make."""
         return [self[key] for key in sorted(self) if not self[key].made_by(plan)]
 
     def of(self, kind: str, plan: Any = None) -> dict[str, Output]:
-        """{name: Output} of a kind, in the order of their names; with a plan, only those that it makes."""
-        found = {name: self[own, name] for own, name in sorted(self) if own == kind}
-        return {name: each for name, each in found.items() if plan is None or each.made_by(plan)}
+        """Return {name: Output} of a kind, in the order of their names; with a plan, only those that it makes."""
+        named = {name: self[output_kind, name] for output_kind, name in sorted(self) if output_kind == kind}
+        return {name: output for name, output in named.items() if plan is None or output.made_by(plan)}
 
     def made_by(self, plan: Any) -> list[Output]:
-        """Those that a study makes."""
+        """Return those that a study makes."""
         return [self[key] for key in sorted(self) if self[key].made_by(plan)]
 
 
@@ -131,8 +131,8 @@ class PlannedOutput:
     @property
     def folder(self) -> str:
         """Of the study that it belongs to."""
-        found: str = self.plan.folder_of(self.output)
-        return found
+        folder: str = self.plan.folder_of(self.output)
+        return folder
 
     @property
     def files(self) -> list[str]:
@@ -142,8 +142,8 @@ class PlannedOutput:
     @property
     def inputs(self) -> list[str]:
         """Paths that it is made from, besides the study's main file."""
-        found: list[str] = self.plan.inputs_of(self.output)
-        return found
+        inputs: list[str] = self.plan.inputs_of(self.output)
+        return inputs
 
     @property
     def options(self) -> str:
@@ -152,6 +152,6 @@ class PlannedOutput:
 
 
 def asked_by(outputs: Outputs, plan: Any) -> dict[str, PlannedOutput]:
-    """{path without its ending: what is asked for} of all that a plan makes."""
-    found = [PlannedOutput(output, plan) for output in outputs.made_by(plan)]
-    return {f"{each.folder}/{each.output.kind}s/{each.output.name}": each for each in found}
+    """Return {path without its ending: what is asked for} of all that a plan makes."""
+    planned = [PlannedOutput(output, plan) for output in outputs.made_by(plan)]
+    return {f"{wanted.folder}/{wanted.output.kind}s/{wanted.output.name}": wanted for wanted in planned}

@@ -28,23 +28,23 @@ def kinds() -> dict[str, Kind]:
 def outputs(kind: str) -> Outputs:
     """Return every table and figure of a kind of study."""
     names = [f"{kinds()[kind].report}.{name}" for name in ("tables", "figures")]
-    names += [name for each in extensions().values() for name in each.outputs.get(kind, ())]
-    found = Outputs()
+    names += [name for extension in extensions().values() for name in extension.outputs.get(kind, ())]
+    of_kind = Outputs()
     for name in names:
-        found |= import_module(name).OUTPUTS
-    return found
+        of_kind |= import_module(name).OUTPUTS
+    return of_kind
 
 
 def page_of(folder: str | Path) -> Callable[[str | Path], tuple[str, list[InputError]]] | None:
-    """What makes the page of a study that has one of its own: folder -> (HTML, what is missing)."""
+    """Return what makes the page of a study that has one of its own: folder -> (HTML, what is missing)."""
     if not (Path(folder) / "study.json").is_file() or not (module := kinds()[kind_of(folder)].page):
         return None
-    found: Callable[[str | Path], tuple[str, list[InputError]]] = import_module(module).make
-    return found
+    make: Callable[[str | Path], tuple[str, list[InputError]]] = import_module(module).make
+    return make
 
 
 def kind_of(folder: str | Path) -> str:
-    """Which kind of study a results folder is of, by the files that lie there. Raises InputError for none."""
+    """Return which kind of study a results folder is of, by the files that lie there. Raises InputError for none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(
@@ -66,6 +66,7 @@ def kind_of(folder: str | Path) -> str:
 
 
 def reader(folder: str | Path) -> Any:
-    """What reads a results folder: its `subject` and the data that its tables and figures take. Raises InputError."""
+    """Return what reads a results folder: its `subject` and the data that its tables and figures take. Raises
+    InputError."""
     module, name = kinds()[kind_of(folder)].reader
     return getattr(import_module(module), name)(folder)

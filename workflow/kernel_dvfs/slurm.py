@@ -57,7 +57,7 @@ def submit(options: str, name: str, command: list[str]) -> str:
 
 
 def status(job: str) -> dict[str, str]:
-    """Fields of a job as scontrol names them (JobState, Reason, BatchHost); {} where Slurm has forgotten it.
+    """Return the fields of a job as scontrol names them (JobState, Reason, BatchHost); {} where Slurm has forgotten it.
 
     Raises InputError where Slurm does not answer.
     """
@@ -87,7 +87,8 @@ def left(job: str, look_every_s: float) -> str:
 
 
 def settled(job: str, look_every_s: float) -> str:
-    """A job's state; of one whose node is being cleaned up, the one that comes of it. "" where Slurm has forgotten it.
+    """Return a job's state; of one whose node is being cleaned up, the one that comes of it. "" where Slurm has
+    forgotten it.
 
     Raises InputError where it does not leave its node in ENDING_S.
     """
@@ -113,15 +114,15 @@ def cancelled_on_failure(job: str) -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {each: signal.signal(each, leave) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     except BaseException:
         cancel(job)
         raise
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def inside(job: str, command: list[str], text: str) -> subprocess.CompletedProcess[str]:

@@ -39,12 +39,13 @@ class Change:
 
     @property
     def basis(self) -> str:
-        """What the interval is over, in words."""
+        """Return what the interval is over, in words."""
         return f"over {self.sessions} sessions" if self.sessions > 1 else WITHIN_SESSION
 
 
 def interval(values: list[float], sessions: Sequence[str]) -> Change:
-    """Mean and 95 % Student interval. sessions: that each value was measured in; values of one are not independent.
+    """Return the mean and 95 % Student interval. sessions: that each value was measured in; values of one are not
+    independent.
 
     Raises InputError for fewer than two values.
     """
@@ -53,7 +54,7 @@ def interval(values: list[float], sessions: Sequence[str]) -> Change:
     by_session: dict[str, list[float]] = defaultdict(list)
     for value, session in zip(values, sessions, strict=True):
         by_session[session].append(value)
-    blocks = [math.fsum(own) / len(own) for own in by_session.values()]
+    blocks = [math.fsum(of_session) / len(of_session) for of_session in by_session.values()]
     if len(blocks) == 1:
         blocks = values
     n = len(blocks)
@@ -70,7 +71,8 @@ def of_sessions(values: Sequence[float]) -> Change:
 
 @cache
 def t_quantile(freedom: float, probability: float) -> float:
-    """The value below which Student's t with `freedom` degrees of freedom lies with this probability, 0.5 to below 1.
+    """Return the value below which Student's t with `freedom` degrees of freedom lies with this probability, 0.5 to
+    below 1.
 
     From the regularised incomplete beta function: P(T > t) = I(nu / (nu + t^2); nu / 2, 1 / 2) / 2.
     Raises ValueError outside.

@@ -23,19 +23,19 @@ class _Table(TypedDict):
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a table, as data: numbers, texts, booleans, None for nothing. Raises InputError where it is missing,
-    no table, or not as it was written."""
-    found = read(path, _Table, TABLE, _REMEDY, "table", "run snakemake report", is_sealed=True)
-    return found["rows"]
+    """Return the rows of a table, as data: numbers, texts, booleans, None for nothing. Raises InputError where it is
+    missing, no table, or not as it was written."""
+    content = read(path, _Table, TABLE, _REMEDY, "table", "run snakemake report", is_sealed=True)
+    return content["rows"]
 
 
 def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write what `read_rows` reads."""
-    write_sealed(path, {"schema": TABLE, "rows": [{key: _plain(each) for key, each in row.items()} for row in rows]})
+    write_sealed(path, {"schema": TABLE, "rows": [{key: _plain(value) for key, value in row.items()} for row in rows]})
 
 
 def kept_rows(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a table of which only the CSV is kept, as in experiments/results, as data."""
+    """Return the rows of a table of which only the CSV is kept, as in experiments/results, as data."""
     with open(path, encoding="utf-8", newline="") as file:
         return [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
@@ -50,6 +50,6 @@ def _cell(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: numpy's scalars and pandas' missing values have no place there."""
+    """Return a value as JSON has it: numpy's scalars and pandas' missing values have no place there."""
     value = value.item() if hasattr(value, "item") else value
     return None if not isinstance(value, str) and str(value) in ("nan", "NaT", "<NA>") else value

@@ -34,26 +34,26 @@ class Apart:
 
 
 def apart(groups: Mapping[str, Iterable[str]], time: Values, energy: Values) -> list[Apart]:
-    """The targets that differ from their replicate group, in the order of `groups`.
+    """Return the targets that differ from their replicate group, in the order of `groups`.
 
     groups: {group: [targets]}. time, energy: {target: {key: value > 0}}, any unit. The difference at each common key is
     one observation of a t-test over keys, so noise needs no model; below three common keys nothing can be said.
     """
     together = {group: list(members) for group, members in groups.items()}
     tests = 2 * sum(len(members) for members in together.values() if len(members) > 1)
-    found = []
+    separate = []
     for group, members in together.items():
         while len(members) > 1:
             worst = _worst(members, time, energy, FAMILY_ERROR / tests)
             if worst is None:
                 break
             place, percents = worst
-            found.append(Apart(members.pop(place), group, *percents))
-    return found
+            separate.append(Apart(members.pop(place), group, *percents))
+    return separate
 
 
 def _worst(members: list[str], time: Values, energy: Values, error: float) -> tuple[int, tuple[float, float]] | None:
-    """(place, (time %, energy %)) of the member that differs most, or None where all agree."""
+    """Return (place, (time %, energy %)) of the member that differs most, or None where all agree."""
     keys = [key for key in time[members[0]] if all(key in time[member] for member in members)]
     if len(keys) < 3:
         return None

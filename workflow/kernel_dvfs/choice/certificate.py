@@ -15,12 +15,13 @@ from kernel_dvfs.choice.undecided import Undecided
 
 
 def is_there() -> bool:
-    """Whether OR-Tools is installed: the search is exact without its witness."""
+    """Return whether OR-Tools is installed: the search is exact without its witness."""
     return find_spec("ortools") is not None
 
 
 def no_better(undecided: Undecided, energy: float, effort: float) -> bool:
-    """Whether CP-SAT proves that no choice has less than `energy` (units of the integer grid); False: it cannot tell.
+    """Return whether CP-SAT proves that no choice has less than `energy` (units of the integer grid); False: it cannot
+    tell.
 
     effort: its deterministic time, roughly in seconds, so that the answer is the same on every machine and at every
     load. Raises RuntimeError if it finds a choice with less energy (a bug of ours).
@@ -30,9 +31,9 @@ def no_better(undecided: Undecided, energy: float, effort: float) -> bool:
     model = cp_model.CpModel()
     literals, dt, de = [], [], []
     for group in undecided.groups:
-        own = [model.new_bool_var("") for _ in group.position]
-        model.add_exactly_one(own)
-        literals += own
+        choices = [model.new_bool_var("") for _ in group.position]
+        model.add_exactly_one(choices)
+        literals += choices
         # against the least of the group, so that every coefficient is >= 0
         dt.append(group.dt.astype(np.int64))
         de.append((group.de - group.de[-1]).astype(np.int64))
@@ -54,7 +55,7 @@ def no_better(undecided: Undecided, energy: float, effort: float) -> bool:
 
 
 def solver_name() -> str:
-    """Name and version of CP-SAT, for the text of a proof."""
+    """Return the name and version of CP-SAT, for the text of a proof."""
     import ortools
 
     return f"OR-Tools CP-SAT {ortools.__version__}"  # type: ignore[attr-defined]

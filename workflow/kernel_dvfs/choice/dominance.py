@@ -14,7 +14,7 @@ from kernel_dvfs.choice.problem import Problem
 
 
 def pareto(time: np.ndarray, energy: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Indices of the options that no other one matches in both time and energy, by ascending time.
+    """Return indices of the options that no other one matches in both time and energy, by ascending time.
 
     Of options equal in both, the first with the least `other` stays. Energy falls strictly along the result.
     """
@@ -26,7 +26,7 @@ def pareto(time: np.ndarray, energy: np.ndarray, other: np.ndarray) -> np.ndarra
 
 
 def lower_hull(time: np.ndarray, energy: np.ndarray) -> list[int]:
-    """Indices of the lower-left convex hull of a Pareto set (ascending time, falling energy)."""
+    """Return indices of the lower-left convex hull of a Pareto set (ascending time, falling energy)."""
     t, e = time.tolist(), energy.tolist()
     hull: list[int] = []
     for i in range(len(t)):
@@ -66,16 +66,16 @@ class Edges:
         self.dt, self.de = dt[order], de[order]
 
     def walk(self, after: int = -1) -> tuple[np.ndarray, np.ndarray]:
-        """Cumulated time and energy changes, from (0, 0), over the edges of the sets with rank > `after`."""
+        """Return cumulated time and energy changes, from (0, 0), over the edges of the sets with rank > `after`."""
         if after >= 0:
-            own = self.rank > after
-            dt, de = self.dt[own], self.de[own]
+            later = self.rank > after
+            dt, de = self.dt[later], self.de[later]
         else:
             dt, de = self.dt, self.de
         return np.concatenate(([0.0], np.cumsum(dt))), np.concatenate(([0.0], np.cumsum(de)))
 
     def options_after(self, steps: int, sets: int, after: int = -1) -> np.ndarray:
-        """(sets,) where each set stands after the first `steps` edges of the same walk; 0 = its fastest."""
+        """Return (sets,) where each set stands after the first `steps` edges of the same walk; 0 = its fastest."""
         where = np.flatnonzero(self.rank > after)[:steps]
         option = np.zeros(sets, dtype=np.intp)
         option[self.rank[where]] = self.option[where]  # edges of one set come in order, so its last one stays
@@ -83,13 +83,13 @@ class Edges:
 
 
 def pareto_per_target(problem: Problem) -> list[np.ndarray]:
-    """Per target the flat indices of its undominated options by ascending time; a baseline wins exact ties."""
+    """Return, per target, the flat indices of its undominated options by ascending time; a baseline wins exact ties."""
     other = ~problem.is_baseline
     bounds = np.append(problem.first, len(problem.time))
     return [a + pareto(problem.time[a:b], problem.energy[a:b], other[a:b]) for a, b in pairwise(bounds)]
 
 
 def undominated(problem: Problem) -> Problem:
-    """The problem without dominated options (baselines stay): optima of every scope but `single` are kept."""
+    """Return the problem without dominated options (baselines stay): optima of every scope but `single` are kept."""
     option = np.unique(np.concatenate([*pareto_per_target(problem), problem.baseline]))
     return problem.subset(option)

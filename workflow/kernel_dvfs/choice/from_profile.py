@@ -29,7 +29,7 @@ def problem_of(
     ties: str = "tied",
     where: str = "profile",
 ) -> Problem:
-    """The problem of one study ("kernel" or "pass") of a profile.
+    """Return the problem of one study ("kernel" or "pass") of a profile.
 
     columns: profile columns of equal length; replicate_group and standard errors may be missing.
     settings: the columns that make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in
@@ -82,15 +82,15 @@ def problem_of(
         raise InputError(f"{where}: replicates have different baseline settings; choose untied")
 
     def pooled_error(column: str) -> np.ndarray:
-        own = _floats(columns[column])[rows] if column in columns else np.full(len(rows), np.nan)
-        return np.sqrt(np.bincount(pooled, weights=(n * own) ** 2, minlength=count * size)[use]) / total[use]
+        error = _floats(columns[column])[rows] if column in columns else np.full(len(rows), np.nan)
+        return np.sqrt(np.bincount(pooled, weights=(n * error) ** 2, minlength=count * size)[use]) / total[use]
 
     least = np.full(count * size, np.inf)
     np.minimum.at(least, pooled, n)
     weight = _class_weights(weights, in_group, group, member, base_rows, launches, mean_time[baseline])
     members = tuple(tuple(names[i] for i in np.flatnonzero(group == g)) for g in range(count))
     return Problem(
-        targets=tuple(own[0] for own in members),
+        targets=tuple(names[0] for names in members),
         members=members,
         time=weight[target] * mean_time,
         energy=weight[target] * mean_energy,
@@ -110,34 +110,34 @@ def problem_of(
 
 
 def _floats(values: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """As float64, None as NaN."""
+    """Return values as float64, None as NaN."""
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values.astype(float)
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
 def _codes(values: np.ndarray) -> tuple[list[Any], np.ndarray]:
-    """(names in order of first appearance, code of each value)."""
+    """Return (names in order of first appearance, code of each value)."""
     known: dict[Any, int] = {}
     code = np.array([known.setdefault(v, len(known)) for v in values.tolist()], dtype=np.intp)
     return list(known), code
 
 
 def _key_codes(columns: list[np.ndarray]) -> tuple[tuple[Any, ...], np.ndarray]:
-    """(keys, code of each row): keys are tuples of numbers or words, None for null or NaN (auto)."""
+    """Return (keys, code of each row): keys are tuples of numbers or words, None for null or NaN (auto)."""
     code = np.zeros(len(columns[0]), dtype=np.intp)
     known = []
     for column in columns:
         column = np.asarray(column)
         if column.dtype == object and any(isinstance(value, str) for value in column):
-            values, own = _codes(column)
+            values, codes = _codes(column)
         else:
-            numbers, own = np.unique(_floats(column), return_inverse=True)  # NaN counts as one value
+            numbers, codes = np.unique(_floats(column), return_inverse=True)  # NaN counts as one value
             values = [None if np.isnan(number) else float(number) for number in numbers]
-        known.append((values, own))
-        _, code = np.unique(code * len(values) + own, return_inverse=True)
+        known.append((values, codes))
+        _, code = np.unique(code * len(values) + codes, return_inverse=True)
     _, example = np.unique(code, return_index=True)
-    return tuple(tuple(values[own[i]] for values, own in known) for i in example), code
+    return tuple(tuple(values[codes[i]] for values, codes in known) for i in example), code
 
 
 def _check_rows(
@@ -163,7 +163,7 @@ def _check_rows(
 def _labels(
     columns: Mapping[str, Any], rows: np.ndarray, names: list[str], member: np.ndarray, ties: str
 ) -> list[str | None]:
-    """(members,) replicate_group of each target, None where it chooses for itself."""
+    """Return (members,) replicate_group of each target, None where it chooses for itself."""
     label: list[str | None] = [None] * len(names)
     if ties == "tied" and "replicate_group" in columns:
         values = np.asarray(columns["replicate_group"], dtype=object)[rows]
@@ -180,7 +180,7 @@ def _separate(
     time: np.ndarray,
     energy: np.ndarray,
 ) -> list[Apart]:
-    """The targets whose data say that they are no replicates of their group."""
+    """Return the targets whose data say that they are no replicates of their group."""
     groups: dict[str, list[str]] = {}
     for name, group in zip(names, label):
         if group is not None:
@@ -198,8 +198,8 @@ def _separate(
 
 
 def _groups(label: list[str | None], names: list[str], separate: list[Apart]) -> np.ndarray:
-    """(members,) class of each target: its own, or shared with the targets of its replicate_group."""
-    alone = {each.target for each in separate}
+    """Return (members,) class of each target: its own, or shared with the targets of its replicate_group."""
+    alone = {target.target for target in separate}
     known: dict[Hashable, int] = {}
     return np.array(
         [
@@ -219,7 +219,7 @@ def _class_weights(
     launches: np.ndarray,
     base_time: np.ndarray,
 ) -> np.ndarray:
-    """(classes,) sum of the members' weights."""
+    """Return (classes,) sum of the members' weights."""
     if weights == "raw":
         return in_group.astype(float)
     if weights == "equal-time":

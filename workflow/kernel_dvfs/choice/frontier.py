@@ -41,7 +41,7 @@ class SlackOptimum:
 
 
 def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "global") -> list[SlackOptimum]:
-    """Least energy within `scope` at each slack (percent of the baseline time; negative: time must fall).
+    """Return the least energy within `scope` at each slack (percent of the baseline time; negative: time must fall).
 
     Every point is exact; OR-Tools is not asked to confirm it.
     """
@@ -68,7 +68,7 @@ def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "gl
 
 
 def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None = None) -> FrontierFile:
-    """Least energy at each tolerated slowdown, kernel level, JSON-ready.
+    """Return the least energy at each tolerated slowdown, kernel level, JSON-ready.
 
     First the points of scope "local", then those of "global", each by ascending slack from its largest time saving to
     LARGEST_SLACK_PERCENT. A slack that a scope cannot keep has no point. ties, weights: as in schedule.choose. Raises
@@ -93,7 +93,7 @@ def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None =
 
 
 def relaxed_slacks(fastest: float) -> list[float]:
-    """Slacks in percent, ascending, from `fastest` (<= 0) to LARGEST_SLACK_PERCENT; 0 is among them."""
+    """Return slacks in percent, ascending, from `fastest` (<= 0) to LARGEST_SLACK_PERCENT; 0 is among them."""
     first = math.ceil(fastest / _FINE_STEP_PERCENT)
     last = round(_FINE_BELOW_PERCENT / _FINE_STEP_PERCENT)
     fine = [step * _FINE_STEP_PERCENT for step in range(first, last)]
@@ -102,7 +102,7 @@ def relaxed_slacks(fastest: float) -> list[float]:
 
 
 def largest_time_saving_percent(problem: Problem, scope: str = "global") -> float:
-    """The most negative slack that is still feasible, as a positive percentage of the baseline time.
+    """Return the most negative slack that is still feasible, as a positive percentage of the baseline time.
 
     global: everyone's fastest option. local: what every target can save (the least of their savings).
     single: the fastest setting known for every target; 0 if there is none.

@@ -62,7 +62,7 @@ class Optimum:
 
 
 def least_energy(problem: Problem, limit: float, effort: float | None = None) -> Optimum | None:
-    """Least energy (then least time) with total time <= limit * (1 + 1e-9); None if there is none.
+    """Return the least energy (then least time) with total time <= limit * (1 + 1e-9); None if there is none.
 
     effort: deterministic seconds for CP-SAT as witness, 0 = do not ask it; default: EFFORT where it has a
     chance to decide.
@@ -98,7 +98,7 @@ def least_energy(problem: Problem, limit: float, effort: float | None = None) ->
 
 
 def compute_waste(problem: Problem, time: float, energy: float) -> float:
-    """W of a choice with these totals (Eq. 2), in the problem's unit of energy; >= 0 for any of its choices.
+    """Return W of a choice with these totals (Eq. 2), in the problem's unit of energy; >= 0 for any of its choices.
 
     Raises ValueError if no choice at all is as fast.
     """
@@ -112,7 +112,8 @@ def compute_waste(problem: Problem, time: float, energy: float) -> float:
 def _search(
     integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray
 ) -> tuple[np.ndarray, int, str, float]:
-    """The best choice (positions), the states looked at, what ended the search ("search" or "gap"), and the gap."""
+    """Return the best choice (positions), the states looked at, what ended the search ("search" or "gap"), and the
+    gap."""
     bound, margin = relaxation.bound, relaxation.margin
     total = 0
 
@@ -157,7 +158,7 @@ def _proof(
     gap: float,
     confirmed: bool | None,
 ) -> str:
-    """One sentence on what proves the choice, and within what."""
+    """Return one sentence on what proves the choice, and within what."""
     energy = float(problem.energy[option].sum())
     below = 100 * max(0.0, 1 - bound / energy)
     parts = [f"LP bound {bound:.9g} over the options that fit, {below:.3g} % below the choice"]

@@ -43,12 +43,12 @@ class IntegerGrid:
     energy_unit: float  # in the problem's unit of energy
 
     def best(self, score: np.ndarray) -> np.ndarray:
-        """(K,) position of each target's least score; ties: less time, less energy, the baseline."""
+        """Return (K,) position of each target's least score; ties: less time, less energy, the baseline."""
         return best_per_target(score, self.target, self.first, self.t, self.e, self.other)
 
 
 def integer_grid_of(problem: Problem, limit: float, only_fitting: bool = True) -> IntegerGrid | None:
-    """The problem in whole numbers for the time limit `limit`, without options that no feasible choice can hold.
+    """Return the problem in whole numbers for the time limit `limit`, without options that no feasible choice can hold.
 
     None where even the fastest choice breaks the limit. only_fitting=False keeps those options too.
     """
@@ -81,7 +81,8 @@ def integer_grid_of(problem: Problem, limit: float, only_fitting: bool = True) -
 
 
 def highest_total(problem: Problem, limit: float) -> float:
-    """The highest total time that a choice within the limit can take, in the problem's unit; inf where none is known.
+    """Return the highest total time that a choice within the limit can take, in the problem's unit; inf where none is
+    known.
 
     All differences from the fastest options are whole multiples of a quantum, within a small error that is counted in,
     or else nothing is known. The quantum is found by Euclid's algorithm on floats.

@@ -23,20 +23,20 @@ SWAPS = 4000  # options with the least reduced cost that swap looks at
 def match(
     t_a: np.ndarray, e_a: np.ndarray, t_b: np.ndarray, e_b: np.ndarray, room: float
 ) -> tuple[float, float, int, int] | None:
-    """(energy, time, i, j) of the pair a[i], b[j] with least energy, then time, within `room`; or None."""
+    """Return (energy, time, i, j) of the pair a[i], b[j] with least energy, then time, within `room`; or None."""
     front = pareto(t_b, e_b, np.arange(len(t_b)))
-    found = np.searchsorted(t_b[front], room - t_a, side="right") - 1
-    fits = np.flatnonzero(found >= 0)
+    last = np.searchsorted(t_b[front], room - t_a, side="right") - 1
+    fits = np.flatnonzero(last >= 0)
     if not len(fits):
         return None
-    partner = front[found[fits]]
+    partner = front[last[fits]]
     energy, time = e_a[fits] + e_b[partner], t_a[fits] + t_b[partner]
     best = np.lexsort((time, energy))[0]
     return float(energy[best]), float(time[best]), int(fits[best]), int(partner[best])
 
 
 def swap(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray, turns: int = 4) -> np.ndarray:
-    """`choice` after the best pairs of changes, one in each half of the targets, while any helps."""
+    """Return `choice` after the best pairs of changes, one in each half of the targets, while any helps."""
     choice = choice.copy()
     target = integer_grid.target
     for turn in range(turns):
@@ -62,7 +62,7 @@ def swap(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray, 
 
 
 def _half(groups: list[UndecidedTarget], beam: int, most: float) -> tuple[np.ndarray, np.ndarray, Trail | None, float]:
-    """The `beam` cheapest choices of `groups` with reduced cost <= most: (t, e, trail, least cost cut)."""
+    """Return the `beam` cheapest choices of `groups` with reduced cost <= most: (t, e, trail, least cost cut)."""
     t, e, cost, lost = np.zeros(1), np.zeros(1), np.zeros(1), np.inf
     trail: Trail | None = None
     for group in groups:
@@ -86,7 +86,7 @@ def meet(undecided: Undecided, energy: float, time: float, bound: float, margin:
     # alternating ranks give both halves a share of the wide and of the narrow groups
     ranks = np.arange(len(undecided.groups))[::2], np.arange(len(undecided.groups))[1::2]
     (t_a, e_a, trail_a, lost_a), (t_b, e_b, trail_b, lost_b) = (
-        _half([undecided.groups[i] for i in own], beam, most) for own in ranks
+        _half([undecided.groups[i] for i in half], beam, most) for half in ranks
     )
     search.states = len(t_a) + len(t_b)
     best = match(t_a, e_a, t_b, e_b, undecided.budget - undecided.t)

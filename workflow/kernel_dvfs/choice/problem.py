@@ -50,7 +50,7 @@ class Problem:
         targets: Sequence[str] | None = None,
         **more: Any,
     ) -> Problem:
-        """A problem from arrays of times and energies per target; baseline[k] counts within target k.
+        """Return a problem from arrays of times and energies per target; baseline[k] counts within target k.
 
         keys: per target the options' keys (any hashable), default 0, 1, 2, ...; targets: names, default "0",
         "1", ...; more: further fields of a Problem.
@@ -73,13 +73,13 @@ class Problem:
         known: dict[Hashable, int] = {}
         key = []
         for k in range(count):
-            own = list(range(sizes[k])) if keys is None else list(keys[k])
-            if len(own) != sizes[k] or len(set(own)) != sizes[k]:
+            option_keys = list(range(sizes[k])) if keys is None else list(keys[k])
+            if len(option_keys) != sizes[k] or len(set(option_keys)) != sizes[k]:
                 raise InputError(
-                    f"choice: target {targets[k]} has {sizes[k]} options but {len(set(own))} different"
+                    f"choice: target {targets[k]} has {sizes[k]} options but {len(set(option_keys))} different"
                     " keys; pool records of the same setting first"
                 )
-            key += [known.setdefault(o, len(known)) for o in own]
+            key += [known.setdefault(o, len(known)) for o in option_keys]
         first = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.intp)
         return cls(
             targets=targets,
@@ -95,7 +95,7 @@ class Problem:
         ).checked()
 
     def checked(self) -> Problem:
-        """Itself; raises InputError where a time or energy is not a positive finite number."""
+        """Return itself; raises InputError where a time or energy is not a positive finite number."""
         for name, values in (("time", self.time), ("energy", self.energy)):
             wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
             if len(wrong):
@@ -124,7 +124,7 @@ class Problem:
         return mark
 
     def subset(self, option: np.ndarray) -> Problem:
-        """The same problem with only the options `option` (ascending flat indices, baselines included)."""
+        """Return the same problem with only the options `option` (ascending flat indices, baselines included)."""
         target = self.target[option]
         return replace(
             self,
@@ -145,10 +145,10 @@ def _of(values: np.ndarray | None, option: np.ndarray) -> np.ndarray | None:
 
 
 def best_per_target(score: np.ndarray, target: np.ndarray, first: np.ndarray, *ties: np.ndarray) -> np.ndarray:
-    """(K,) flat index of each target's least score; equal scores are decided by `ties`, then by order."""
+    """Return (K,) flat index of each target's least score; equal scores are decided by `ties`, then by order."""
     low = np.minimum.reduceat(score, first)
-    found = np.flatnonzero(score == low[target])
-    if len(found) > len(first):
-        found = found[np.lexsort([tie[found] for tie in reversed(ties)] + [target[found]])]
-        found = found[np.searchsorted(target[found], np.arange(len(first)))]
-    return found
+    least = np.flatnonzero(score == low[target])
+    if len(least) > len(first):
+        least = least[np.lexsort([tie[least] for tie in reversed(ties)] + [target[least]])]
+        least = least[np.searchsorted(target[least], np.arange(len(first)))]
+    return least

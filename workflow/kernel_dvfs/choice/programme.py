@@ -38,7 +38,7 @@ class Search:
 
 
 def walk_back(trail: Trail | None, state: int, count: int) -> np.ndarray:
-    """(count,) the options that led to a state."""
+    """Return (count,) the options that led to a state."""
     picks = np.zeros(count, dtype=np.intp)
     rank = count
     while trail is not None:
@@ -61,7 +61,7 @@ def run(
     search = Search(energy, time)
     groups, edges = undecided.groups, undecided.edges
     walk = lru_cache(maxsize=64)(edges.walk)  # asked for again only where states take turns
-    found = None  # (trail, state, decided groups, last option, hull edges taken) of the best choice
+    best_end = None  # (trail, state, decided groups, last option, hull edges taken) of the best choice
     stack: list[tuple[int, np.ndarray, np.ndarray, Any]] = [(0, np.array([undecided.t]), np.array([undecided.e]), None)]
     while stack:
         rank, t, e, trail = stack.pop()
@@ -93,7 +93,7 @@ def run(
             if (low, total.min()) < (search.energy, search.time):
                 search.energy, search.time = float(low), float(total.min())
                 i = origin[best]
-                found = (trail, i // len(option), rank, option[i % len(option)], steps[best])
+                best_end = (trail, i // len(option), rank, option[i % len(option)], steps[best])
         keep = np.flatnonzero(e + np.interp(left, walk_t, walk_e) < search.energy * (1 - tolerance) + 0.5)
         t, e, origin = t[keep], e[keep], origin[keep]
         keep = pareto(t, e, origin)
@@ -104,8 +104,8 @@ def run(
             stack.append((rank + 1, t, e, (trail, origin // len(option), option[origin % len(option)])))
     else:
         search.complete = True
-    if found is not None:
-        trail, state, rank, last, steps = found
+    if best_end is not None:
+        trail, state, rank, last, steps = best_end
         picks = edges.options_after(steps, len(groups), after=rank)
         picks[:rank] = walk_back(trail, state, rank)
         picks[rank] = last
@@ -114,6 +114,6 @@ def run(
 
 
 def _turns(bound: np.ndarray, size: int) -> list[np.ndarray]:
-    """Index arrays of at most `size` states; the most promising last, since the last is worked on first."""
+    """Return index arrays of at most `size` states; the most promising last, since the last is worked on first."""
     order = np.argsort(bound, kind="stable")
     return [np.sort(order[i : i + size]) for i in range(0, len(order), size)][::-1]

@@ -34,7 +34,7 @@ class Relaxation:
 
 
 def price_of_time(integer_grid: IntegerGrid) -> tuple[float, np.ndarray]:
-    """The price at which the budget binds (0 if it does not) and the best feasible hull vertex."""
+    """Return the price at which the budget binds (0 if it does not) and the best feasible hull vertex."""
     slow = integer_grid.best(integer_grid.e)
     if integer_grid.t[slow].sum() <= integer_grid.budget:
         return 0.0, slow
@@ -43,15 +43,15 @@ def price_of_time(integer_grid: IntegerGrid) -> tuple[float, np.ndarray]:
         t_fast, e_fast = integer_grid.t[fast].sum(), integer_grid.e[fast].sum()
         t_slow, e_slow = integer_grid.t[slow].sum(), integer_grid.e[slow].sum()
         price = (e_fast - e_slow) / (t_slow - t_fast)
-        found = integer_grid.best(integer_grid.e + price * integer_grid.t)
-        t_found, e_found = integer_grid.t[found].sum(), integer_grid.e[found].sum()
+        vertex = integer_grid.best(integer_grid.e + price * integer_grid.t)
+        t_vertex, e_vertex = integer_grid.t[vertex].sum(), integer_grid.e[vertex].sum()
         line = e_slow + price * t_slow
-        if e_found + price * t_found >= line - 8 * EPSILON * line:
+        if e_vertex + price * t_vertex >= line - 8 * EPSILON * line:
             break
-        if t_found <= integer_grid.budget:
-            fast = found
+        if t_vertex <= integer_grid.budget:
+            fast = vertex
         else:
-            slow = found
+            slow = vertex
     return price, fast
 
 
@@ -71,7 +71,7 @@ def relax(integer_grid: IntegerGrid) -> Relaxation:
 
 
 def lower_bound(problem: Problem, limit: float, price: float | None = None) -> float | None:
-    """Optimum of the LP relaxation in the problem's units: no global choice in `limit` uses less energy.
+    """Return the optimum of the LP relaxation in the problem's units: no global choice in `limit` uses less energy.
 
     The bound is over all options; that of `relax` is tighter, since an IntegerGrid holds only options that fit. None
     where no choice keeps the limit. price: of such an IntegerGrid's relaxation, in the problem's units; it spares the

@@ -42,13 +42,14 @@ GRANULARITIES = ("kernel", "pass")
 
 
 def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """({column: values}, metadata, what messages call it) of a profile. Raises InputError where it is not a profile."""
+    """Return ({column: values}, metadata, what messages call it) of a profile. Raises InputError where it is not a
+    profile."""
     if isinstance(profile, Mapping):
         columns = {name: values for name, values in profile.items() if name != "metadata"}
         return columns, dict(profile.get("metadata", {})), "profile"
     where = "profile"
     if isinstance(profile, (str, os.PathLike)):
-        from kernel_dvfs.profile.store import read_profile
+        from kernel_dvfs.profile.store import read_profile  # pyarrow, which columns in memory do without
 
         profile = read_profile(profile)
     if isinstance(profile, tuple):
@@ -67,7 +68,7 @@ def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], s
 def problem_from(
     profile: Profile, granularity: str = "kernel", weights: str | None = None, ties: str = "tied"
 ) -> Problem:
-    """The choice problem of a profile, options as in `choose`. Raises InputError on bad input."""
+    """Return the choice problem of a profile, options as in `choose`. Raises InputError on bad input."""
     return _problem(profile, granularity, weights, ties)[0]
 
 
@@ -81,7 +82,7 @@ def _problem(profile: Profile, granularity: str, weights: str | None, ties: str)
 
 
 def default_weights(metadata: Mapping[str, Any]) -> str:
-    """How the targets of a profile are weighed where nobody says: a table tells no number of launches."""
+    """Return how the targets of a profile are weighed where nobody says: a table tells no number of launches."""
     return "raw" if metadata.get("gpu", {}).get("kind") == "table" else "counts"
 
 
@@ -107,7 +108,7 @@ def choose(
     ties: str = "tied",
     walked: Walked | None = None,
 ) -> Schedule:
-    """The optimal schedule of a profile, JSON-ready.
+    """Return the optimal schedule of a profile, JSON-ready.
 
     granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of waste, in
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
@@ -138,13 +139,13 @@ def choose(
         **summary(problem, answer, scope, objective, slack_percent, walked=walk is not None),
         "walk": walk,
         "pooled": [list(members) for members in problem.members if len(members) > 1],
-        "apart": [asdict(each) for each in problem.apart],
+        "apart": [asdict(target) for target in problem.apart],
         "targets": clocks(problem, answer),
     }
 
 
 def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[ScopeOptimum, Walk]:
-    """(the schedule of a walk with its changes of time and energy, what the schedule says of that walk)."""
+    """Return (the schedule of a walk with its changes of time and energy, what the schedule says of that walk)."""
     option = _option_of(problem, walked["pairs"])
     passed, blocks = walked["passed"], len(walked["time_percent"])
     if passed and blocks < 2:
@@ -179,32 +180,33 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
 
 
 def _option_of(problem: Problem, pairs: Mapping[str, Sequence[Any]]) -> np.ndarray:
-    """(K,) the options with these clocks. Raises InputError where the problem has none."""
-    found = problem.baseline.copy()
+    """Return (K,) the options with these clocks. Raises InputError where the problem has none."""
+    option = problem.baseline.copy()
     for target, members in enumerate(problem.members):
         pair = pairs.get(members[0])
-        if pair is None or any(pairs.get(each) != pair for each in members):
+        if pair is None or any(pairs.get(member) != pair for member in members):
             raise InputError(f"choice: the walk has no one pair of clocks for {members[0]}; run snakemake again")
-        own = np.flatnonzero(problem.target == target)
-        at = [place for place in own.tolist() if problem.keys[problem.key[place]] == key_of(pair)]
+        options = np.flatnonzero(problem.target == target)
+        at = [place for place in options.tolist() if problem.keys[problem.key[place]] == key_of(pair)]
         if not at:
             raise InputError(f"choice: {members[0]} at {label(tuple(pair))} is not in the profile; run snakemake again")
-        found[target] = at[0]
-    return found
+        option[target] = at[0]
+    return option
 
 
 def summary(
     problem: Problem, answer: ScopeOptimum, scope: str, objective: str, slack_percent: float, walked: bool = False
 ) -> Totals:
-    """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2), as a schedule has them.
+    """Return totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2), as a schedule has
+    them.
 
     walked: whether the answer is that of a walk, whose totals are its own: what waste it leaves is told by the profile.
     """
     base_time, base_energy = problem.baseline_time, problem.baseline_energy
     time, energy = answer.time, answer.energy
-    found = answer.status == "optimal"
+    is_optimal = answer.status == "optimal"
     # which has no waste, by definition
-    is_optimum = not walked and found and scope == "global" and objective == "waste"
+    is_optimum = not walked and is_optimal and scope == "global" and objective == "waste"
     if is_optimum and slack_percent == 0 and energy is not None:
         base_waste = max(0.0, base_energy - energy)
     else:
@@ -234,12 +236,12 @@ def summary(
 
 
 def _by_profile(problem: Problem, option: np.ndarray) -> tuple[float, float]:
-    """(time, energy) of a choice (K,) by the problem's own numbers."""
+    """Return (time, energy) of a choice (K,) by the problem's own numbers."""
     return float(problem.time[option].sum()), float(problem.energy[option].sum())
 
 
 def clocks(problem: Problem, answer: ScopeOptimum) -> dict[str, Clocks]:
-    """Target -> {setting: number or "auto"}, every member of a tied class included; empty if infeasible."""
+    """Return target -> {setting: number or "auto"}, every member of a tied class included; empty if infeasible."""
     if answer.option is None:
         return {}
     chosen: dict[str, Clocks] = {}
@@ -252,7 +254,7 @@ def clocks(problem: Problem, answer: ScopeOptimum) -> dict[str, Clocks]:
 
 
 def _plain(value: float | str | None) -> float | str:
-    """1470.0 -> 1470, None -> "auto"."""
+    """Return a setting as a schedule has it: 1470.0 -> 1470, None -> "auto"."""
     if value is None:
         return "auto"
     return int(value) if isinstance(value, float) and value.is_integer() else value

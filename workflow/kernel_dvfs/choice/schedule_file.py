@@ -134,19 +134,21 @@ class _Schema(TypedDict):
 def read_schedule(
     path: str | PathLike[str], remedy: str = REMEDY, profile: str | PathLike[str] | None = None
 ) -> Schedule:
-    """The schedule in a file. profile: what it must have been chosen from, where that is read with it. Raises
+    """Return the schedule in a file. profile: what it must have been chosen from, where that is read with it. Raises
     InputError naming file and field."""
     inputs = {"profile": profile} if profile else None
     return read(path, Schedule, SCHEDULE, remedy, "schedule", is_sealed=True, inputs=inputs)
 
 
 def schema_of(path: str | PathLike[str]) -> str:
-    """The schema of a file that holds a schedule, or one of an iteration. Raises InputError where it holds neither."""
+    """Return the schema of a file that holds a schedule, or one of an iteration. Raises InputError where it holds
+    neither."""
     return read(path, _Schema, "", REMEDY, "schedule")["schema"]
 
 
 def pairs_of(path: str | PathLike[str], schedule: Schedule) -> dict[str, Pair]:
-    """{target: pair} that a GPU is to be asked for. Raises InputError where nothing is chosen, or not clocks alone."""
+    """Return {target: pair} that a GPU is to be asked for. Raises InputError where nothing is chosen, or not clocks
+    alone."""
     if schedule["status"] != "optimal":
         raise InputError(
             f"schedule {path}: status is {schedule['status']!r}, there is nothing to play; choose with more slack"
@@ -154,13 +156,13 @@ def pairs_of(path: str | PathLike[str], schedule: Schedule) -> dict[str, Pair]:
     if not schedule["targets"]:
         raise InputError(f"schedule {path}: targets is empty; {REMEDY}")
     return {
-        name: Pair(*(_clock_of(f"schedule {path}: targets.{name}", clocks, each) for each in ("core_mhz", "mem_mhz")))
+        name: Pair(*(_clock_of(f"schedule {path}: targets.{name}", clocks, clock) for clock in ("core_mhz", "mem_mhz")))
         for name, clocks in schedule["targets"].items()
     }
 
 
 def _clock_of(where: str, clocks: Clocks, name: str) -> Clock:
-    if further := [each for each in clocks if each not in ("core_mhz", "mem_mhz")]:
+    if further := [setting for setting in clocks if setting not in ("core_mhz", "mem_mhz")]:
         raise InputError(f"{where}.{further[0]}: a setting that cannot be made here; {REMEDY} for clocks alone")
     clock = clocks.get(name)
     if clock == AUTO:

@@ -52,7 +52,7 @@ class ScopeOptimum:
 def solve(
     problem: Problem, scope: str, objective: str, slack: float = 0.0, effort: float | None = None
 ) -> ScopeOptimum:
-    """The optimum of `objective` within `scope`.
+    """Return the optimum of `objective` within `scope`.
 
     slack: fraction of the baseline time, only for waste; > -1. effort: for OR-Tools as witness of the global waste
     optimum, see global_waste.py; 0 = without it.
@@ -91,7 +91,8 @@ def solve(
 
 
 def least_product(problem: Problem) -> tuple[np.ndarray, int]:
-    """(option, vertices): (K,) flat indices of least E*T (then least T), exact, without a solver; vertices compared."""
+    """Return (option, vertices): (K,) flat indices of least E*T (then least T), exact, without a solver; vertices
+    compared."""
     fronts = pareto_per_target(problem)
     edges = Edges([(problem.time[front], problem.energy[front]) for front in fronts])
     fastest = np.array([front[0] for front in fronts])
@@ -102,21 +103,21 @@ def least_product(problem: Problem) -> tuple[np.ndarray, int]:
 
 
 def _global_waste(problem: Problem, slack: float, effort: float | None) -> ScopeOptimum:
-    found = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
-    if found is None:
+    optimum = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
+    if optimum is None:
         return ScopeOptimum("infeasible", "every target's fastest option together takes longer than the limit")
     return ScopeOptimum(
         "optimal",
-        found.proof,
-        found.option,
-        float(problem.time[found.option].sum()),
-        float(problem.energy[found.option].sum()),
-        found.bound,
+        optimum.proof,
+        optimum.option,
+        float(problem.time[optimum.option].sum()),
+        float(problem.energy[optimum.option].sum()),
+        optimum.bound,
     )
 
 
 def _score(time: np.ndarray, energy: np.ndarray, objective: str, limit: np.ndarray | float) -> np.ndarray:
-    """What the objective minimises; infinite where a limit is broken."""
+    """Return what the objective minimises; infinite where a limit is broken."""
     if objective == "edp":
         return energy * time
     if objective == "energy":
@@ -144,9 +145,9 @@ def _single(problem: Problem, objective: str, slack: float) -> tuple[np.ndarray 
         return None, "no setting is known for every target"
     column = np.full(len(problem.keys), -1)
     column[shared] = np.arange(len(shared))
-    own = np.flatnonzero(column[problem.key] >= 0)
+    common = np.flatnonzero(column[problem.key] >= 0)
     option = np.empty((count, len(shared)), dtype=np.intp)
-    option[problem.target[own], column[problem.key[own]]] = own
+    option[problem.target[common], column[problem.key[common]]] = common
     time, energy = problem.time[option].sum(axis=0), problem.energy[option].sum(axis=0)
     score = _score(time, energy, objective, (1 + slack) * problem.baseline_time)
     is_baseline = (option == problem.baseline[:, None]).all(axis=0)

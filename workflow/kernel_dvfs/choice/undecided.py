@@ -46,11 +46,11 @@ class Undecided:
 
     @property
     def options(self) -> int:
-        """How many options all groups have together."""
+        """Return how many options all groups have together."""
         return sum(len(group.position) for group in self.groups)
 
     def choice(self, picks: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """(K,) positions when group i takes its option picks[i]; target: (n,) of each position."""
+        """Return (K,) positions when group i takes its option picks[i]; target: (n,) of each position."""
         choice = self.fastest.copy()
         for group, pick in zip(self.groups, picks):
             choice[target[group.position[0]]] = group.position[pick]
@@ -58,19 +58,19 @@ class Undecided:
 
 
 def undecided_of(integer_grid: IntegerGrid, relaxation: Relaxation, energy: float) -> Undecided:
-    """What is undecided against a known choice with `energy` (units of the integer grid)."""
+    """Return what is undecided against a known choice with `energy` (units of the integer grid)."""
     left = np.flatnonzero(relaxation.reduced <= energy - relaxation.bound + relaxation.margin)
     bounds = np.append(np.searchsorted(integer_grid.target[left], np.arange(len(integer_grid.first))), len(left))
     fastest = left[bounds[:-1]]
     groups = []
     for k in np.flatnonzero(np.diff(bounds) > 1):
-        own = left[bounds[k] : bounds[k + 1]]
-        t, e = integer_grid.t[own], integer_grid.e[own]
-        front = pareto(t, e, integer_grid.other[own])
-        own, t, e = own[front], t[front], e[front]
-        fastest[k] = own[0]
-        if len(own) > 1:
-            groups.append(UndecidedTarget(own, t - t[0], e - e[0], relaxation.reduced[own]))
+        options = left[bounds[k] : bounds[k + 1]]
+        t, e = integer_grid.t[options], integer_grid.e[options]
+        front = pareto(t, e, integer_grid.other[options])
+        options, t, e = options[front], t[front], e[front]
+        fastest[k] = options[0]
+        if len(options) > 1:
+            groups.append(UndecidedTarget(options, t - t[0], e - e[0], relaxation.reduced[options]))
     groups.sort(key=lambda group: -group.dt[-1])
     return Undecided(
         groups=groups,

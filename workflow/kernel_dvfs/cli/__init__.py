@@ -19,9 +19,9 @@ THROUGH = "nvml, broker, zeusd, sudo, dcgm, or auto: the broker, else the first 
 LOG_OF_THIS: ContextVar[str] = ContextVar("log", default="")
 
 
-def tell(*told: str) -> None:
+def tell(*texts: str) -> None:
     """Print lines on stderr, each as one that a terminal shows and does not obey: names come from files of others."""
-    _say(sys.stderr, *map(one_line, told))
+    _say(sys.stderr, *map(one_line, texts))
 
 
 def answer(text: str) -> None:
@@ -29,18 +29,18 @@ def answer(text: str) -> None:
     _say(sys.stdout, text)
 
 
-def _say(stream: TextIO, *told: str) -> None:
+def _say(stream: TextIO, *texts: str) -> None:
     if not (log := LOG_OF_THIS.get()):
-        for line in told:
+        for line in texts:
             print(line, file=stream)
-    elif told:
+    elif texts:
         os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
         with open(log, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(f"{line}\n" for line in told)
+            file.writelines(f"{line}\n" for line in texts)
 
 
 def json_object(flag: str, text: str, example: str = "") -> dict[str, Any]:
-    """The JSON object that an option holds. Raises InputError; example: what the message ends with."""
+    """Return the JSON object that an option holds. Raises InputError; example: what the message ends with."""
     try:
         given = parse_json(text)
     except ValueError as error:

@@ -18,7 +18,8 @@ SESSION = "of a real GPU: one measuring process for all of a name, another one f
 
 
 def one_of(words: Iterable[str], metavar: str = "") -> dict[str, Any]:
-    """What `add_argument` needs for one of these words: type and metavar. Unlike `choices`, it says what was meant."""
+    """Return what `add_argument` needs for one of these words: type and metavar. Unlike `choices`, it says what was
+    meant."""
     words = list(words)
 
     def read(text: str) -> str:
@@ -53,25 +54,25 @@ class Arguments:
 
 
 def arguments_of(command: Command) -> Arguments:
-    """What a command takes."""
-    found = Arguments()
-    command.add_arguments(cast(ArgumentParser, found))
-    return found
+    """Return what a command takes."""
+    taken = Arguments()
+    command.add_arguments(cast(ArgumentParser, taken))
+    return taken
 
 
 def named_words(option: str, words: Iterable[str], expected: str) -> dict[str, str]:
-    """{name: value} of words such as `core_mhz=khz`. Raises InputError."""
-    found = {}
+    """Return {name: value} of words such as `core_mhz=khz`. Raises InputError."""
+    values = {}
     for word in words:
-        name, _, value = (each.strip() for each in word.partition("="))
+        name, _, value = (part.strip() for part in word.partition("="))
         if not name or not value:
             raise InputError(f"{option} {word}: expected {expected}")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def columns_of(words: Iterable[str]) -> dict[str, str]:
-    """{column: its heading in a file} of `--columns`, separated by commas or blanks. Raises InputError."""
+    """Return {column: its heading in a file} of `--columns`, separated by commas or blanks. Raises InputError."""
     parts = (part for word in words for part in _NEXT_COLUMN.split(word))
     return named_words("--columns", parts, "COLUMN=HEADING, such as core_mhz=coreF")
 
@@ -80,14 +81,14 @@ _NEXT_COLUMN = re.compile(r",(?=\s*\w+=)")  # a heading may hold a comma
 
 
 def units_of(words: Iterable[str]) -> dict[str, str]:
-    """{column, or its heading: unit} of `--units`, separated by commas or blanks. Raises InputError."""
+    """Return {column, or its heading: unit} of `--units`, separated by commas or blanks. Raises InputError."""
     # a heading may hold a comma, a unit may not; no word of a command line holds a NUL
     parts = (part for word in words for part in re.sub("(=[^,=]*),", "\\1\0", word).split("\0"))
     return named_words("--units", parts, "COLUMN=UNIT, such as core_mhz=khz")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A whole number from `least` to `most`, both included."""
+    """Return what reads a whole number from `least` to `most`, both included."""
 
     def read(text: str) -> int:
         # 30 digits are past every bound, and Python refuses to read thousands of them
@@ -99,7 +100,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
-    """A number from `least` to `most`, both included. unit: of it, for the message."""
+    """Return what reads a number from `least` to `most`, both included. unit: of it, for the message."""
 
     def read(text: str) -> float:
         try:

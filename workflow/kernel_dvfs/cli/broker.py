@@ -46,9 +46,9 @@ def run(options: Namespace) -> None:
     if options.lease and not options.evict:
         raise InputError("--lease names what --evict ends; give --evict UUID, too")
     if options.list:
-        for each in listed():
-            has = f"{each['holder']}, since {each['since_utc']}, lease {each['lease']}" if each["holder"] else "free"
-            print(f"GPU {each['uuid']}: {has}" + (f"; left: {each['left']}" if each["left"] else ""))
+        for gpu in listed():
+            has = f"{gpu['holder']}, since {gpu['since_utc']}, lease {gpu['lease']}" if gpu["holder"] else "free"
+            print(f"GPU {gpu['uuid']}: {has}" + (f"; left: {gpu['left']}" if gpu["left"] else ""))
         return
     if options.evict:
         print(f"GPU {options.evict}: taken from {evict(options.evict, options.lease)}; its clocks are free")

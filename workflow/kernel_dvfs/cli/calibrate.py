@@ -40,15 +40,15 @@ def run(options: Namespace) -> None:
     spec = specs.resolve(like)
     with Guard(about["uuid"], mode="dry-run", say=tell) as guard:
         probes = calibration.measure(guard, about, tell)
-    found = calibration.overrides(spec, probes)
+    overrides = calibration.overrides(spec, probes)
     date = time.strftime("%Y-%m-%d", time.gmtime())
     heading = f"# {about['name']} ({about['uuid']}), driver {about['driver']}, {date}: kernel-dvfs calibrate\n"
-    write_text(options.output, heading + yaml.safe_dump({"gpu": like, "gpu_overrides": found}, sort_keys=False))
-    families, own = found["families"], spec["families"]
+    write_text(options.output, heading + yaml.safe_dump({"gpu": like, "gpu_overrides": overrides}, sort_keys=False))
+    families, families_of_spec = overrides["families"], spec["families"]
     print(
-        f"{about['name']}: a DRAM byte takes {found['energy_pj']['dram_byte']:g} pJ ({like}: "
+        f"{about['name']}: a DRAM byte takes {overrides['energy_pj']['dram_byte']:g} pJ ({like}: "
         f"{spec['energy_pj']['dram_byte']:g}); copies reach {families['default']['dram_efficiency']:g} of "
-        f"{spec['memory']['gb_per_s']:g} GB/s ({own['residual']['dram_efficiency']:g}), reads "
-        f"{families['bias']['dram_efficiency']:g} ({own['bias']['dram_efficiency']:g})"
+        f"{spec['memory']['gb_per_s']:g} GB/s ({families_of_spec['residual']['dram_efficiency']:g}), reads "
+        f"{families['bias']['dram_efficiency']:g} ({families_of_spec['bias']['dram_efficiency']:g})"
     )
     print(f"{options.output}: simulates this board: snakemake --cores 1 all --configfile {options.output}")

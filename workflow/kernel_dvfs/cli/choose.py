@@ -80,10 +80,10 @@ def _run_schedule(options: Namespace, slack: float) -> None:
 
 def choose_and_answer(*asked: Any, as_json: bool = False, **options: Any) -> None:
     """Choose clocks as jobs.choose does, and print the answer."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         schedule = jobs.choose(*asked, **options)
-    tell(*(f"note: {each.message}" for each in said))
+    tell(*(f"note: {note.message}" for note in notes))
     answer(json.dumps(answer_of(schedule)) if as_json else one_line(answer_line(schedule)))
 
 
@@ -93,7 +93,7 @@ def _run_frontier(options: Namespace) -> None:
             raise InputError(
                 f"--{name} does not go with --frontier, which has kernels, waste, and every scope and slack"
             )
-    found = jobs.frontier(options.profile, options.output, options.ties, options.weights)
+    frontier = jobs.frontier(options.profile, options.output, options.ties, options.weights)
     metadata = read_profile(options.profile).metadata
     about = {**metadata, "weights": options.weights or default_weights(metadata)}
-    answer(one_line(frontier_line(about, found["points"], options.output)))
+    answer(one_line(frontier_line(about, frontier["points"], options.output)))

@@ -54,16 +54,15 @@ def run(options: Namespace) -> None:
     where = options.gpu, options.schedule, options.output
     comparisons = jobs.compare(*where, repeats, options.target, every, options.session, options.new_session)
     if every:
-        for name in dict.fromkeys(each["target"] for each in comparisons):
+        for name in dict.fromkeys(comparison["target"] for comparison in comparisons):
             print(_difference(name, every, comparisons), file=sys.stderr)
 
 
 def _difference(name: str, pair: Pair, comparisons: list[Comparison]) -> str:
-    """What a pair changes against auto, in words."""
+    """Return what a pair changes against auto, in words."""
+    of_target = [comparison["points"] for comparison in comparisons if comparison["target"] == name]
     changes = []
     for field in QUANTITIES:
-        values = [
-            [point["summary"][field] for point in each["points"]] for each in comparisons if each["target"] == name
-        ]
+        values = [[point["summary"][field] for point in points] for points in of_target]
         changes.append(100 * (sum(v[1] + v[2] for v in values) / sum(v[0] + v[3] for v in values) - 1))
     return f"{name} at {label(pair)} against auto: time {changes[0]:+.2f} %, energy {changes[1]:+.2f} %"

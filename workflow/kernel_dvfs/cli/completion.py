@@ -45,17 +45,17 @@ def add_completion(parser: argparse.ArgumentParser, commands: Mapping[str, Comma
 def script(shell: str, commands: Mapping[str, Command]) -> str:
     """Return the script for a shell, bash or zsh: commands by all their words, those that are listed."""
     options = {
-        name: [*(flag for action in arguments_of(each).actions for flag in action.option_strings), "--help", "--log"]
-        for name, each in commands.items()
-        if each.listed
+        name: [*(flag for action in arguments_of(command).actions for flag in action.option_strings), "--help", "--log"]
+        for name, command in commands.items()
+        if command.listed
     }
     firsts = dict.fromkeys(name.partition(" ")[0] for name in options)
     cases = {"/": [*firsts, "--help", "--version", "--completion"]}
     for first in firsts:
-        of_group = {name.partition(" ")[2]: own for name, own in options.items() if name.startswith(f"{first} ")}
+        of_group = {name.partition(" ")[2]: flags for name, flags in options.items() if name.startswith(f"{first} ")}
         if of_group:
             cases[f"{first}/"] = [*of_group, *options.get(first, ["--help"])]
-        cases |= {f"{first}/{second}": own for second, own in of_group.items()}
+        cases |= {f"{first}/{second}": flags for second, flags in of_group.items()}
         if first in options:
             cases[f"{first}/*"] = options[first]
     lines = "\n".join(f"    {case}) words='{' '.join(words)}' ;;" for case, words in cases.items())

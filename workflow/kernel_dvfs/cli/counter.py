@@ -31,15 +31,15 @@ def run(options: Namespace) -> int:
         check_whole(board)
 
         def power_mw() -> int:
-            found = board.power_mw()
-            if not found:
+            reading_mw = board.power_mw()
+            if not reading_mw:
                 raise InputError(f"counter: {board.name()} has no power reading, so there is nothing to compare with")
-            return found
+            return reading_mw
 
         power_mw()
         counter = check_counter(board, time.monotonic, time.sleep)
         before = state_of(board)
-        found = counter.against_power(power_mw, options.seconds)
+        seen = counter.against_power(power_mw, options.seconds)
         after = state_of(board)
         more = (after.processes or 0) - (before.processes or 0)
         changed = disturbances(more, before.limit_mw, after.limit_mw, after.is_divided)
@@ -48,10 +48,10 @@ def run(options: Namespace) -> int:
         "agree": "",
         "disagree": "; trust neither before you know which: nvidia-smi -q -d POWER, another driver, a meter",
         "not steady": "; a power reading may lag by a second: look longer, or at a steady load",
-    }[found.verdict]
+    }[seen.verdict]
     print(
-        f"{name}: counter {found.counter_j:.1f} J, power integrated {found.integral_j:.1f} J over {found.time_s:.2f} s "
-        f"({found.lowest_w:.0f} to {found.highest_w:.0f} W, {found.readings} readings), counter "
-        f"{found.difference_percent:+.1f} %: {found.verdict}{remedy}{''.join(f'; {each}' for each in changed)}"
+        f"{name}: counter {seen.counter_j:.1f} J, power integrated {seen.integral_j:.1f} J over "
+        f"{seen.time_s:.2f} s ({seen.lowest_w:.0f} to {seen.highest_w:.0f} W, {seen.readings} readings), "
+        f"counter {seen.difference_percent:+.1f} %: {seen.verdict}{remedy}{''.join(f'; {why}' for why in changed)}"
     )
-    return int(found.verdict == "disagree")
+    return int(seen.verdict == "disagree")

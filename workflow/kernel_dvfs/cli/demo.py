@@ -57,14 +57,14 @@ def _demo_of_study(options: Namespace, folder: Path) -> Path:
     return page
 
 
-def _in_one_line(said: str) -> None:
+def _in_one_line(progress: str) -> None:
     """How far it is, over what was said before; nothing where nobody watches."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{said.partition(';')[0]}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{progress.partition(';')[0]}", end="", file=sys.stderr, flush=True)
 
 
 def _demo_of_step(options: Namespace, folder: Path) -> Path:
-    """A step that was captured and measured once, as the study of a real one shows it."""
+    """Write the page of a step that was captured and measured once, as the study of a real one shows it."""
     kernels = write_shipped_step(folder)
     # drawn, or made of records: nothing of a demo
     html, missing = make(folder, left_out=("baseline", "locking", "fig5_kernels", "step_plane"))

@@ -35,26 +35,26 @@ def run(options: Namespace) -> None:
         load(config)  # one that cannot be read is refused, with a GPU or without
     if options.step:
         steps.read(options.step)  # likewise
-    own = {"workload": f"step:{options.step}"} if options.step else {}
-    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock, own))
+    asked = {"workload": f"step:{options.step}"} if options.step else {}
+    machine = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock, asked))
     if options.json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(asdict(machine)))
         return
-    for line in _lines(found):
+    for line in _lines(machine):
         print(line)
 
 
-def _lines(found: Inventory) -> Iterator[str]:
-    for gpu in found.gpus:
+def _lines(machine: Inventory) -> Iterator[str]:
+    for gpu in machine.gpus:
         yield f"{gpu.index}: {gpu.name}" + (f"  gpu: {gpu.gpu}" if gpu.gpu else "")
         yield from (f"   {line}" for line in _of_gpu(gpu))
-    if found.locking:
-        yield from _of_locking(found.locking)
-    if found.problem:
-        yield found.problem
-    if found.leases:
-        yield found.leases
-    yield f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in found.simulated)}"
+    if machine.locking:
+        yield from _of_locking(machine.locking)
+    if machine.problem:
+        yield machine.problem
+    if machine.leases:
+        yield machine.leases
+    yield f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in machine.simulated)}"
 
 
 _TRIED = "only trying shows whether the driver does it (kernel-dvfs latency)"

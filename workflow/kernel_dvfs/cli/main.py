@@ -78,7 +78,7 @@ _GROUPS = {
 
 def commands() -> dict[str, Command]:
     """Return {word: Command} of those of one word, the road's first."""
-    return COMMANDS | {name: each for name, each in merged("commands").items() if " " not in name}
+    return COMMANDS | {name: command for name, command in merged("commands").items() if " " not in name}
 
 
 def groups() -> dict[str, str]:
@@ -90,10 +90,10 @@ def groups() -> dict[str, str]:
 def group(name: str) -> dict[str, Command]:
     """Return {word: Command} of a group."""
     if name not in _GROUPS:
-        found: dict[str, Command] = at(merged("groups")[name][1])
-        return found
-    more = {words: each for words, each in merged("commands").items() if words.startswith(f"{name} ")}
-    return _GROUPS[name][1] | {words.partition(" ")[2]: each for words, each in more.items()}
+        subcommands: dict[str, Command] = at(merged("groups")[name][1])
+        return subcommands
+    more = {words: command for words, command in merged("commands").items() if words.startswith(f"{name} ")}
+    return _GROUPS[name][1] | {words.partition(" ")[2]: command for words, command in more.items()}
 
 
 def every_command() -> dict[str, Command]:
@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
-    if told := why_too_little():
-        _tell([told], log)
+    if too_little := why_too_little():
+        _tell([too_little], log)
         return 2
     try:
         run, options = parsed(words)
@@ -123,14 +123,14 @@ def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
         _tell([_reason(error)])
         return 2
     except ModuleNotFoundError as error:  # of a command's own module, which imports at its top
-        if not (told := remedy(error)):
+        if not (remedy_line := remedy(error)):
             raise
-        _tell([told], log)
+        _tell([remedy_line], log)
         return 2
     except SHORT as error:
-        if not (told := why_short(error)):
+        if not (reason := why_short(error)):
             raise
-        _tell([told])
+        _tell([reason])
         return 2
     with log_of:
         mark = LOG_OF_THIS.set("" if alone else log)
@@ -152,7 +152,7 @@ def called(log: str, work: Callable[..., object], *arguments: Any, **options: An
 
 
 def _code(run: Callable[[], Any], log: str = "") -> int:
-    """The exit code of a command, which says of itself why it is not 0. log: where errors go; "": to stderr."""
+    """Return the exit code of a command, which says of itself why it is not 0. log: where errors go; "": to stderr."""
     try:
         code = run() or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
@@ -160,17 +160,17 @@ def _code(run: Callable[[], Any], log: str = "") -> int:
             sys.stdout.flush()
         return code
     except (InputError, ExceptionGroup) as error:
-        if any(not isinstance(each, InputError) for each in leaves(error)):
+        if any(not isinstance(leaf, InputError) for leaf in leaves(error)):
             raise
         _tell(lines(error), log)
     except ModuleNotFoundError as error:
-        if not (told := remedy(error)):
+        if not (remedy_line := remedy(error)):
             raise
-        _tell([told], log)
+        _tell([remedy_line], log)
     except SHORT as error:
-        if not (told := why_short(error)):
+        if not (reason := why_short(error)):
             raise
-        _tell([told], log)
+        _tell([reason], log)
     except BrokenPipeError:
         if not sys.stdout or not _is_output_refused():
             raise
@@ -185,7 +185,8 @@ def _code(run: Callable[[], Any], log: str = "") -> int:
 
 
 def _is_output_refused() -> bool:
-    """Whether what reads our output is gone, as `head` is when it has enough; then the rest of it goes nowhere."""
+    """Return whether what reads our output is gone, as `head` is when it has enough; then the rest of it goes
+    nowhere."""
     from select import POLLERR, POLLHUP, poll
 
     watched = poll()
@@ -213,9 +214,9 @@ class _SaidIn:
 
     def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         sys.stdout, sys.stderr, *before = self._before
-        for number, own in enumerate(before, start=1):
-            os.dup2(own, number)
-            os.close(own)
+        for number, saved in enumerate(before, start=1):
+            os.dup2(saved, number)
+            os.close(saved)
         self._file.write(_fault(error))
         self._file.close()
 
@@ -238,7 +239,7 @@ class _ErrorsIn:
 
 
 def _fault(error: BaseException | None) -> str:
-    """The traceback of a fault of the program, for where it is looked for."""
+    """Return the traceback of a fault of the program, for where it is looked for."""
     if error is None or isinstance(error, SystemExit):
         return ""
     import traceback
@@ -267,7 +268,7 @@ def _reason(error: OSError) -> str:
 
 
 def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
-    """(the command's function, its options); ends the program where help is asked for. Raises InputError."""
+    """Return (the command's function, its options); ends the program where help is asked for. Raises InputError."""
     first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
     if first in _GROUPS and second in _GROUPS[first][1]:
@@ -310,8 +311,8 @@ def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable
     parser = _parser_of(name, command)
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        own = (flag for action in arguments_of(command).actions for flag in action.option_strings)
-        known = ["--help", "--log", *own]
+        flags = (flag for action in arguments_of(command).actions for flag in action.option_strings)
+        known = ["--help", "--log", *flags]
         first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
     return command.run, options
@@ -325,13 +326,13 @@ def _parser_of(name: str, command: Command) -> _Parser:
     parser.add_argument("--log", default="", metavar="FILE", help=LOG)
     parser.set_defaults(talks=command.talks)
     if name in _GROUPS:
-        further = ", ".join(f"{name} {each}" for each in _listed(group(name)))
+        further = ", ".join(f"{name} {words}" for words in _listed(group(name)))
         parser.epilog = f"{parser.epilog}; further commands: {further}"
     return parser
 
 
 def _overview(prog: str, about: str, listed: dict[str, str]) -> _Parser:
-    """A parser whose help lists commands and what they do."""
+    """Return a parser whose help lists commands and what they do."""
     width = max(map(len, listed))
     text = "\n".join([about, "", *(f"  {name:{width}}  {what}" for name, what in listed.items())])
     parser = _Parser(prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)

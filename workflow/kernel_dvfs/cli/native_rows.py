@@ -22,6 +22,6 @@ def run(options: Namespace) -> None:
     """Run the command. Raises InputError naming a row that is counted otherwise; none where nothing is built."""
     setup = read(options.gpu)
     works = {name: about["work"] for name, about in setup.targets["kernel"].items()}
-    found = agreement.of_study(options.results, setup.workload, setup.gpu.get("spec", setup.gpu), works)
-    write_json(options.output, found)
-    tell(f"native layer: {agreement.sentence(found)}")
+    rows = agreement.of_study(options.results, setup.workload, setup.gpu.get("spec", setup.gpu), works)
+    write_json(options.output, rows)
+    tell(f"native layer: {agreement.sentence(rows)}")

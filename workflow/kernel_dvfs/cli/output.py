@@ -35,7 +35,7 @@ def run(options: Namespace) -> None:
     kind = registry.kind_of(options.folder)
     known = registry.outputs(kind)
     given = json_object("--options", options.options, 'such as {"repeats": 10}')
-    named = [each for name in options.names for each in _named(name, list(known.values()), options.folder)]
+    named = [output for name in options.names for output in _named(name, list(known.values()), options.folder)]
     study = registry.reader(options.folder)
     for output in named or _of_such(study, kind, known):
         try:
@@ -47,30 +47,30 @@ def run(options: Namespace) -> None:
 
 
 def _of_such(study: Any, kind: str, known: Outputs) -> list[Output]:
-    """All that a study can have, and that needs no options."""
+    """Return all that a study can have, and that needs no options."""
     fitting = (study.gpu["kind"], "step" in study.workload) if kind == "gpu" else ("",)
-    return [each for each in known.values() if each.fits(*fitting) and not _lacking(each, {})]
+    return [output for output in known.values() if output.fits(*fitting) and not _lacking(output, {})]
 
 
 def _paths(text: str) -> list[str]:
-    """A list of paths as JSON. Raises ArgumentTypeError."""
+    """Return a list of paths as JSON. Raises ArgumentTypeError."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        found = None
-    if not _is_texts(found):
+        parsed = None
+    if not _is_texts(parsed):
         raise ArgumentTypeError(f"{text[:40]!r}: expected a list of paths as JSON")
-    paths: list[str] = found
+    paths: list[str] = parsed
     return paths
 
 
 def _named(name: str, known: list[Output], folder: str) -> list[Output]:
-    """The table, the figure, or both of a name. Raises InputError."""
-    found = [each for each in known if name in (each.name, f"{each.kind}s/{each.name}")]
-    if not found:
-        names = sorted({each.name for each in known})
+    """Return the table, the figure, or both of a name. Raises InputError."""
+    matching = [output for output in known if name in (output.name, f"{output.kind}s/{output.name}")]
+    if not matching:
+        names = sorted({output.name for output in known})
         raise InputError(f"{folder}: no table or figure '{name}'{meant(name, names)}; it has {', '.join(names)}")
-    return found
+    return matching
 
 
 def _is_number(value: Any) -> bool:
@@ -82,7 +82,7 @@ def _is_texts(values: Any) -> bool:
 
 
 def _is_omitted(value: Any) -> bool:
-    return type(value) is list and all(type(each) is list and len(each) == 3 for each in value)
+    return type(value) is list and all(type(field) is list and len(field) == 3 for field in value)
 
 
 # annotation of an option of `make` -> (what it must be, in words; the test)
@@ -99,12 +99,12 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def options_of(output: Output) -> dict[str, Parameter]:
-    """{name: option} of an output's function: all that it takes after the study."""
+    """Return {name: option} of an output's function: all that it takes after the study."""
     return dict(list(signature(output.make).parameters.items())[1:])
 
 
 def annotation_of(option: Parameter) -> str:
-    """The annotation of an option, as OPTIONS names it. None stands for an option that is not given."""
+    """Return the annotation of an option, as OPTIONS names it. None stands for an option that is not given."""
     annotation = option.annotation
     text = annotation if isinstance(annotation, str) else formatannotation(annotation)
     return text.removesuffix(" | None")
@@ -115,7 +115,8 @@ def _lacking(output: Output, given: dict) -> list[str]:
 
 
 def checked(output: Output, given: dict) -> dict:
-    """The options, checked against the function's signature. Raises InputError for one unknown, missing or bad."""
+    """Return the options, checked against the function's signature. Raises InputError for one unknown, missing or
+    bad."""
     where = f"{output.kind} {output.name}: --options {json.dumps(given)}"
     known = options_of(output)
     takes = ", ".join(known) or "none"

@@ -67,23 +67,23 @@ def _check_point(path: Path, setup: Setup, folder: Path) -> None:
 
 
 def _check_visit(path: Path, setup: Setup, folder: Path) -> None:
-    found = visit.read_record(str(path))
-    if found["run"]["setup"] != setup.digest:
-        raise InputError(f"record {path}: foreign: its setup is {found['run']['setup']}, expected {setup.digest}")
-    if folder / visit.path_of(found) != path:
-        raise InputError(f"record {path}: foreign: it is {visit.path_of(found)}")
+    visited = visit.read_record(str(path))
+    if visited["run"]["setup"] != setup.digest:
+        raise InputError(f"record {path}: foreign: its setup is {visited['run']['setup']}, expected {setup.digest}")
+    if folder / visit.path_of(visited) != path:
+        raise InputError(f"record {path}: foreign: it is {visit.path_of(visited)}")
 
 
 def _check_comparison(path: Path, setup: Setup, folder: Path) -> None:
     digest, comparisons = record.read_comparison(str(path))
-    own = folder.parent / "setup" / f"{digest}.json"
-    if not own.is_file():
-        raise InputError(f"record {path}: foreign: its setup {digest} is not in {own.parent}")
+    setup_file = folder.parent / "setup" / f"{digest}.json"
+    if not setup_file.is_file():
+        raise InputError(f"record {path}: foreign: its setup {digest} is not in {setup_file.parent}")
     name, is_validation = path.stem, path.parent.name.startswith("validation")
     if is_validation and digest != setup.digest:
         raise InputError(f"record {path}: foreign: its setup is {digest}, expected {setup.digest}")
-    for each in comparisons:
+    for comparison in comparisons:
         # validation/repeat-<k>.json holds a repeat, batch-<b>/<kernel>.json a kernel
-        found = f"repeat-{each['repeat']}" if is_validation else each["target"]
-        if name not in (found, "fresh"):
-            raise InputError(f"record {path}: foreign: it holds {found}")
+        expected = f"repeat-{comparison['repeat']}" if is_validation else comparison["target"]
+        if name not in (expected, "fresh"):
+            raise InputError(f"record {path}: foreign: it holds {expected}")

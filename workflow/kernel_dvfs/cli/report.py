@@ -36,21 +36,21 @@ def run(options: Namespace) -> None:
     missing = jobs.write_page(str(folder), str(page), left_out, options.usd_per_kwh, options.co2_g_per_kwh)
     if options.json:
         print(_as_json(page, missing))
-    elif not_made := [str(each) for each in missing if isinstance(each, Missing)]:
+    elif not_made := [str(fault) for fault in missing if isinstance(fault, Missing)]:
         tell(f"note: {folder}: the page says what is missing: {'; '.join(not_made)}")
     jobs.refuse_damaged(str(page), missing)
 
 
 def _as_json(page: Path, missing: list[InputError]) -> str:
-    """What was written, for other programs."""
-    return json.dumps({"schema": PAGE, "page": str(page), "missing": [str(each) for each in missing]})
+    """Return what was written, for other programs."""
+    return json.dumps({"schema": PAGE, "page": str(page), "missing": [str(fault) for fault in missing]})
 
 
 def _schedule(options: Namespace) -> None:
     """Write the page of a profile and a schedule."""
     profile = Path(options.folder)
     of_folder = (options.without or None, options.usd_per_kwh, options.co2_g_per_kwh)
-    if any(each is not None for each in of_folder):
+    if any(option is not None for option in of_folder):
         raise InputError(f"report {profile}: --without, --usd-per-kwh and --co2-g-per-kwh are of a results folder")
     if not options.schedule:
         raise InputError(

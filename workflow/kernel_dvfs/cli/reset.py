@@ -79,15 +79,15 @@ def run(options: Namespace) -> None:
             print("no lease is left behind: nothing to reset")
             return
     with Library() as nvml:
-        here = by_index(nvml)
+        gpus = by_index(nvml)
         if options.uuid and not options.stale:
             wanted = [options.uuid]
         elif not options.stale:
-            wanted += (_of_job(here) if options.after_job else here).values()
+            wanted += (_of_job(gpus) if options.after_job else gpus).values()
         errors: list[Exception] = []
         for uuid in wanted:
-            if options.stale and uuid not in here.values():
-                lost = "".join(f"; {each}" for each in here.values() if isinstance(each, NvmlError))
+            if options.stale and uuid not in gpus.values():
+                lost = "".join(f"; {failure}" for failure in gpus.values() if isinstance(failure, NvmlError))
                 print(f"lease of {uuid}: no such GPU here{lost}: left alone")
                 continue
             try:
@@ -101,18 +101,18 @@ def run(options: Namespace) -> None:
         raise ExceptionGroup("not all clocks were reset", errors)
 
 
-def _of_job(here: dict[int, str | NvmlError]) -> dict[int, str | NvmlError]:
-    """The GPUs of the job in whose epilog this runs, of those that are here (nvml.board.by_index).
+def _of_job(gpus: dict[int, str | NvmlError]) -> dict[int, str | NvmlError]:
+    """Return the GPUs of the job in whose epilog this runs, of those that are here (nvml.board.by_index).
 
     Raises InputError where Slurm names one that is not here.
     """
     if "SLURM_JOB_ID" not in os.environ:
-        return here
+        return gpus
     # the numbers are the node's own, whatever a job sees of it (Slurm's "Prolog and Epilog Guide"); none: it had no GPU
     numbers = list(filter(None, os.environ.get("SLURM_JOB_GPUS", "").split(",")))
-    if wrong := [each for each in numbers if not (is_number(each) and int(each) in here)]:
-        raise InputError(f"reset: SLURM_JOB_GPUS names {wrong[0]!r}, and there are {len(here)} GPUs here; use --uuid")
-    return {int(each): here[int(each)] for each in numbers}
+    if wrong := [number for number in numbers if not (is_number(number) and int(number) in gpus)]:
+        raise InputError(f"reset: SLURM_JOB_GPUS names {wrong[0]!r}, and there are {len(gpus)} GPUs here; use --uuid")
+    return {int(number): gpus[int(number)] for number in numbers}
 
 
 def _check_here(uuid: str | None, after: dict[str, list[int] | None]) -> None:
@@ -124,8 +124,8 @@ def _check_here(uuid: str | None, after: dict[str, list[int] | None]) -> None:
     if not any(after.values()):
         return  # nothing is asked of NVML, so that a watch may start before a driver does
     with Library() as nvml:
-        for each in [uuid] if uuid else uuids(nvml):
-            check_after(facts(nvml, Board(nvml, each))["clocks"], after, f"--after on {each}")
+        for which in [uuid] if uuid else uuids(nvml):
+            check_after(facts(nvml, Board(nvml, which))["clocks"], after, f"--after on {which}")
 
 
 def _watch(options: Namespace) -> None:
@@ -137,35 +137,35 @@ def _watch(options: Namespace) -> None:
     from kernel_dvfs_clocks.nvml.library import Library
     from kernel_dvfs_clocks.setters.broker import left_at, left_behind
 
-    here: list[str] = []
-    here_until_s = 0.0
-    told: dict[str | int, str] = {}  # by UUID or index, so that two that fail in turn are told once each
+    answering_uuids: list[str] = []
+    look_again_s = 0.0
+    last_lines: dict[str | int, str] = {}  # by UUID or index, so that two that fail in turn are told once each
 
     def tell(which: str | int, line: str) -> None:
-        if line != told.get(which):
+        if line != last_lines.get(which):
             print(f"error: {line}", file=sys.stderr, flush=True)
-        told[which] = line
+        last_lines[which] = line
 
     while True:
         try:
-            found = left_behind()
+            left = left_behind()
         except (InputError, ExceptionGroup):  # a broker that starts again; it restores by itself
-            found = []
-        for uuid in found:
+            left = []
+        for uuid in left:
             try:
                 # any user can leave leases of GPUs that there are not: thousands of them must cost next to nothing
-                if uuid not in here and time.monotonic() > here_until_s:
-                    here_until_s = time.monotonic() + _LOOK_FOR_GPUS_S
+                if uuid not in answering_uuids and time.monotonic() > look_again_s:
+                    look_again_s = time.monotonic() + _LOOK_FOR_GPUS_S
                     with Library() as nvml:
-                        found_here = by_index(nvml)
-                    here = answering(found_here)
-                    for index, each in found_here.items():
-                        if not isinstance(each, str):
-                            tell(index, str(each))
-                if uuid in here and options.uuid in (None, uuid) and left_at(uuid):
+                        gpus = by_index(nvml)
+                    answering_uuids = answering(gpus)
+                    for index, gpu in gpus.items():
+                        if not isinstance(gpu, str):
+                            tell(index, str(gpu))
+                if uuid in answering_uuids and options.uuid in (None, uuid) and left_at(uuid):
                     with Library() as nvml:
                         print(_reset(nvml, uuid, options), flush=True)
-                    told.pop(uuid, None)
+                    last_lines.pop(uuid, None)
             except (InputError, ExceptionGroup) as error:
                 tell(uuid, "; ".join(lines(error)))
         time.sleep(_LOOK_EVERY_S)
@@ -217,13 +217,13 @@ def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
         lease.release()
         return f"GPU {uuid}: its lease is not stale: left alone"
     try:
-        said = given_back()
+        outcome = given_back()
     except BaseException:
         lease.close()
         raise
     left = f"; removed the lease that {lease.stale.owner} left" if lease.stale else ""
     lease.release()
-    return said + left
+    return outcome + left
 
 
 def _given_back(board: Board, setter: Setter, after: dict[str, list[int] | None]) -> str:
@@ -237,7 +237,7 @@ def _given_back(board: Board, setter: Setter, after: dict[str, list[int] | None]
             return "unknown"
 
     def look() -> list[int | str | None]:
-        return [seen(each) for each in (board.sm_mhz, board.mem_mhz, board.power_management_limit_mw)]
+        return [seen(reading) for reading in (board.sm_mhz, board.mem_mhz, board.power_management_limit_mw)]
 
     *was, was_mw = look()
     PowerLimit(board.uuid).leave(setter, after, board)

@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 
 
 def _named(gpu: str | None) -> str:
-    """The GPU that runs a step, as the configuration names it: what other commands call UUID or index, too."""
+    """Return the GPU that runs a step, as the configuration names it: what other commands call UUID or index, too."""
     is_whole = not gpu or gpu.partition(":")[0] == "nvml" or gpu in spec.names()
     return gpu or "nvml" if is_whole else f"nvml:{gpu}"
 
@@ -121,7 +121,7 @@ def _of_gpu(gpu: str, step: str, is_dry_run: bool) -> int:
 
 
 def _snakemake(ready: Readiness) -> list[str]:
-    """What Snakemake is told."""
+    """Return what Snakemake is told."""
     at, here = shipped.WORKFLOW, os.getcwd()
     elsewhere = ["--snakefile", f"{at}/Snakefile", "--workflow-profile", f"{at}/profiles/default"]
     config = [f"{key}={value}" for key, value in ready.config.items()]

@@ -26,7 +26,7 @@ _TOO_FAST = 0.8
 
 
 def forecast_of_step(step: Step, name: str, spec: dict[str, Any]) -> Workload:
-    """The workload of a step on the simulated GPU of the type that it was captured on.
+    """Return the workload of a step on the simulated GPU of the type that it was captured on.
 
     Each kernel is held to what the step's file says of it at auto: time and power where a study measured them, else
     the time within the step. Raises InputError where the step is of another GPU, or a kernel has neither work nor time.
@@ -64,21 +64,22 @@ AS_MODELLED, BY_CORE, BY_MEMORY = "as modelled", "core", "memory"
 def held_load(
     seen: Sequence[KernelAtAuto], spec: dict[str, Any], bound: str = AS_MODELLED
 ) -> list[tuple[LaunchWork, int]]:
-    """[(work, launches)], each held to its time and power at auto on the GPU of `spec`. bound: what kernels without
-    matrix products are taken to wait for; one whose work is not known waits for the memory where that is not said."""
-    found = []
-    for each in seen:
-        work = each.work
+    """Return [(work, launches)], each held to its time and power at auto on the GPU of `spec`. bound: what kernels
+    without matrix products are taken to wait for; one whose work is not known waits for the memory where that is not
+    said."""
+    load = []
+    for kernel in seen:
+        work = kernel.work
         if work is None or not (work.tensor_flop or work.byte) or (bound != AS_MODELLED and not work.tensor_flop):
             work = LaunchWork("residual", 0.0, 0.0, 0.0, 0.0)
             if bound == BY_CORE:
                 flop_per_s = 1e12 * spec["rates"]["fp32_tflop_per_s_per_ghz"]
-                work = work._replace(fp32_flop=flop_per_s * each.time_s)
+                work = work._replace(fp32_flop=flop_per_s * kernel.time_s)
             else:
                 byte_per_s = 1e9 * spec["memory"]["gb_per_s"] * family_of(spec, work)["dram_efficiency"]
-                work = work._replace(byte=byte_per_s * each.time_s)
-        found.append((held(spec, work, each.time_s, each.power_w, each.core_mhz), each.launches))
-    return found
+                work = work._replace(byte=byte_per_s * kernel.time_s)
+        load.append((held(spec, work, kernel.time_s, kernel.power_w, kernel.core_mhz), kernel.launches))
+    return load
 
 
 def settled(
@@ -87,27 +88,27 @@ def settled(
     core_mhz: Clock = BASELINE.core_mhz,
     cap_w: float | None = None,
 ) -> OperatingPoint:
-    """What a step of these kernels settles at on the GPU of `spec`: at auto, or with the core locked, or under another
-    power limit. Its temperature is that of a board at the limit."""
+    """Return what a step of these kernels settles at on the GPU of `spec`: at auto, or with the core locked, or under
+    another power limit. Its temperature is that of a board at the limit."""
     governor, thermal = spec["governor"], spec["thermal"]
-    own = spec if cap_w is None else spec | {"governor": governor | {"cap_w": cap_w}}
-    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * own["governor"]["cap_w"]
+    capped = spec if cap_w is None else spec | {"governor": governor | {"cap_w": cap_w}}
+    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * capped["governor"]["cap_w"]
     pair = (core_mhz, BASELINE.mem_mhz)
-    return settle(own, [(parameters(own, work), launches) for work, launches in load], pair, temperature_c)
+    return settle(capped, [(parameters(capped, work), launches) for work, launches in load], pair, temperature_c)
 
 
 def peak_tflop_per_s(spec: dict[str, Any]) -> float:
-    """Of dense bfloat16 products, at the highest clock that the board runs by itself."""
+    """Return the TFLOP/s of dense bfloat16 products, at the highest clock that the board runs by itself."""
     return float(spec["rates"]["tensor_bf16_tflop_per_s_per_ghz"] * spec["clocks"]["auto_core_mhz"] / 1000)
 
 
 def is_power_modelled(step: Step) -> bool:
-    """Whether a forecast of this step rests on a power that no study has measured."""
+    """Return whether a forecast of this step rests on a power that no study has measured."""
     return not all(map(_is_power_known, step.measured))
 
 
 def standing_power_w(spec: dict[str, Any]) -> float:
-    """Mean board power, W, at auto of a GPU of `spec` that only waits: no kernel draws less."""
+    """Return the mean board power, W, at auto of a GPU of `spec` that only waits: no kernel draws less."""
     clocks, thermal = spec["clocks"], spec["thermal"]
     idle = LaunchWork("residual", 0.0, 1.0, 0.0, 1.0)._replace(energy_factor=0.0)
     running = GovernedLoad(spec, [(parameters(spec, idle), 1)], BASELINE)
@@ -118,7 +119,7 @@ def standing_power_w(spec: dict[str, Any]) -> float:
 def held(
     spec: dict[str, Any], work: LaunchWork, time_s: float, power_w: float | None = None, core_mhz: float | None = None
 ) -> LaunchWork:
-    """`work` with factors that give it this time, s, and mean board power, W, at auto on the GPU of `spec`.
+    """Return `work` with factors that give it this time, s, and mean board power, W, at auto on the GPU of `spec`.
 
     power_w: None leaves the model's energy, but for what would exceed the power cap: the board ran the kernel in that
     time, so it did not. core_mhz: clock that the board ran; None: auto's own, as without a power
@@ -135,10 +136,10 @@ def held(
     thermal = spec["thermal"]
     temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * (power_w or 0.0)
 
-    def at(own: LaunchWork) -> tuple[float, float]:
-        running = GovernedLoad(spec, [(parameters(spec, own), 1)], BASELINE)
-        found_s, found_w = running.at(asked_mhz, ran_mhz, temperature_c)
-        return found_s, factor_of_cap * found_w
+    def at(trial: LaunchWork) -> tuple[float, float]:
+        running = GovernedLoad(spec, [(parameters(spec, trial), 1)], BASELINE)
+        reached_s, reached_w = running.at(asked_mhz, ran_mhz, temperature_c)
+        return reached_s, factor_of_cap * reached_w
 
     work = work._replace(time_factor=time_s / at(work)[0])
     standing_w, full_w = (at(work._replace(energy_factor=factor))[1] for factor in (0.0, 1.0))

@@ -55,12 +55,12 @@ class OperatingPoint(NamedTuple):
 
 
 def is_governed(pair: tuple[Clock, Clock], core_mhz: float) -> bool:
-    """Whether the governor, not a lock, chose the core clock that a request reached, MHz."""
+    """Return whether the governor, not a lock, chose the core clock that a request reached, MHz."""
     return isinstance(pair[0], str) or core_mhz < pair[0] - _CLOSE_MHZ
 
 
 def held_factor(governor: dict[str, Any]) -> float:
-    """What a board draws while its power cap holds it, by what it draws at the same clocks locked."""
+    """Return what a board draws while its power cap holds it, by what it draws at the same clocks locked."""
     return 1.0 + float(governor.get("capped_extra_power", 0.0))
 
 
@@ -80,7 +80,7 @@ class GovernedLoad:
         self._at: dict[tuple[float, float], tuple[float, float, float]] = {}
 
     def at(self, asked_mhz: float, core_mhz: float, temperature_c: float) -> tuple[float, float]:
-        """(seconds of one run, mean W) at a core clock, with the voltage of the clock that was asked for."""
+        """Return (seconds of one run, mean W) at a core clock, with the voltage of the clock that was asked for."""
         clocks = asked_mhz, core_mhz
         if clocks not in self._at:
             time_s = self.time_s(core_mhz)
@@ -92,7 +92,7 @@ class GovernedLoad:
         return time_s, self._factor * (static_w(self.spec, self.mem_mhz, temperature_c) + tree_w + work_w)
 
     def time_s(self, core_mhz: float) -> float:
-        """Seconds of one run at a core clock."""
+        """Return the seconds of one run at a core clock."""
         if core_mhz not in self._time_s:
             core_ghz, time_s = core_mhz / 1000, 0.0
             for kernel, count in self.load:
@@ -101,15 +101,15 @@ class GovernedLoad:
         return self._time_s[core_mhz]
 
     def launch_s(self, state: OperatingPoint) -> list[float]:
-        """Seconds of one launch of each kernel of the load in a state, mean: with their launches, they sum up to
-        state.time_s."""
+        """Return the seconds of one launch of each kernel of the load in a state, mean: with their launches, they sum
+        up to state.time_s."""
         return [
             math.fsum(runs.share * launch_time_s(kernel, runs.core_mhz / 1000, self._bandwidth) for runs in state.runs)
             for kernel, _ in self.load
         ]
 
     def launch_j(self, state: OperatingPoint, temperature_c: float) -> list[float]:
-        """The same of energy, J: with their launches, they sum up to state.power_w x state.time_s."""
+        """Return the same of energy, J: with their launches, they sum up to state.power_w x state.time_s."""
         energies_j = [0.0] * len(self.load)
         factor = self._factor * (held_factor(self.spec["governor"]) if state.capped else 1.0)
         for asked_mhz, core_mhz, share in state.runs:
@@ -132,11 +132,11 @@ class GovernedLoad:
         return asked
 
     def reached_mhz(self, power_w: float) -> float:
-        """The core clock that the board reaches at a mean power below its cap."""
+        """Return the core clock that the board reaches at a mean power below its cap."""
         return min(self.asked_mhz, self._reached(power_w))
 
     def settled(self, temperature_c: float) -> OperatingPoint:
-        """The state in which the load runs at a board temperature."""
+        """Return the state in which the load runs at a board temperature."""
         cap_w, asked = self.spec["governor"]["cap_w"], self.asked_mhz
         # a board at its cap reaches what that power leaves
         highest = core_mhz = ran_mhz = self.reached_mhz(cap_w)
@@ -158,12 +158,12 @@ class GovernedLoad:
 def settle(
     spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock], temperature_c: float
 ) -> OperatingPoint:
-    """The state in which a load [(kernel, launches)] runs at the requested `pair` and a board temperature."""
+    """Return the state in which a load [(kernel, launches)] runs at the requested `pair` and a board temperature."""
     return GovernedLoad(spec, load, pair).settled(temperature_c)
 
 
 def _at_the_cap(running: GovernedLoad, asked: float, highest: float, temperature_c: float) -> OperatingPoint:
-    """The state of a load that would exceed the cap; highest: the core clock that a board at the cap reaches."""
+    """Return the state of a load that would exceed the cap; highest: the core clock that a board at the cap reaches."""
     governor, grid = running.spec["governor"], running.spec["clocks"]["core_mhz"]
     cap_w, lowest = governor["cap_w"], grid["lowest"]
 

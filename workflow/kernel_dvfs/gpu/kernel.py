@@ -48,12 +48,13 @@ def clock_share(spec: dict[str, Any], work: LaunchWork) -> float:
 
 
 def family_of(spec: dict[str, Any], work: LaunchWork) -> dict[str, Any]:
-    """The figures of a kernel's family; of a backward one that the GPU's spec does not have, the forward one's."""
+    """Return the figures of a kernel's family; of a backward one that the GPU's spec does not have, the forward
+    one's."""
     return spec["families"].get(work.family) or spec["families"][work.family.removesuffix(BACKWARD)]
 
 
 def parameters(spec: dict[str, Any], work: LaunchWork) -> Kernel:
-    """The model parameters of one launch of `work` on the GPU of `spec` (gpu.spec.resolve)."""
+    """Return the model parameters of one launch of `work` on the GPU of `spec` (gpu.spec.resolve)."""
     family = family_of(spec, work)
     rates, energy = spec["rates"], spec["energy_pj"]
     # streaming through the SMs: bytes that a family moves per clock of one SM

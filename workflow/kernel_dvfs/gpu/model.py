@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def relative_bandwidth(memory: dict[str, Any], mem_mhz: float) -> float:
-    """DRAM bandwidth at a memory clock relative to the reference clock: eta(f) f / f_reference.
+    """Return the DRAM bandwidth at a memory clock relative to the reference clock: eta(f) f / f_reference.
 
     memory: the spec's group.
     """
@@ -38,7 +38,7 @@ def relative_bandwidth(memory: dict[str, Any], mem_mhz: float) -> float:
 
 
 def launch_time_s(kernel: Kernel, core_ghz: float, bandwidth: float) -> float:
-    """Seconds of one launch of `kernel` at a core clock (GHz) and a relative bandwidth."""
+    """Return the seconds of one launch of `kernel` at a core clock (GHz) and a relative bandwidth."""
     core = kernel.core_s_ghz / core_ghz
     memory = kernel.memory_s / bandwidth
     if kernel.memory_exponent:
@@ -55,7 +55,8 @@ def launch_time_s(kernel: Kernel, core_ghz: float, bandwidth: float) -> float:
 
 
 def relative_voltage(core: dict[str, Any], core_mhz: float) -> float:
-    """V/V0 at a core clock: linear between the points of the spec's `core` group, flat below, the last slope above."""
+    """Return V/V0 at a core clock: linear between the points of the spec's `core` group, flat below, the last slope
+    above."""
     points = core["v_over_v0"]
     low_mhz, low = points[0]
     if core_mhz <= low_mhz:
@@ -70,20 +71,21 @@ def relative_voltage(core: dict[str, Any], core_mhz: float) -> float:
 
 
 def static_w(spec: dict[str, Any], mem_mhz: float, temperature_c: float) -> float:
-    """Power of an idle but clocked board at a memory clock and a temperature, W."""
+    """Return the power of an idle but clocked board at a memory clock and a temperature, W."""
     thermal = spec["thermal"]
     leak = 1 + thermal["leakage_per_c"] * (temperature_c - thermal["reference_c"])
     return spec["memory"]["static_w"][str(mem_mhz)] * leak
 
 
 def clock_w(core: dict[str, Any], core_mhz: float, asked_mhz: float | None = None) -> float:
-    """Power of the clock tree, W. core: the spec's group; asked_mhz: the clock that sets the voltage, if another."""
+    """Return the power of the clock tree, W. core: the spec's group; asked_mhz: the clock that sets the voltage, if
+    another."""
     voltage = relative_voltage(core, core_mhz if asked_mhz is None else asked_mhz)
     return core["clock_w_per_ghz"] * voltage * voltage * core_mhz / 1000
 
 
 def launch_j(spec: dict[str, Any], kernel: Kernel, asked_mhz: float, mem_mhz: float) -> float:
-    """Switching energy of one launch in core and DRAM, J; static power and clock tree come on top.
+    """Return the switching energy of one launch in core and DRAM, J; static power and clock tree come on top.
 
     asked_mhz: the core clock that sets the voltage.
     """
@@ -91,7 +93,7 @@ def launch_j(spec: dict[str, Any], kernel: Kernel, asked_mhz: float, mem_mhz: fl
 
 
 def run_j(spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], asked_mhz: float, mem_mhz: float) -> float:
-    """The same of all launches of a load [(kernel, launches)], J."""
+    """Return the same of all launches of a load [(kernel, launches)], J."""
     voltage = relative_voltage(spec["core"], asked_mhz)
     scale = spec["memory"]["dram_energy_scale"][str(mem_mhz)]
     energy_j = 0.0
@@ -106,7 +108,7 @@ def run_j(spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], asked_mhz: f
 def advance_c(
     thermal: dict[str, Any], temperature_c: float, power_w: float, leakage_w_per_c: float, seconds: float
 ) -> float:
-    """Temperature (C) after `seconds` at clocks whose power is `power_w` at the present temperature.
+    """Return the temperature (C) after `seconds` at clocks whose power is `power_w` at the present temperature.
 
     First order towards ambient + resistance x power, with leakage feeding back into power:
     tau dT/dt = T_ambient + R (P + g (T - T_now)) - T, linear and so solved exactly; g = leakage_w_per_c, W/C.

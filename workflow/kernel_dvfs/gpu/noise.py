@@ -24,26 +24,26 @@ _Z99 = 2.3263  # standard normal quantile of 0.99
 
 
 def uniforms(*key: object) -> tuple[float, float]:
-    """Two independent numbers in (0, 1), the same ones for the same key."""
+    """Return two independent numbers in (0, 1), the same ones for the same key."""
     digest = blake2b("|".join(map(str, key)).encode(), digest_size=16).digest()
     first, second = int.from_bytes(digest[:8], "little") >> 11, int.from_bytes(digest[8:], "little") >> 11
     return (first + 0.5) / _HALF, (second + 0.5) / _HALF
 
 
 def uniform(*key: object) -> float:
-    """A number in (0, 1), the same one for the same key."""
+    """Return a number in (0, 1), the same one for the same key."""
     return uniforms(*key)[0]
 
 
 def normals(*key: object) -> tuple[float, float]:
-    """Two independent standard normal numbers, the same ones for the same key (Box-Muller)."""
+    """Return two independent standard normal numbers, the same ones for the same key (Box-Muller)."""
     first, second = uniforms(*key)
     radius = math.sqrt(-2 * math.log(first))
     return radius * math.cos(2 * math.pi * second), radius * math.sin(2 * math.pi * second)
 
 
 def normal(*key: object) -> float:
-    """A standard normal number, the same one for the same key."""
+    """Return a standard normal number, the same one for the same key."""
     return normals(*key)[0]
 
 
@@ -69,8 +69,8 @@ class Reading(NamedTuple):
 def scatter(
     sds: tuple[float, float], seed: int, key: Key, pair: tuple[Clock, Clock], window: object
 ) -> tuple[float, float]:
-    """(time factor, power factor) of one window alone. sds: relative standard deviations of both, of `window_sds` or
-    `short_sds`; window: which one of its point."""
+    """Return (time factor, power factor) of one window alone. sds: relative standard deviations of both, of
+    `window_sds` or `short_sds`; window: which one of its point."""
     time, power = normals(seed, key.campaign, key.workload, key.target, *pair, key.repeat, window, "noise")
     return _log_normal(sds[0], time), _log_normal(sds[1], power)
 
@@ -78,9 +78,9 @@ def scatter(
 def offsets(
     noise: dict[str, Any], seed: int, key: Key, pair: tuple[Clock, Clock], is_governed: bool
 ) -> tuple[float, float]:
-    """(time factor, power factor) that all windows of a campaign share, of a target at a pair: it makes selection bias
-    real, as it is on hardware. Larger where the governor chooses the clock than where a lock does. noise: the spec's
-    group.
+    """Return (time factor, power factor) that all windows of a campaign share, of a target at a pair: it makes
+    selection bias real, as it is on hardware. Larger where the governor chooses the clock than where a lock does.
+    noise: the spec's group.
     """
     time, power = normals(seed, key.campaign, key.workload, key.target, *pair, "offset")
     sd = noise["offset_sd"]["governed" if is_governed else "locked"]
@@ -95,32 +95,34 @@ def mean_offsets(
     seconds: Mapping[str, float],
     is_governed: bool,
 ) -> tuple[float, float]:
-    """As `offsets`, of kernels that run one after the other: the mean of theirs by the time that each takes, so that
-    a pass differs from its kernels by no offset of its own. seconds: {kernel: of all its launches}."""
-    own = [offsets(noise, seed, key._replace(target=f"kernel/{name}"), pair, is_governed) for name in seconds]
+    """Return factors as `offsets` does, of kernels that run one after the other: the mean of theirs by the time that
+    each takes, so that a pass differs from its kernels by no offset of its own. seconds: {kernel: of all its
+    launches}."""
+    by_kernel = [offsets(noise, seed, key._replace(target=f"kernel/{name}"), pair, is_governed) for name in seconds]
     whole = math.fsum(seconds.values())
     time, power = (
-        math.fsum(part * each for part, each in zip(seconds.values(), factors)) / whole for factors in zip(*own)
+        math.fsum(part * factor for part, factor in zip(seconds.values(), factors)) / whole
+        for factors in zip(*by_kernel)
     )
     return time, power
 
 
 def _log_normal(sd: float, z: float) -> float:
-    """A factor whose mean is 1, so that the truth is what measurements average to."""
+    """Return a factor whose mean is 1, so that the truth is what measurements average to."""
     return math.exp(sd * (z - sd / 2))
 
 
 def window_sds(noise: dict[str, Any], launch_s: float) -> tuple[float, float]:
-    """Relative standard deviations (of time, of power) of one window of 5 s, by the seconds of one launch; they come
-    from the repeats of a published RTX 3080 Ti data set. noise: the spec's group."""
+    """Return the relative standard deviations (of time, of power) of one window of 5 s, by the seconds of one launch;
+    they come from the repeats of a published RTX 3080 Ti data set. noise: the spec's group."""
     time_sd, energy_sd = window_sd(noise["window"], launch_s)
     # energy = power x time: the rest of the energy's scatter is the power's
     return time_sd, math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))
 
 
 def short_sds(noise: dict[str, Any], launch_s: float, window_s: float, is_capped: bool) -> tuple[float, float]:
-    """The same of a window of any length: short ones scatter more, most of all where the power cap holds the clock,
-    whose controller has not come to rest after another kernel."""
+    """Return the same of a window of any length: short ones scatter more, most of all where the power cap holds the
+    clock, whose controller has not come to rest after another kernel."""
     time_sd, power_sd = window_sds(noise, launch_s)
     more = noise["short"]["capped" if is_capped else "free"]
     # nobody has looked at shorter ones than a quarter of a second
@@ -129,7 +131,7 @@ def short_sds(noise: dict[str, Any], launch_s: float, window_s: float, is_capped
 
 
 def window_sd(table: list[dict[str, Any]], time_s: float) -> tuple[float, float]:
-    """Relative standard deviations (of time, of energy) of one window, by the seconds of one launch.
+    """Return the relative standard deviations (of time, of energy) of one window, by the seconds of one launch.
 
     table: `window` of the spec's group.
     """
@@ -143,7 +145,7 @@ def window_sd(table: list[dict[str, Any]], time_s: float) -> tuple[float, float]
 
 
 def read_window(sensor: dict[str, Any], power_w: float, window_s: float, key: tuple) -> Reading:
-    """What the counter shows for a window of at least `window_s` at a mean power of `power_w`.
+    """Return what the counter shows for a window of at least `window_s` at a mean power of `power_w`.
 
     The window is aligned to the counter's edges as the measurement protocol asks: read until it moves, run, read until
     it moves again. What is left of the coarse counter is an edge that is seen up to one read too late, and whole
@@ -165,7 +167,7 @@ def read_window(sensor: dict[str, Any], power_w: float, window_s: float, key: tu
 def latency_s(
     switching: dict[str, Any], seed: int, before: tuple[Clock, Clock], after: tuple[Clock, Clock], *key: object
 ) -> float:
-    """Seconds from request to effect of a change between two (core, memory) pairs; 0 where nothing changes.
+    """Return the seconds from request to effect of a change between two (core, memory) pairs; 0 where nothing changes.
 
     Log-normal around a median, with a factor per target clock fixed by the seed: which clock is asked for matters more
     than which one is left. The old clocks rule until the change is through. All figures are assumptions (the specs say

@@ -213,25 +213,26 @@ SCHEMA = _group(
 
 
 def names() -> list[str]:
-    """The simulated GPUs that can be configured by name."""
-    found = (entry.name for entry in _FOLDER.iterdir())
-    return sorted(name[:-5] for name in found if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
+    """Return the simulated GPUs that can be configured by name."""
+    entries = (entry.name for entry in _FOLDER.iterdir())
+    return sorted(name[:-5] for name in entries if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
 
 
 def of_board(board: str) -> str | None:
-    """The simulated GPU of the type of a real one, by the name that its driver gives: "NVIDIA H100 80GB HBM3". One that
-    names no form is taken for an SXM board. None where there is none."""
+    """Return the simulated GPU of the type of a real one, by the name that its driver gives: "NVIDIA H100 80GB HBM3".
+    One that names no form is taken for an SXM board. None where there is none."""
     words = set(re.findall(r"[a-z0-9]+", board.lower()))
     form = "pcie" if "pcie" in words else "sxm"
     for name in names():
-        own = set(_read(name)["name"].lower().split())
-        if own - {"pcie", "sxm"} <= words and not own & {"pcie", "sxm"} - {form}:
+        spec_words = set(_read(name)["name"].lower().split())
+        if spec_words - {"pcie", "sxm"} <= words and not spec_words & {"pcie", "sxm"} - {form}:
             return name
     return None
 
 
 def _strip(node: Any, where: str) -> Any:
-    """Plain values of a tree whose figures are {value, source, note}. Raises InputError on a figure without source."""
+    """Return plain values of a tree whose figures are {value, source, note}. Raises InputError on a figure without
+    source."""
     if not isinstance(node, dict):
         if isinstance(node, str):  # id and name speak for themselves
             return node
@@ -251,7 +252,8 @@ def _keys_as_text(value: Any) -> Any:
 
 @cache
 def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The tree of a spec's file, over that of its base. heirs: the specs that rest on this one, the first one first."""
+    """Return the tree of a spec's file, over that of its base. heirs: the specs that rest on this one, the first one
+    first."""
     try:
         tree = parse_shipped_yaml((_FOLDER / f"{name}.yaml").read_text("utf-8"))
     except yaml.YAMLError as error:
@@ -271,13 +273,13 @@ def _read(name: str, heirs: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _meant(name: str) -> str:
-    """The spec that a word is nearly, if any. Never one of another type: an rtx_4090 is no rtx_a4000."""
-    known, own = names(), _types(name)
-    return meant(name, [each for each in known if _types(each) == own] if own else known)
+    """Return the spec that a word is nearly, if any. Never one of another type: an rtx_4090 is no rtx_a4000."""
+    known, types = names(), _types(name)
+    return meant(name, [other for other in known if _types(other) == types] if types else known)
 
 
 def _types(name: str) -> set[str]:
-    """What a name says of the GPU's type: {"a100"} of a100_pcie, {"x3080"} of rtx_3080_ti, {} of rtx."""
+    """Return what a name says of the GPU's type: {"a100"} of a100_pcie, {"x3080"} of rtx_3080_ti, {} of rtx."""
     return set(re.findall(r"[a-z]?[0-9]+", re.sub(r"[^a-z0-9]", "", name.lower())))
 
 
@@ -286,8 +288,8 @@ def _allowed() -> str:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """A tree with the values of `base`, replaced by those that `over` has at the same place; a figure with its source,
-    {value, source, note}, is replaced as a whole."""
+    """Return a tree with the values of `base`, replaced by those that `over` has at the same place; a figure with its
+    source, {value, source, note}, is replaced as a whole."""
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict) and "value" not in value
@@ -296,7 +298,8 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The plain spec of a simulated GPU, families merged in, all keys text, fit for JSON; laid out as SCHEMA says.
+    """Return the plain spec of a simulated GPU, families merged in, all keys text, fit for JSON; laid out as SCHEMA
+    says.
 
     overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}; as in
     a spec, families.default holds for every family that has no figure of its own there.
@@ -312,7 +315,7 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
 
 @cache
 def _shipped(name: str) -> dict[str, Any]:
-    """A spec as it is in its file; checking it takes longer than most that is done with it."""
+    """Return a spec as it is in its file; checking it takes longer than most that is done with it."""
     return _checked(name, _merged(name, {}))
 
 
@@ -320,26 +323,26 @@ def _merged(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
     spec = merge(_strip(_read(name), name), _keys_as_text(overrides))
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")
-    own = spec.get("families", {})
-    if not isinstance(own, dict) or not all(isinstance(figures, dict) for figures in own.values()):
-        if isinstance(own, dict) and isinstance(own.get("default"), dict):  # no family of its own
-            return spec | {"families": {name: each for name, each in own.items() if name != "default"}}
+    given = spec.get("families", {})
+    if not isinstance(given, dict) or not all(isinstance(figures, dict) for figures in given.values()):
+        if isinstance(given, dict) and isinstance(given.get("default"), dict):  # no family of its own
+            return spec | {"families": {name: figures for name, figures in given.items() if name != "default"}}
         return spec  # the schema tells what is wrong
     # a GPU's own figures, also those for all families, before the shared ones
-    shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
+    shared = {family: default | values | given.get("default", {}) for family, values in families.items()}
     # a backward family is a GPU's own alone: one that says nothing of it has the forward one's figures (gpu.kernel)
     shared |= {
-        family: shared[forward] | own.get(forward, {})
-        for family in own
+        family: shared[forward] | given.get(forward, {})
+        for family in given
         if (forward := family.removesuffix(BACKWARD)) != family and family not in shared and forward in shared
     }
-    unknown = {family: figures for family, figures in own.items() if family not in shared and family != "default"}
-    return spec | {"families": unknown | {family: values | own.get(family, {}) for family, values in shared.items()}}
+    unknown = {family: figures for family, figures in given.items() if family not in shared and family != "default"}
+    return spec | {"families": unknown | {family: values | given.get(family, {}) for family, values in shared.items()}}
 
 
 def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec, if it is one, without what is of no use to the model."""
-    from kernel_dvfs.strict_schema import StrictValidator
+    """Return the spec, if it is one, without what is of no use to the model."""
+    from kernel_dvfs.strict_schema import StrictValidator  # jsonschema, slow to import
 
     for error in StrictValidator(SCHEMA).iter_errors(spec):
         where = ".".join(map(str, error.absolute_path)) or "top level"
@@ -356,11 +359,11 @@ def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As resolve, with its families as inference serving's kernels have them, which may have half_filled_tokens and
-    tile_rows besides. overrides: also of `serving`, by family. Raises InputError, as resolve."""
+    """Return a spec as resolve does, with its families as inference serving's kernels have them, which may have
+    half_filled_tokens and tile_rows besides. overrides: also of `serving`, by family. Raises InputError, as resolve."""
     spec = resolve(name, overrides)
-    own = _merged(name, overrides or {}).get(_SERVING, {})
-    families = merge(spec["families"], own)
+    serving = _merged(name, overrides or {}).get(_SERVING, {})
+    families = merge(spec["families"], serving)
     for family, figures in families.items():
         missing = set(_FAMILY["required"]) - set(figures)
         if missing:
@@ -369,13 +372,13 @@ def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]
 
 
 def tensor_energy_range_pj(name: str) -> list[float]:
-    """[least, most] that the energy of a tensor-core FLOP at V0 may be on a board of the type, by its spec."""
-    found: list[float] = _strip(_read(name)[_RANGE], name)
-    return found
+    """Return [least, most] that the energy of a tensor-core FLOP at V0 may be on a board of the type, by its spec."""
+    energy_range_pj: list[float] = _strip(_read(name)[_RANGE], name)
+    return energy_range_pj
 
 
 def savings_of(board: str) -> str:
-    """By what the savings of a simulated GPU are judged, in words. board: its name, "H200 SXM"."""
+    """Return by what the savings of a simulated GPU are judged, in words. board: its name, "H200 SXM"."""
     specs = map(_read, names())
     return next((spec.get(_SAVINGS) for spec in specs if spec["name"] == board), None) or NOT_JUDGED
 

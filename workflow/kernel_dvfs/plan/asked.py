@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_dvfs import layout
-from kernel_dvfs.measurement import campaign, setup
+from kernel_dvfs.measurement import campaign, latency_file, setup
 from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.profile import records
 from kernel_dvfs.search import study_file
@@ -22,7 +22,6 @@ from kernel_dvfs_clocks.clocks import Clock, Pair, clocks_argument
 from kernel_dvfs_clocks.errors import InputError
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.latency_file import Latency
     from kernel_dvfs.outputs import Output
 
 
@@ -134,7 +133,7 @@ class Study(layout.Folder):
         return self.is_compared and self.is_chosen and self.options["by_clock"]["minutes"] > 0
 
     def repeats_at(self, core: Clock, mem: Clock) -> int:
-        """How often the sweep measures a target at a clock pair."""
+        """Return how often the sweep measures a target at a clock pair."""
         return campaign.repeats(Pair(core, mem), self.options["auto_repeats"])
 
     @property
@@ -171,7 +170,7 @@ class Study(layout.Folder):
         return bool(self.passes)
 
     def locking(self) -> list[str]:
-        """The comparisons of auto with the highest clocks, locked in each way."""
+        """Return the comparisons of auto with the highest clocks, locked in each way."""
         return [
             f"{self.folder}/{path}"
             for way in self.contracts
@@ -187,7 +186,8 @@ class Study(layout.Folder):
         return self.options["sessions"] if self.is_real and not by_pair else 1
 
     def session_of(self, rank: int) -> str:
-        """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""
+        """Return the session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only
+        one."""
         return f"sweep-{rank * self.sessions // len(self.points)}" if self.sessions > 1 else ""
 
     @property
@@ -209,34 +209,30 @@ class Study(layout.Folder):
     # --- paths -------------------------------------------------------------------------------------------------------
 
     def iteration_files(self) -> list[str]:
-        """The iteration schedules, one for each median of what a change of the core clock takes."""
+        """Return the iteration schedules, one for each median of what a change of the core clock takes."""
         names = map(layout.iteration_name, self.medians_s())
         return [self.schedule(name) for name in names] if self.is_deployable else []
 
     def latency_files(self) -> list[str]:
-        """The file of `kernel-dvfs latency` that says what a change costs, if one is named."""
+        """Return the file of `kernel-dvfs latency` that says what a change costs, if one is named."""
         path = self.options["clock_changes"]["measured"]
         return [] if path is None else [path]
 
-    def _latency(self) -> Latency | None:
-        """What that file says. Raises InputError for one that is none."""
+    def _latency(self) -> latency_file.Latency | None:
+        """Return what that file says. Raises InputError for one that is none."""
         for path in self.latency_files():
-            from kernel_dvfs.measurement.latency_file import read
-
-            return read(path)
+            return latency_file.read(path)
         return None
 
     def medians_s(self) -> list[float]:
-        """What a change of the core clock takes, medians: those asked for, or the board's own. Raises InputError for a
-        file that is none."""
-        from kernel_dvfs.measurement.latency_file import latencies
-
+        """Return what a change of the core clock takes, medians: those asked for, or the board's own. Raises InputError
+        for a file that is none."""
         latency = self._latency()
         asked: list[float] | None = None if latency else self.options["clock_changes"]["latency_s"]
-        return asked or [latencies(latency, self.switching)[0][0].median_s]
+        return asked or [latency_file.latencies(latency, self.switching)[0][0].median_s]
 
     def deployable_options(self) -> list[str]:
-        """The options of `kernel-dvfs study deployable` that say what changes take and cost.
+        """Return the options of `kernel-dvfs study deployable` that say what changes take and cost.
 
         Stalls that the file does not tell (no change of the memory clock was measured) are the configured ones.
         """
@@ -253,7 +249,7 @@ class Study(layout.Folder):
         return words if configured["stall_w"] is None else [*words, f"--stall-w={configured['stall_w']}"]
 
     def schedule_files(self) -> list[str]:
-        """Every schedule that is relied on: global for each limit, one pair for all, and what EDP would take."""
+        """Return every schedule that is relied on: global for each limit, one pair for all, and what EDP would take."""
         if not self.is_chosen:
             return []
         levels = ["kernel", "pass"] if self.has_passes else ["kernel"]
@@ -261,7 +257,7 @@ class Study(layout.Folder):
         return [self.schedule(name) for name in sorted([*limits, layout.SINGLE, layout.EDP])]
 
     def published_files(self) -> list[str]:
-        """Every schedule that is chosen as published: those that Table 2 compares."""
+        """Return every schedule that is chosen as published: those that Table 2 compares."""
         if not self.is_chosen:
             return []
         # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
@@ -269,7 +265,8 @@ class Study(layout.Folder):
         return [self.schedule(layout.published(name)) for name in sorted({*always, *self.schedules})]
 
     def ties(self, procedure: str = "") -> str:
-        """Whether copies of a launch share data and clocks, as `choose` takes it. procedure: not "", as published.
+        """Return whether copies of a launch share data and clocks, as `choose` takes it. procedure: not "", as
+        published.
 
         As configured, but as published not: of the eight groups of copies in the paper's Table 1 three have different
         marks (rows 10 and 14, 21 and 30, 44 and its two), so each launch chose by itself.
@@ -277,15 +274,15 @@ class Study(layout.Folder):
         return "untied" if procedure else self.options["ties"]
 
     def validation(self, names: Iterable[str]) -> list[str]:
-        """The records of the repeats that validate schedules."""
+        """Return the records of the repeats that validate schedules."""
         return [f"{self.folder}/{path}" for name in names for path in layout.fresh_repeats(name, self.repeats)]
 
     def variants_of(self, kind: str) -> list[str]:
-        """Names of the variants of a kind: batch, tp or tensor-energy."""
+        """Return names of the variants of a kind: batch, tp or tensor-energy."""
         return [name for name, variant in self.variants.items() if variant.study == kind]
 
     def carried(self, kind: str) -> list[str]:
-        """The comparisons of every kernel at every other batch or degree."""
+        """Return the comparisons of every kernel at every other batch or degree."""
         return [
             f"{self.folder}/{path}"
             for name in self.variants_of(kind)
@@ -294,7 +291,7 @@ class Study(layout.Folder):
         ]
 
     def chosen_again(self, kind: str) -> list[str]:
-        """Profile, schedules and validation of the variants of a kind, where clocks are chosen there again."""
+        """Return profile, schedules and validation of the variants of a kind, where clocks are chosen there again."""
         if not self.is_simulated or (kind != "tensor-energy" and not self.reoptimised):
             return []
         files = ["profile.parquet", "schedule.json", "fresh.json"]
@@ -302,17 +299,17 @@ class Study(layout.Folder):
         return [f"{self.folder}/variants/{name}/{file}" for name in self.variants_of(kind) for file in files]
 
     def setup_digests(self, kind: str) -> dict:
-        """{value: digest of the setup} of the variants of a kind."""
+        """Return {value: digest of the setup} of the variants of a kind."""
         return {self.variants[name].value: self.variants[name].setup.digest for name in self.variants_of(kind)}
 
     def setups(self) -> list[PlannedFile]:
-        """Every setup that jobs of this study read."""
+        """Return every setup that jobs of this study read."""
         as_configured = [self.setup] if self.setup else []
         return as_configured + [variant.setup for variant in self.variants.values()]
 
     def elsewhere(self, workload: str, schedule: str, again: str) -> list[str]:
-        """What other GPUs' folders hold of a workload (`*`: of any) and a schedule: the report shows them beside this
-        study. again: the table that says what measuring it again gave."""
+        """Return what other GPUs' folders hold of a workload (`*`: of any) and a schedule: the report shows them beside
+        this study. again: the table that says what measuring it again gave."""
         paths = []
         for folder in sorted(Path(self.folder).parents[1].glob(f"*/{workload}")):
             other = layout.Folder(str(folder))
@@ -322,11 +319,11 @@ class Study(layout.Folder):
         return paths
 
     def inputs_of(self, output: Output) -> list[str]:
-        """What a table or figure is made from, besides the profile."""
+        """Return what a table or figure is made from, besides the profile."""
         return output.made_from(self)
 
     def folder_of(self, output: Output) -> str:
-        """Where it belongs."""
+        """Return where it belongs."""
         return self.folder
 
     def by_clock_token(self) -> str:
@@ -346,12 +343,12 @@ class Study(layout.Folder):
         return _again(study, gone) if gone else study.token
 
     def walk_file(self, procedure: str, scope: str, objective: str, weights: str) -> list[str]:
-        """What a schedule is chosen from besides the profile: the global ones that are relied on have walked."""
+        """Return what a schedule is chosen from besides the profile: the global ones that are relied on have walked."""
         is_walked = self.is_by_clock and (procedure, scope, objective, weights) == ("", "global", "waste", "")
         return [self.by_clock_file] if is_walked else []
 
     def walked(self, procedure: str, level: str, scope: str, objective: str, slack: str, weights: str) -> str:
-        """A digest of what a walk has shown for a schedule, named by these parts of its path; "" where none has.
+        """Return a digest of what a walk has shown for a schedule, named by these parts of its path; "" where none has.
 
         It follows from that alone; the walk's file also tells what was measured, so each study writes another one.
         """
@@ -390,10 +387,10 @@ def _again(study: study_file.ByClock, gone: list[str]) -> str:
 
 
 def relaxed(slack_percent: float, level: str = "kernel") -> str:
-    """The name of the relaxed global schedule, counterpart of layout.STRICT; level: kernel or pass."""
+    """Return the name of the relaxed global schedule, counterpart of layout.STRICT; level: kernel or pass."""
     return f"{level}-global-waste-slack{decimals(slack_percent)}"
 
 
 def decimals(percent: float) -> str:
-    """A percentage as names have it: at most six decimals, none that says nothing."""
+    """Return a percentage as names have it: at most six decimals, none that says nothing."""
     return f"{percent:.6f}".rstrip("0").rstrip(".")

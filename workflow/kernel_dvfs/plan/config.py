@@ -31,7 +31,7 @@ _WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 
 
 def load(path: str | Path) -> dict:
-    """The configuration in a file, YAML or JSON, unchecked. Raises InputError."""
+    """Return the configuration in a file, YAML or JSON, unchecked. Raises InputError."""
     try:
         text = Path(path).read_text("utf-8")
         content = parse_json(text) if _is_json(text) else parse_yaml(text)
@@ -45,7 +45,7 @@ def load(path: str | Path) -> dict:
 
 
 def _is_json(text: str) -> bool:
-    """Whatever the file is called: Snakemake asks the same."""
+    """Return whether a text is JSON, whatever the file is called: Snakemake asks the same."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -61,7 +61,7 @@ def check_files(paths: Iterable[str | Path]) -> None:
 
 
 def resolved(config: dict) -> dict:
-    """The configuration with what null stands for in `auto_repeats`, `windows` and `max_windows`, and with what
+    """Return the configuration with what null stands for in `auto_repeats`, `windows` and `max_windows`, and with what
     `minutes` overrides."""
     if config["minutes"] is not None:
         return config | _IN_MINUTES
@@ -71,12 +71,12 @@ def resolved(config: dict) -> dict:
 
 
 def warmup_s(config: dict, kind: str) -> float:
-    """Warm-up of a kernel at its clocks, s, on a kind of GPU."""
+    """Return the warm-up of a kernel at its clocks, s, on a kind of GPU."""
     return config["warmup_s"] if config["warmup_s"] is not None else _WARMUP_S.get(kind, 0)
 
 
 def default_weights(kind: str) -> str:
-    """How kernels weigh in the totals where the configuration does not say."""
+    """Return how kernels weigh in the totals where the configuration does not say."""
     return _WEIGHTS[kind]
 
 
@@ -133,7 +133,7 @@ def _refuse_what_no_key_takes(value: object, key: str = "") -> None:
 
 
 def _typed(value: object) -> object:
-    """Text as YAML would read it: `--config 'grid={auto: true}'` hands over its inner values as text."""
+    """Return text as YAML would read it: `--config 'grid={auto: true}'` hands over its inner values as text."""
     if isinstance(value, dict):
         return {key: _typed(child) for key, child in value.items()}
     if isinstance(value, list):

@@ -30,14 +30,14 @@ _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
 _PAIRS, _CELLS, _METERED_SHARE = 8, 3, 0.6
 
 
-def estimates(uuid: str, config: str, can_lock: bool, own: Mapping[str, Any]) -> tuple[list[Estimate], list[str]]:
-    """(what would be measured of a GPU and for how long, what is missing for it), the shortest first. config: file; one
-    that is not there is told of, not refused. can_lock: whether its clocks can be locked. own: keys in place of the
-    configuration's."""
+def estimates(uuid: str, config: str, can_lock: bool, keys: Mapping[str, Any]) -> tuple[list[Estimate], list[str]]:
+    """Return (what would be measured of a GPU and for how long, what is missing for it), the shortest first. config:
+    file; one that is not there is told of, not refused. can_lock: whether its clocks can be locked. keys: in place of
+    the configuration's."""
     if not Path(config).is_file():
         return [], [f"no {config} here: give another --config to see what a study would take"]
     # minutes before days: what needs no permission is where to begin; a look of some minutes leaves clocks alone
-    ways = [{**own, "clocks": "auto-only"}, *([{**own, "minutes": None}] if can_lock else [])]
+    ways = [{**keys, "clocks": "auto-only"}, *([{**keys, "minutes": None}] if can_lock else [])]
     shortest_first: list[Estimate] = []
     for changed in ways:
         estimate = _estimate(uuid, config, changed)
@@ -94,7 +94,7 @@ def comparison_s(measurement: dict[str, Any]) -> float:
 
 
 def _estimate(uuid: str, config: str, changed: Mapping[str, Any]) -> Estimate:
-    """What would be measured and for how long. changed: keys of the configuration."""
+    """Return what would be measured and for how long. changed: keys of the configuration."""
     with TemporaryDirectory() as folder:
         try:
             content = load(config) | {"gpu": f"nvml:{uuid}", **changed}

@@ -118,12 +118,12 @@ def _refusal(board: inventory.MachineGpu, after: dict[str, list[int] | None]) ->
 
 
 def _workload(step: str) -> dict[str, Any]:
-    """What the configuration is told of a step; nothing where there is none."""
+    """Return what the configuration is told of a step; nothing where there is none."""
     return {"workload": f"step:{step}"} if step else {}
 
 
 def _looked(looks: list[Callable[[], str]]) -> tuple[list[str], list[InputError]]:
-    """(what is here, what is missing): each look returns a line, or raises."""
+    """Return (what is here, what is missing): each look returns a line, or raises."""
     here, missing = [], []
     for look in looks:
         try:
@@ -134,14 +134,15 @@ def _looked(looks: list[Callable[[], str]]) -> tuple[list[str], list[InputError]
 
 
 def _workflow() -> str:
-    """A line on the workflow. Raises InputError for packages that this Python lacks."""
+    """Return a line on the workflow. Raises InputError for packages that this Python lacks."""
     if why := package.lacking("workflow"):
         raise InputError(why)
     return f"the workflow: {shipped.WORKFLOW}, Snakemake {importlib.metadata.version('snakemake')}"
 
 
 def _python_of(step: str) -> str:
-    """A line on the Python that runs a step. Raises InputError where there is no such step, or torch is missing."""
+    """Return a line on the Python that runs a step. Raises InputError where there is no such step, or torch is
+    missing."""
     python = extensions.part("step python")
     if python is None:
         raise InputError(f"{step}: the package that captures a training step is missing; install all of kernel-dvfs")
@@ -151,7 +152,7 @@ def _python_of(step: str) -> str:
 
 
 def _native(is_step: bool) -> str:
-    """A line on what runs kernels on a GPU. Raises InputError where neither it nor what builds it is here."""
+    """Return a line on what runs kernels on a GPU. Raises InputError where neither it nor what builds it is here."""
     what, backend = ("the reader of captured graphs", "graph") if is_step else ("the CUDA kernels", "cuda")
     try:
         read_build(loads.record(is_step))
@@ -161,7 +162,7 @@ def _native(is_step: bool) -> str:
 
 
 def _planned(**keys: Any) -> str:
-    """The folder of the study that the workflow would make. Raises InputError where it would refuse."""
+    """Return the folder of the study that the workflow would make. Raises InputError where it would refuse."""
     content = load(_CONFIG) | keys
     check(content, str(shipped.SCHEMA))
     return plan(content).folder

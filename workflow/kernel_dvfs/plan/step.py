@@ -38,8 +38,8 @@ class StepSource:
 
 
 def step_source(value: Any) -> StepSource | None:
-    """The step that the key `workload` names, None where it says `model`. Raises InputError where it says neither, or
-    names no file that is there."""
+    """Return the step that the key `workload` names, None where it says `model`. Raises InputError where it says
+    neither, or names no file that is there."""
     if value == MODEL:
         return None
     own_name, text, code = None, value, ""
@@ -63,7 +63,7 @@ def step_source(value: Any) -> StepSource | None:
 
 
 def _function_of(code: str, text: str) -> tuple[str, str]:
-    """(file, function) of FILE.py:FUNCTION. Raises InputError where it is none, or there is no such file."""
+    """Return (file, function) of FILE.py:FUNCTION. Raises InputError where it is none, or there is no such file."""
     file, _, function = code.rpartition(":")
     if not file.endswith(".py") or not function.isidentifier():
         raise InputError(f"workload = {text!r}: {code!r} names no function of a Python file and no record; {_ALLOWED}")
@@ -73,7 +73,7 @@ def _function_of(code: str, text: str) -> tuple[str, str]:
 
 
 def _name(file: str, function: str) -> str:
-    """`step-train-make-step`; a record that a study has made names that study's folder."""
+    """Return `step-train-make-step`; a record that a study has made names that study's folder."""
     path = Path(file)
     if not function and path.name.startswith("step") and path.parent.name.startswith("step-"):
         return path.parent.name

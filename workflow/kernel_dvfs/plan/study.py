@@ -64,8 +64,8 @@ _REAL_PROTOCOL = (*("clocks", "lock", "after", "share", "max_windows", "energy_c
 
 
 def plan(config: dict, results: str = "results", runs: bool = True) -> Study:
-    """The study that `config` (checked by config.check) describes, with folders below `results`. runs: it is to run, so
-    the code of a recorded step has to be named; an estimate needs its record only.
+    """Return the study that `config` (checked by config.check) describes, with folders below `results`. runs: it is to
+    run, so the code of a recorded step has to be named; an estimate needs its record only.
 
     Raises InputError for what only the GPU or the model can refuse: an unknown GPU or model, a clock that the GPU
     lacks, a degree that does not divide the heads.
@@ -119,7 +119,7 @@ def _measured(config: dict, results: str, runs: bool) -> Study:
     protocol = _protocol(config, kind)
 
     def planned(options: dict, spec: dict) -> tuple[PlannedFile, Workload]:
-        """The setup of this workload, or of it changed, and the workload."""
+        """Return the setup of this workload, or of it changed, and the workload."""
         settings = protocol
         if step and is_real:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
@@ -213,6 +213,7 @@ def _simulated(config: dict) -> _Board:
 
 def _real(config: dict, results: str) -> _Board:
     """What needs clocks to be set is left out where they are not ours to set."""
+    # NVML, which no other plan needs
     from kernel_dvfs_clocks.nvml.facts import kept_as, known_facts
     from kernel_dvfs_clocks.setters import choice
 
@@ -260,7 +261,7 @@ def _real(config: dict, results: str) -> _Board:
 
 
 def _table(config: dict, results: str) -> Study:
-    from kernel_dvfs.profile.table import gpu_slug
+    from kernel_dvfs.profile.table import gpu_slug  # the readers of tables, which no other plan needs
 
     gpu = config["gpu"]
     if config["workload"] != MODEL_WORKLOAD:
@@ -312,7 +313,7 @@ class MeasuringBudget(NamedTuple):
 
 
 def in_minutes(step: Step, minutes: float, protocol: dict) -> MeasuringBudget:
-    """What is measured of a step in so many minutes.
+    """Return what is measured of a step in so many minutes.
 
     What is left out is told by its time in the step, so measuring more kernels is worth more than longer windows, until
     what is measured is nearly all of the step. But kernels that the power cap holds lower alone come first, up to a
@@ -340,8 +341,8 @@ def in_minutes(step: Step, minutes: float, protocol: dict) -> MeasuringBudget:
 
 
 def planned_s(study: Study, records: int = 0) -> float | None:
-    """What is planned for so many records of a captured step in its minutes, s, or for all of it where it has yet to be
-    captured; None where no minutes were asked for."""
+    """Return what is planned for so many records of a captured step in its minutes, s, or for all of it where it has
+    yet to be captured; None where no minutes were asked for."""
     minutes = study.options["minutes"]
     if minutes is None:
         return None
@@ -357,7 +358,8 @@ def planned_s(study: Study, records: int = 0) -> float | None:
 
 
 def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
-    """The schedules that Table 2 compares: level x scope x objective; strict waste always, relaxed where asked for.
+    """Return the schedules that Table 2 compares: level x scope x objective; strict waste always, relaxed where asked
+    for.
 
     Each name ends in the weights, `-equal-time`, or in nothing for the default. Raises InputError for a limit that a
     file's name cannot say.
@@ -378,7 +380,7 @@ def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
 
 
 def _protocol(config: dict, kind: str) -> dict:
-    """How a setup measures."""
+    """Return how a setup measures."""
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
     # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
     # was measured stays what it is
@@ -387,7 +389,8 @@ def _protocol(config: dict, kind: str) -> dict:
 
 
 def _degrees(config: dict) -> list:
-    """The tensor-parallel degrees of the study; null in the configuration: the paper's, where the model allows them."""
+    """Return the tensor-parallel degrees of the study; null in the configuration: the paper's, where the model allows
+    them."""
     possible = tensor_parallel_degrees(model(config["model"]))
     degrees = config["tensor_parallel_degrees"]
     if degrees is None:
@@ -402,7 +405,8 @@ def _degrees(config: dict) -> list:
 
 
 def _energies_pj(config: dict) -> list[float]:
-    """Energies of a tensor-core FLOP that the headline is repeated for; null in the configuration: the spec's range."""
+    """Return energies of a tensor-core FLOP that the headline is repeated for; null in the configuration: the spec's
+    range."""
     asked: list[float] | None = config["tensor_energy_pj"]
     return gpu_spec.tensor_energy_range_pj(config["gpu"]) if asked is None else asked
 
@@ -411,7 +415,7 @@ def _energies_pj(config: dict) -> list[float]:
 
 
 def import_options(gpu: dict) -> str:
-    """The options of a table GPU on the command line of `kernel-dvfs import`."""
+    """Return the options of a table GPU on the command line of `kernel-dvfs import`."""
     words = []
     if gpu.get("name"):
         words += ["--name", gpu["name"]]
@@ -427,7 +431,7 @@ def import_options(gpu: dict) -> str:
 
 
 def text_of(path: str, files: Iterable[PlannedFile]) -> str:
-    """What a setup's file must hold. Raises ValueError for a setup that no configuration here plans."""
+    """Return what a setup's file must hold. Raises ValueError for a setup that no configuration here plans."""
     for file in files:
         if file.path == path:
             return file.text
@@ -435,16 +439,16 @@ def text_of(path: str, files: Iterable[PlannedFile]) -> str:
 
 
 def notices(study: Study) -> list[str]:
-    """What the user should know of a study before it starts."""
+    """Return what the user should know of a study before it starts."""
     if study.kind == "table" and study.options["by_clock"]["minutes"]:
         return ["by_clock: a table cannot be measured again, so clocks are chosen from its rows as they are"]
     if study.clocks == "auto-only":
-        here = (
+        measured = (
             "where time and energy of the step go" if study.is_step else "Figure 5, tables/baseline and tables/passes"
         )
         others = "Clocks for its kernels" if study.is_step else "Schedules, Tables 1 and 2 and the other figures"
         return [
-            f"clocks: auto-only: {study.gpu} is measured at auto: {here}. {others} need the right to lock clocks "
+            f"clocks: auto-only: {study.gpu} is measured at auto: {measured}. {others} need the right to lock clocks "
             "(docs/real-gpus.md)"
         ]
     if study.clocks == "external":
@@ -457,7 +461,7 @@ def notices(study: Study) -> list[str]:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """What tells one version of a file from another without reading it; None where there is none."""
+    """Return what tells one version of a file from another without reading it; None where there is none."""
     try:
         status = Path(path).stat()
     except OSError:
@@ -466,6 +470,6 @@ def stamp(path: str) -> tuple[int, int] | None:
 
 
 def seen(*folders: str) -> list[str]:
-    """Tables and figures that lie in folders, with their times: what a page shows of other studies."""
+    """Return tables and figures that lie in folders, with their times: what a page shows of other studies."""
     paths = [path for folder in folders for form in ("tables/*.json", "*.png") for path in Path(folder).rglob(form)]
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in paths)

@@ -85,7 +85,8 @@ def from_bench(
 def columns(
     setup: Setup, requests: Sequence[PointRequest], auto_repeats: int, points: Points, is_first: bool = False
 ) -> dict[str, list[Any]]:
-    """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
+    """Return {column: values} of a profile: one row per target and pair, in the order of the setup's targets and the
+    requests.
 
     points(target)(pair, repeat): the point, as in a record; None where it was left out. is_first: of the repeats of a
     point, only the first usable one counts.
@@ -100,12 +101,12 @@ def columns(
             about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
             point = points(MeasurementTarget(study, name))
             for pair, repeats in asked[study, name].items():
-                found = {each: point(pair, each) for each in repeats}
+                pooled = {repeat: point(pair, repeat) for repeat in repeats}
                 measured = usable(
                     [
-                        (own["session"] or of_repeat(pair, each, auto_repeats), own)
-                        for each, own in found.items()
-                        if own is not None
+                        (record["session"] or of_repeat(pair, repeat, auto_repeats), record)
+                        for repeat, record in pooled.items()
+                        if record is not None
                     ]
                 )
                 if not measured:
@@ -113,7 +114,7 @@ def columns(
                 if is_first:
                     measured = measured[:1]
                 groups.append(((study, name), measured))
-                row = _row(pair, [each for _, each in measured]) | {
+                row = _row(pair, [record for _, record in measured]) | {
                     "study": study_of(setup.workload, study, name),
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],
@@ -127,12 +128,13 @@ def columns(
 
 
 def usable(measured: list[tuple[str, PooledPoint]]) -> list[tuple[str, PooledPoint]]:
-    """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
-    return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
+    """Return the measurements without repeats that say nothing, unless there are no others: then the row's verdict says
+    so."""
+    return [repeat for repeat in measured if repeat[1]["verdict"] not in UNUSABLE] or measured
 
 
 def _errors(groups: list[Group], field: Quantity, unit: float) -> list[float | None]:
-    """Standard errors of the rows' means, None where they are unknown."""
+    """Return standard errors of the rows' means, None where they are unknown."""
     if not groups:
         return []
     places: dict[tuple[str, str], int] = {}
@@ -167,7 +169,7 @@ _OF_MEASURING = ("work", "launches_per_iteration", "replicate_group")
 
 
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report knows of each kernel."""
+    """Return what a report knows of each kernel."""
     return {
         name: {key: value for key, value in about.items() if key not in _OF_MEASURING}
         for name, about in kernels.items()
@@ -177,12 +179,12 @@ def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _row(pair: Pair, records: list[PooledPoint]) -> dict[str, Any]:
     core_mhz, mem_mhz = key_of(pair)
     mean = partial(_mean, records)
-    odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
+    odd = [record["verdict"] for record in records if record["verdict"] != "ok"]
     return {
         "core_mhz": core_mhz,
         "mem_mhz": mem_mhz,
-        "reached_core_mhz": _average([each["reached"]["core_mhz"] for each in records]),
-        "reached_mem_mhz": _average([each["reached"]["mem_mhz"] for each in records]),
+        "reached_core_mhz": _average([record["reached"]["core_mhz"] for record in records]),
+        "reached_mem_mhz": _average([record["reached"]["mem_mhz"] for record in records]),
         "time_s": mean("time_us") * 1e-6,
         "time_sd_s": _scale(_sd(records, "time_us", "time_sd_us"), 1e-6),
         "energy_j": mean("energy_mj") * 1e-3,
@@ -194,7 +196,7 @@ def _row(pair: Pair, records: list[PooledPoint]) -> dict[str, Any]:
 
 
 def _mean(records: list[PooledPoint], field: Quantity) -> float:
-    return _average([each["summary"][field] for each in records])
+    return _average([record["summary"][field] for record in records])
 
 
 def _average(values: Sequence[float]) -> float:
@@ -202,8 +204,9 @@ def _average(values: Sequence[float]) -> float:
 
 
 def _sd(records: list[PooledPoint], field: Quantity, within: Literal["time_sd_us", "energy_sd_mj"]) -> float | None:
-    """Scatter between records where there are several, else the standard error over the windows of the one."""
-    values = [each["summary"][field] for each in records]
+    """Return the scatter between records where there are several, else the standard error over the windows of the
+    one."""
+    values = [record["summary"][field] for record in records]
     if len(values) > 1:
         mean = _average(values)
         return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
@@ -219,7 +222,7 @@ def _scale(value: float | None, factor: float) -> float | None:
 def standard_errors(
     target: ArrayLike, cell: ArrayLike, n: ArrayLike, mean: ArrayLike, squares: ArrayLike
 ) -> np.ndarray:
-    """(cells,) standard error of each cell's mean, in the unit of `mean`; NaN where it is unknown.
+    """Return (cells,) standard error of each cell's mean, in the unit of `mean`; NaN where it is unknown.
 
     A cell is a target at a clock pair; each entry of the (G,) arrays is what one session measured of a cell: target,
     cell: indices; n: measurements; mean; squares: sum of (measurement - mean)^2. A cell's mean is weighted by n.

@@ -42,7 +42,7 @@ class Reference:
 
 
 def parse_reference(text: object) -> Reference | str:
-    """`highest`, or `CORE[,MEM][,SETTING=VALUE...]` (MHz or `auto` for a clock), as HIGHEST or a Reference.
+    """Return `highest`, or `CORE[,MEM][,SETTING=VALUE...]` (MHz or `auto` for a clock), as HIGHEST or a Reference.
 
     A list of the same parts, or a bare number, is taken too, since YAML yields these. Raises InputError otherwise.
     """
@@ -75,7 +75,7 @@ def _not_a_reference(text: object) -> InputError:
 
 
 def choose_baselines(points: Sequence[KernelSetting], raw: RawTable, reference: object = None) -> set[int]:
-    """Indices into `points` of one baseline per kernel.
+    """Return indices into `points` of one baseline per kernel.
 
     Without `reference`: the auto point, else the point marked is_reference (of several auto points, say at
     different power caps, the one marked is_reference). With it: that point; `highest` is the highest memory
@@ -111,12 +111,12 @@ def _marked(points: Sequence[KernelSetting], indices: list[int], raw: RawTable) 
             first.rows[0],
         )
     if len(candidates) > 1:
-        one, two = (points[i].rows[0] for i in candidates[:2])
+        earlier, later = (points[i].rows[0] for i in candidates[:2])
         raise raw.fault(
-            f"kernel {first.kernel} has several baselines: {raw.place(one)} and {raw.place(two)} differ in "
+            f"kernel {first.kernel} has several baselines: {raw.place(earlier)} and {raw.place(later)} differ in "
             "their settings; mark one (is_reference = 1), or name it with `reference`",
             column,
-            two,
+            later,
         )
     return candidates[0]
 
@@ -154,11 +154,11 @@ def _meets(point: KernelSetting, reference: Reference) -> bool:
     for name, value in reference.settings.items():
         if name not in point.settings:
             return False
-        own = point.settings[name]
+        setting = point.settings[name]
         try:
-            same = own == float(value)
+            same = setting == float(value)
         except ValueError:
-            same = str(own) == value
+            same = str(setting) == value
         if not same:
             return False
     return True

@@ -116,8 +116,8 @@ def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ())
     shown |= {"reached_core_mhz": "core_freq", "reached_mem_mhz": "mem_freq"}
     # a clock that was not tuned was left to the GPU, whatever else is called so
     columns = {
-        own: column(name) if name in names or name not in DEVICE_PARAMETERS else [None] * len(measured)
-        for own, name in shown.items()
+        column_name: column(name) if name in names or name not in DEVICE_PARAMETERS else [None] * len(measured)
+        for column_name, name in shown.items()
     }
     columns["kernel"] = [str(content.get("kernel_name") or Path(path).stem)] * len(measured)
     columns["gpu"] = [content.get("device_name")] * len(measured)
@@ -213,7 +213,7 @@ def _is_number(value: object) -> bool:
 
 
 def _in_ms(where: str, value: Any, unit: object) -> Any:
-    """A time in ms, as Kernel Tuner has it where no unit is said; what is no number stays as it is."""
+    """Return a time in ms, as Kernel Tuner has it where no unit is said; what is no number stays as it is."""
     if not _is_number(value) or not unit:
         return value
     # Kernel Tuner writes miliseconds
@@ -228,8 +228,8 @@ def _failed(values: dict[str, Any]) -> bool:
 
 
 def _energy(path: str | PathLike[str], measured: list[_TunerEntry], where: str) -> tuple[str, str]:
-    """(The column, its name in the file): the first result whose unit is known, one that says it before NVMLObserver's,
-    which is a power reading times time; without any, its mean power, nvml_power, in W."""
+    """Return (the column, its name in the file): the first result whose unit is known, one that says it before
+    NVMLObserver's, which is a power reading times time; without any, its mean power, nvml_power, in W."""
     for name in (*PER_JOULE, *JOULE_RESULTS):
         if any(name in entry.values for entry in measured):
             return name if name in PER_JOULE else "energy_j", name
@@ -242,5 +242,5 @@ def _energy(path: str | PathLike[str], measured: list[_TunerEntry], where: str) 
 
 
 def _is_none(value: Any) -> bool:
-    """Whether a sensor gave nothing: null, NaN or 0, as it does where a kernel is over before it was read."""
+    """Return whether a sensor gave nothing: null, NaN or 0, as it does where a kernel is over before it was read."""
     return value is None or (isinstance(value, int | float) and not value > 0 and not value < 0)

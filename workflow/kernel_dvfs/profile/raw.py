@@ -61,7 +61,7 @@ class RawTable:
     rows: int = 0
 
     def fault(self, message: str, column: str | None = None, row: int | None = None) -> InputError:
-        """The error to raise: file, place and column, then the message."""
+        """Return the error to raise: file, place and column, then the message."""
         where = [str(self.path)]
         place = self.header if row is None else self.place(row)
         if place is not None:
@@ -71,17 +71,17 @@ class RawTable:
         return InputError(f"{', '.join(where)}: {message}")
 
     def name(self, column: str) -> str:
-        """The heading that a column has in the file."""
+        """Return the heading that a column has in the file."""
         return self.shown.get(column, column)
 
     def column(self, name: str) -> str | None:
-        """The column of this name, or of this heading; None where there is none."""
+        """Return the column of this name, or of this heading; None where there is none."""
         if name in self.columns:
             return name
         return next((column for column, heading in self.shown.items() if heading == name), None)
 
     def numbers(self, column: str) -> list[float | None]:
-        """The column as floats, None where a cell is empty. NaN and infinity are errors too."""
+        """Return the column as floats, None where a cell is empty. NaN and infinity are errors too."""
         cells = self.columns[column]
         if set(map(type, cells)) <= {float, str}:  # the plain case at speed; in any doubt, the loop below decides
             try:
@@ -90,49 +90,49 @@ class RawTable:
                 plainly = [math.nan]
             if all(-1e300 < value < 1e300 for value in plainly) and not any("_" in str(cell) for cell in cells):
                 return [*plainly]
-        found: list[float | None] = []
+        numbers: list[float | None] = []
         for row, cell in enumerate(cells):
             if is_empty(cell):
-                found.append(None)
+                numbers.append(None)
                 continue
             value = to_number(cell)
             if value is None:
                 raise self.fault(f"{quote(cell)} is not a number; write the number alone", column, row)
             if not -1e300 < value < 1e300:
                 raise self.fault(f"{quote(cell)} is not a finite number", column, row)
-            found.append(value)
-        return found
+            numbers.append(value)
+        return numbers
 
     def positive(self, column: str, most: float, per_unit: float = 1.0) -> list[float]:
-        """The column in s, J, W or the like, of which `per_unit` make one: every cell a number above zero."""
-        found = []
+        """Return the column in s, J, W or the like, of which `per_unit` make one: every cell a number above zero."""
+        values = []
         for row, value in enumerate(self.numbers(column)):
             if value is None:
                 raise self.fault("is empty; every row needs a value", column, row)
             if not 0 < value / per_unit < most:
                 what = "too large to be true" if value > 0 else "not above zero"
                 raise self.fault(f"{quote(self.columns[column][row])} is {what}", column, row)
-            found.append(value / per_unit)
-        return found
+            values.append(value / per_unit)
+        return values
 
     def whole(self, column: str, least: int = 0, most: int = 10**9) -> list[int]:
-        """The column as whole numbers."""
-        found = []
+        """Return the column as whole numbers."""
+        values = []
         for row, cell in enumerate(self.columns[column]):
             value = to_number(cell)
             if value is None or not least <= value <= most or value != math.floor(value):
                 raise self.fault(f"{quote(cell)} is not a whole number of at least {least}", column, row)
-            found.append(int(value))
-        return found
+            values.append(int(value))
+        return values
 
     def texts(self, column: str) -> list[str]:
-        """The column as text without blanks around it."""
+        """Return the column as text without blanks around it."""
         return ["" if cell is None else str(cell).strip() for cell in self.columns[column]]
 
     def clocks(
         self, column: str, per_mhz: float | None = None, remedy: Callable[[str], str] | None = None
     ) -> list[float | None]:
-        """The clocks asked for, MHz; None where none was locked: empty, `auto` and the like.
+        """Return the clocks asked for, MHz; None where none was locked: empty, `auto` and the like.
 
         per_mhz: units that make one MHz, as the user states it; None: the heading's unit or else MHz are taken, and
         what no board has is refused.
@@ -161,7 +161,7 @@ class RawTable:
         per_mhz: float | None = None,
         remedy: Callable[[str], str] | None = None,
     ) -> float:
-        """The clock in MHz; see `clocks`."""
+        """Return the clock in MHz; see `clocks`."""
         headed = clock_unit(self.name(column))
         # 1.515 GHz is 1515 MHz, not 1514.9999999999998
         mhz = float(f"{value / (per_mhz or UNITS['clock'][headed]):.12g}")
@@ -194,47 +194,47 @@ class RawTable:
                 )
 
     def without(self, rows: Collection[int], why: str) -> RawTable:
-        """The table without these rows, which it counts, and says why they are left out."""
+        """Return the table without these rows, which it counts, and says why they are left out."""
         if not rows:
             return self
         gone = set(rows)
-        kept = [row for row in range(self.rows) if row not in gone]
-        columns = {name: [cells[row] for row in kept] for name, cells in self.columns.items()}
+        left = [row for row in range(self.rows) if row not in gone]
+        columns = {name: [cells[row] for row in left] for name, cells in self.columns.items()}
         notice = f"{self.path}, {self.place(min(gone))}: {many(len(gone), 'row')} of {self.rows} left out: {why}"
         place = self.place
         return replace(
             self,
             columns=columns,
-            place=lambda row: place(kept[row]),
+            place=lambda row: place(left[row]),
             notices=(*self.notices, notice),
-            rows=len(kept),
+            rows=len(left),
         )
 
 
 def exactly(*names: str) -> Known:
-    """What headings stand for that are these names, in small letters or as here, and no others."""
-    return {each: each for each in names}.get
+    """Return what headings stand for that are these names, in small letters or as here, and no others."""
+    return {name: name for name in names}.get
 
 
 def is_empty(cell: object) -> bool:
-    """Whether a cell says nothing: null, or blank text."""
+    """Return whether a cell says nothing: null, or blank text."""
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def is_not_there(cell: object) -> bool:
-    """Whether a cell says that nothing was measured: N/A and the like."""
+    """Return whether a cell says that nothing was measured: N/A and the like."""
     return isinstance(cell, str) and cell.strip().lower() in _NOT_THERE
 
 
 def _is_unlocked(cell: object) -> bool:
-    """Whether a cell of a clock asked for says that none was: -1, too, as several tools write it."""
+    """Return whether a cell of a clock asked for says that none was: -1, too, as several tools write it."""
     if is_empty(cell):
         return True
     return str(cell).strip().lower() in ("auto", "default", "unlocked", "-1", "-1.0")
 
 
 def to_number(cell: Any) -> float | None:
-    """The cell as a float (NaN and infinity included), None if it is no number."""
+    """Return the cell as a float (NaN and infinity included), None if it is no number."""
     if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):  # float() reads 1_000 as a thousand
         return None
     try:
@@ -244,13 +244,13 @@ def to_number(cell: Any) -> float | None:
 
 
 def quote(cell: object) -> str:
-    """A cell for a message: quoted, and shortened where it is long."""
+    """Return a cell for a message: quoted, and shortened where it is long."""
     text = str(cell)
     return f"'{text}'" if len(text) <= 40 else f"'{text[:37]}...'"
 
 
 def open_bytes(path: str | PathLike[str]) -> BufferedReader:
-    """The open file. Raises InputError where it is missing, a folder, or may not be read."""
+    """Return the open file. Raises InputError where it is missing, a folder, or may not be read."""
     try:
         return open(path, "rb")
     except FileNotFoundError:
@@ -260,7 +260,8 @@ def open_bytes(path: str | PathLike[str]) -> BufferedReader:
 
 
 def read_text(path: str | PathLike[str], most_byte: int = MOST_BYTE) -> str:
-    """The file's content, UTF-8 or by its byte order mark UTF-16. Raises InputError naming the line otherwise."""
+    """Return the file's content, UTF-8 or by its byte order mark UTF-16. Raises InputError naming the line
+    otherwise."""
     with open_bytes(path) as file:
         content = read_limited(path, file, most_byte)
     if content[:2] == b"\x1f\x8b":
@@ -281,7 +282,7 @@ def read_csv(
     may_be_cut: bool = False,
     text: str | None = None,
 ) -> RawTable:
-    """A table with one header line, as people have them; rows keep the number of their (first) physical line.
+    """Return a table with one header line, as people have them; rows keep the number of their (first) physical line.
 
     Lines that begin with # are comments, and a header that comes again is left out. Where the header has no comma,
     columns may be separated by semicolons, tabs or bars, and numbers may have decimal commas. A heading such as
@@ -351,7 +352,7 @@ def read_csv(
 
 
 def _separator(text: str) -> str:
-    """What separates columns, by the first line that is no comment."""
+    """Return what separates columns, by the first line that is no comment."""
     lines = (line for line in io.StringIO(text) if line.strip() and not line.lstrip().startswith(COMMENT))
     header = next(lines, "")
     return "," if "," in header else next((mark for mark in ";\t|" if mark in header), ",")
@@ -360,8 +361,8 @@ def _separator(text: str) -> str:
 def _named(
     path: str | PathLike[str], header: list[str], known: Known, named: Mapping[str, str], where: str | None
 ) -> list[str]:
-    """The headings, those that stand for a known column under its name: `Time [ms]` as time_ms; what the user names
-    comes first."""
+    """Return the headings, those that stand for a known column under its name: `Time [ms]` as time_ms; what the user
+    names comes first."""
     plainly = [plain(given) for given in header]
     chosen: dict[int, str] = {}
     for column, heading in named.items():
@@ -373,18 +374,18 @@ def _named(
             raise InputError(f"{path}{place}: {what} {quote(heading)}, named as {column}; it has {some(header)}")
         chosen[at[0]] = column
     # what has such a heading of its own is then something else
-    chosen |= {place: f"{own} as headed" for place, own in enumerate(header) if own in named and place not in chosen}
-    found = [
+    chosen |= {at: f"{given} as headed" for at, given in enumerate(header) if given in named and at not in chosen}
+    names = [
         # MJ and MW are not mJ and mW
         chosen.get(place) or (None if _MEGA.search(given) else known(name))
         for place, (name, given) in enumerate(zip(plainly, header, strict=True))
     ]
     # of two columns that may stand for one, the user's or the one of that very name does
     sure = {*chosen.values(), *header}
-    taken = Counter(filter(None, found))
+    taken = Counter(filter(None, names))
     return [
         name if name and (place in chosen or name == given or (taken[name] == 1 and name not in sure)) else given
-        for place, (name, given) in enumerate(zip(found, header, strict=True))
+        for place, (name, given) in enumerate(zip(names, header, strict=True))
     ]
 
 
@@ -392,25 +393,25 @@ _MEGA = re.compile(r"(?<![A-Za-z])M[JW](?![A-Za-z])")
 
 
 def many(count: int, what: str) -> str:
-    """How many of something, for a message."""
+    """Return how many of something, for a message."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def some(words: Collection[str]) -> str:
-    """The first of them, for a message, and how many there are more."""
-    own = list(words)
-    return ", ".join(own) if len(own) <= 12 else f"{', '.join(own[:12])} and {len(own) - 12} more"
+    """Return the first of them, for a message, and how many there are more."""
+    listed = list(words)
+    return ", ".join(listed) if len(listed) <= 12 else f"{', '.join(listed[:12])} and {len(listed) - 12} more"
 
 
 def _cells(name: str, heading: str, cells: list[str], may_have_commas: bool, is_known: bool) -> list[str]:
-    """Of a column of numbers: decimal commas as points, and without the column's own unit behind them."""
+    """Return a column of numbers with decimal commas as points, and without the column's own unit behind them."""
     if not is_known:
         return cells
     unit = clock_unit(heading) if quantity(name) == "clock" else name.rpartition("_")[2]  # core_mhz may be headed kHz
     if unit in _UNITS and any(cell.rstrip().lower().endswith(unit) for cell in cells):
         # as it is written: MJ is not mJ
         pattern = re.compile(rf"\s*([-+.,\deE]+)\s*({unit}|{UNIT_NAMES.get(unit, unit)})\s*")
-        cells = [found[1] if (found := pattern.fullmatch(cell)) else cell for cell in cells]
+        cells = [match[1] if (match := pattern.fullmatch(cell)) else cell for cell in cells]
     if may_have_commas and not any("." in cell for cell in cells):
         cells = [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
     return cells
@@ -429,8 +430,8 @@ def _check_names(path: str | PathLike[str], names: list[str], where: str) -> Non
 
 
 def read_parquet(path: str | PathLike[str], named: Mapping[str, str] | None = None) -> RawTable:
-    """A Parquet table, its columns named as those of a CSV; null is an empty cell, rows count from 1."""
-    from kernel_dvfs.profile import store
+    """Return a Parquet table, its columns named as those of a CSV; null is an empty cell, rows count from 1."""
+    from kernel_dvfs.profile import store  # pyarrow, which a CSV does without
 
     open_bytes(path).close()  # a missing file in our words, not the library's
     table = store.read_parquet(path, "give a whole Parquet file, or export the table as CSV")

@@ -26,9 +26,14 @@ class PooledPoint(TypedDict):
     session: str | None  # the process of a real GPU, else None
 
 
-def point_of(found: Judged, session: str | None = None) -> PooledPoint:
-    """A point without what no profile needs."""
-    return {"summary": found["summary"], "reached": found["reached"], "verdict": found["verdict"], "session": session}
+def point_of(judged: Judged, session: str | None = None) -> PooledPoint:
+    """Return a point without what no profile needs."""
+    return {
+        "summary": judged["summary"],
+        "reached": judged["reached"],
+        "verdict": judged["verdict"],
+        "session": session,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Records:
         self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
 
     def points(self, target: MeasurementTarget) -> Callable[[Pair, int], PooledPoint]:
-        """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
+        """Return point(pair, repeat) of a target: what profile.aggregate.columns asks for.
 
         Raises InputError naming a record that is missing, damaged or foreign, or that ran another kernel
         than the target's other records or came from another build than all other records.
@@ -56,23 +61,23 @@ class Records:
 
         def point(pair: Pair, repeat: int) -> PooledPoint:
             name = path(PointRequest(*target, *pair, ()), repeat)
-            found, file = self._get(name, target, pair), f"{self._folder}/{name}"
-            ran.setdefault(found.instance, file)
+            read, file = self._get(name, target, pair), f"{self._folder}/{name}"
+            ran.setdefault(read.instance, file)
             if len(ran) > 1:
-                (one, its), (other, others) = list(ran.items())[:2]
+                (kernel, its), (other, others) = list(ran.items())[:2]
                 raise InputError(
-                    f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
-                    "clocks, not kernels; delete the records of one of them and run snakemake again"
+                    f"{target.study}/{target.name}: {its} ran {kernel}, but {others} ran {other}, and a profile "
+                    "compares clocks, not kernels; delete the records of one of them and run snakemake again"
                 )
-            if found.library:
-                self._libraries.setdefault(found.library, file)
+            if read.library:
+                self._libraries.setdefault(read.library, file)
             if len(self._libraries) > 1:
-                one, other = list(self._libraries.values())[:2]
+                first, other = list(self._libraries.values())[:2]
                 raise InputError(
-                    f"{one} and {other} ran kernels of different builds (device.library_sha256), and a profile "
+                    f"{first} and {other} ran kernels of different builds (device.library_sha256), and a profile "
                     "compares clocks, not builds; delete the records of one of them and run snakemake again"
                 )
-            return found.point
+            return read.point
 
         return point
 
@@ -85,12 +90,11 @@ class Records:
         file = f"{self._folder}/{name}"
         content = record.read_point(file, self._setup, target, pair)
         point = point_of(content, content["run"].get("run_id"))
-        found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
-        return found
+        return _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
 
 
 def _bytes(file: str) -> bytes | None:
-    """What a file holds; None where it cannot be read, which reading it as a record will tell."""
+    """Return what a file holds; None where it cannot be read, which reading it as a record will tell."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -99,6 +103,6 @@ def _bytes(file: str) -> bytes | None:
 
 
 def changed(folder: str, checksums: Mapping[str, str]) -> list[str]:
-    """The paths below a folder whose files are gone or have other bytes than their checksums say."""
+    """Return the paths below a folder whose files are gone or have other bytes than their checksums say."""
     held = ((name, checksum, _bytes(f"{folder}/{name}")) for name, checksum in checksums.items())
-    return [name for name, checksum, own in held if own is None or hashlib.sha256(own).hexdigest() != checksum]
+    return [name for name, checksum, data in held if data is None or hashlib.sha256(data).hexdigest() != checksum]

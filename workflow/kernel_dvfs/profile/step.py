@@ -61,10 +61,10 @@ def write_shipped_step(folder: Path) -> list[dict[str, Any]]:
 
 
 def _about(row: dict[str, Any]) -> dict[str, Any]:
-    """What a profile knows of a kernel. Of its work the study kept a product's sizes, which name it."""
+    """Return what a profile knows of a kernel. Of its work the study kept a product's sizes, which name it."""
     work = None
-    if found := _PRODUCT.match(row["name"]):
-        m, k, n = map(int, found.groups())
+    if product := _PRODUCT.match(row["name"]):
+        m, k, n = map(int, product.groups())
         work = ["gemm", 2.0 * m * k * n, 0.0, 0.0, float(_ELEMENT_BYTE * (m * k + k * n + m * n))]
     return {
         **{name: row[name] for name in ("name", "module", "operation", "section")},
@@ -76,12 +76,12 @@ def _about(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured_step(record: str, profile: str | PathLike[str]) -> Step:
-    """The step of `record` with time (us), energy (mJ) and core clock (MHz) of a launch of each kernel at auto.
+    """Return the step of `record` with time (us), energy (mJ) and core clock (MHz) of a launch of each kernel at auto.
 
     Raises InputError where the profile is of another step.
     """
-    step, found = read(record), read_profile(profile)
-    made_for = (found.metadata.get("workload", {}).get("step") or {}).get("checksum")
+    step, measured = read(record), read_profile(profile)
+    made_for = (measured.metadata.get("workload", {}).get("step") or {}).get("checksum")
     if made_for != step.checksum:
         raise InputError(f"{profile}: of {made_for or 'no captured step'}, {record} is {step.checksum}; run snakemake")
     auto = {
@@ -90,7 +90,7 @@ def measured_step(record: str, profile: str | PathLike[str]) -> Step:
             "auto_energy_mj": 1e3 * row["energy_j"],
             "auto_core_mhz": row["reached_core_mhz"],
         }
-        for row in found.table.to_pylist()
+        for row in measured.table.to_pylist()
         if row["study"] == "kernel" and row["is_baseline"]
     }
     return replace(step, targets=tuple(replace(target, **auto.get(target.id, {})) for target in step.targets))

@@ -163,7 +163,7 @@ def read_profile(path: str | PathLike[str]) -> Profile:
 
 
 def read_parquet(path: str | PathLike[str], remedy: str) -> pa.Table:
-    """The whole of any Parquet file. Raises InputError, with the file's name, if it is none or cut short."""
+    """Return the whole of any Parquet file. Raises InputError, with the file's name, if it is none or cut short."""
     try:
         # ParquetFile, not read_table: that one pulls in pyarrow.dataset
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -181,8 +181,8 @@ _FREE_VALUES, _FREE_BYTE = 200_000, 64 << 20
 
 
 def _too_much(file: pq.ParquetFile, size_byte: int) -> str:
-    """What a file says that it unpacks to, where that is more than its size can mean; "" where it is not."""
-    nested = next((each for each in file.schema_arrow if pa.types.is_nested(each.type)), None)
+    """Return what a file says that it unpacks to, where that is more than its size can mean; "" where it is not."""
+    nested = next((field for field in file.schema_arrow if pa.types.is_nested(field.type)), None)
     if nested is not None:
         return f"column {nested.name} holds {nested.type}, where a number or a text belongs"
     values = file.metadata.num_rows * file.metadata.num_columns
@@ -194,14 +194,15 @@ def _too_much(file: pq.ParquetFile, size_byte: int) -> str:
 
 
 def _unpacked(file: pq.ParquetFile) -> int:
-    """Bytes of the largest part of a file, unpacked. Of each column by itself pyarrow aborts where it is damaged."""
+    """Return the bytes of the largest part of a file, unpacked. Of each column by itself pyarrow aborts where it is
+    damaged."""
     about = file.metadata
     return max((about.row_group(part).total_byte_size for part in range(about.num_row_groups)), default=0)
 
 
 def _whole_table(file: pq.ParquetFile, path: str | PathLike[str], remedy: str) -> pa.Table:
-    """All rows. A text that the file holds once may stand in each of them: where that could be too much, rows are
-    written out in parts, and no further than what is allowed."""
+    """Return all rows. A text that the file holds once may stand in each of them: where that could be too much, rows
+    are written out in parts, and no further than what is allowed."""
     longest = max(_unpacked(file), 1)
     if longest * file.metadata.num_rows <= _FREE_BYTE:
         return file.read(use_threads=False)
@@ -229,14 +230,14 @@ def _setting_type(values: Sequence[Any]) -> pa.DataType:
 
 
 def _metadata_fault(metadata: Any) -> str:
-    """What is wrong with the metadata; "" where nothing is."""
+    """Return what is wrong with the metadata; "" where nothing is."""
     if not isinstance(metadata, dict) or metadata.get("schema") != SCHEMA:
         return unread(metadata, SCHEMA)
     return shape.fault(metadata, _Metadata)
 
 
 def _fault(table: pa.Table, extra: Sequence[str]) -> str:
-    """What is wrong with the columns; "" where nothing is."""
+    """Return what is wrong with the columns; "" where nothing is."""
     names = [*COLUMNS, *extra]
     if table.column_names != names:
         missing = [name for name in names if name not in table.column_names]

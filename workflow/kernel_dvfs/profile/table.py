@@ -171,7 +171,7 @@ def import_to_profile(
     only: Mapping[str, str] | None = None,
 ) -> Imported:
     """Read a measured table (see import_table) and write it as a profile to `out`, whole or not at all."""
-    from kernel_dvfs.profile.store import write_profile
+    from kernel_dvfs.profile.store import write_profile  # pyarrow, which a plan does without
 
     imported = import_table(path, name, settings, reference, columns_in, columns, only)
     write_profile(out, imported.columns, imported.gpu, imported.workload, imported.settings)
@@ -179,7 +179,7 @@ def import_to_profile(
 
 
 def gpu_slug(path: AnyPath, name: str | None = None) -> str:
-    """`table-<name or the file's stem>`, the name of the results folder; the file itself is not read.
+    """Return `table-<name or the file's stem>`, the name of the results folder; the file itself is not read.
 
     Raises InputError where the name has neither letters nor digits.
     """
@@ -203,7 +203,7 @@ def _profile_columns(
     reached_mem: Clocks,
     baselines: set[int],
 ) -> dict[str, list[Any]]:
-    """The columns of store.write_profile: a row per point, in the order the table first names them."""
+    """Return the columns of store.write_profile: a row per point, in the order the table first names them."""
     columns: dict[str, list[Any]] = {
         "study": ["kernel"] * len(points),
         "target": [point.kernel for point in points],
@@ -227,7 +227,7 @@ def _profile_columns(
 
 
 def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple[RawTable, list[str], list[str]]:
-    """(RawTable, settings, notices) by the file's ending."""
+    """Return (RawTable, settings, notices) by the file's ending."""
     for column in named:
         if units.known_as(column) != column and column not in units.POWER_CAPS:
             raise InputError(f"{path}: no column {quote(column)} to name {quote(named[column])} as; {_NAMES}")
@@ -239,7 +239,7 @@ def _read(path: AnyPath, settings: list[str], named: Mapping[str, str]) -> tuple
     if ending == ".json":
         if named:
             raise InputError(f"{path}: a Kernel Tuner file names its columns itself; leave `columns` out")
-        from kernel_dvfs.profile.kernel_tuner import read_kernel_tuner
+        from kernel_dvfs.profile.kernel_tuner import read_kernel_tuner  # pyarrow, as above
 
         read = read_kernel_tuner(path, settings)
         # a declared name that is no parameter is left to be reported
@@ -252,7 +252,7 @@ _NAMES = "columns are kernel, time_s, time_ms, energy_j, power_w, core_mhz, mem_
 
 
 def _only_these(raw: RawTable, only: Mapping[str, str]) -> RawTable:
-    """The rows of one workload of several."""
+    """Return the rows of one workload of several."""
     for name, wanted in only.items():
         column = raw.column(name)
         if column is None:
@@ -265,7 +265,7 @@ def _only_these(raw: RawTable, only: Mapping[str, str]) -> RawTable:
 
 
 def _measured(raw: RawTable, roles: dict[str, Any]) -> RawTable:
-    """The rows in which nothing that was measured is N/A."""
+    """Return the rows in which nothing that was measured is N/A."""
     of = [raw.columns[roles[role]] for role in ("time", "energy", "power") if roles[role] is not None]
     gone = [row for row in range(raw.rows) if any(is_not_there(cells[row]) for cells in of)]
     if len(gone) == raw.rows:
@@ -274,7 +274,7 @@ def _measured(raw: RawTable, roles: dict[str, Any]) -> RawTable:
 
 
 def _stated(raw: RawTable, columns_in: Mapping[str, str]) -> dict[str, float]:
-    """{column: how many of its units make one s, J, W or MHz} as the user states them."""
+    """Return {column: how many of its units make one s, J, W or MHz} as the user states them."""
     stated = {}
     for column, unit in columns_in.items():
         if column not in raw.columns:
@@ -302,8 +302,8 @@ _WANTED = {
 
 
 def _roles(raw: RawTable) -> dict[str, Any]:
-    """Role -> the one column that plays it; the reached clocks, a memory clock that no column looks like, and energy or
-    else power, may be missing (None).
+    """Return role -> the one column that plays it; the reached clocks, a memory clock that no column looks like, and
+    energy or else power, may be missing (None).
 
     Raises InputError naming everything that is missing, with columns that look like it.
     """
@@ -321,14 +321,14 @@ def _roles(raw: RawTable) -> dict[str, Any]:
 
 
 def _only(raw: RawTable, names: Collection[str], quantity: str) -> str | None:
-    found = [name for name in names if name in raw.columns]
-    if len(found) > 1:
-        raise raw.fault(f"gives the {quantity}, and so does column {found[0]}; keep one of them", found[1])
-    return found[0] if found else None
+    columns = [name for name in names if name in raw.columns]
+    if len(columns) > 1:
+        raise raw.fault(f"gives the {quantity}, and so does column {columns[0]}; keep one of them", columns[1])
+    return columns[0] if columns else None
 
 
 def _missing(raw: RawTable, role: str) -> str:
-    """What to add, and the column whose name comes nearest."""
+    """Return what to add, and the column whose name comes nearest."""
     names, quantity = _WANTED[role]
     text = f"{quantity}, named {_either(names)}"
     if role == "energy":
@@ -338,7 +338,7 @@ def _missing(raw: RawTable, role: str) -> str:
     otherwise = ", or drop it" if role == "mem" else ""
     if near is None:
         return text
-    name = next((each for each in names if units.plain(near).endswith(each[each.rfind("_") :])), names[0])
+    name = next((column for column in names if units.plain(near).endswith(column[column.rfind("_") :])), names[0])
     return f"{text} (--columns {shlex.quote(f'{name}={near}')}{otherwise}?)"
 
 
@@ -346,7 +346,7 @@ _LOOKED_AT = 200  # columns, for one whose name comes near: each is compared wit
 
 
 def _near(raw: RawTable, role: str) -> str | None:
-    """The column whose name comes nearest to a role that none plays."""
+    """Return the column whose name comes nearest to a role that none plays."""
     plain = {units.plain(column): column for column in raw.columns}
     free = [column for column in plain if not units.quantity(plain[column]) and plain[column] not in units.RESERVED]
     free = free[:_LOOKED_AT]
@@ -360,8 +360,8 @@ def _either(names: Collection[str]) -> str:
 
 
 def _setting_columns(raw: RawTable, declared: list[str]) -> list[str]:
-    """The columns beyond the clocks that are part of a point's key, in the table's order."""
-    from kernel_dvfs.profile.store import COLUMNS
+    """Return the columns beyond the clocks that are part of a point's key, in the table's order."""
+    from kernel_dvfs.profile.store import COLUMNS  # pyarrow, as above
 
     for column in declared:
         if column not in raw.columns:
@@ -379,7 +379,7 @@ def _kernels(raw: RawTable) -> list[str]:
 
 
 def _times(raw: RawTable, column: str, stated: dict[str, float]) -> list[float]:
-    """s per launch: any where the user stated the unit, else what a launch can take."""
+    """Return s per launch: any where the user stated the unit, else what a launch can take."""
     time_s = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_SECOND[column]))
     for row, time in enumerate(time_s):
         if column not in stated and not units.is_possible("time", time):
@@ -395,7 +395,7 @@ def _times(raw: RawTable, column: str, stated: dict[str, float]) -> list[float]:
 def _energy(
     raw: RawTable, columns: dict[str, Any], stated: dict[str, float], time_s: list[float]
 ) -> tuple[list[float], list[str]]:
-    """(J per row, notices): as the table has it, or mean power x time."""
+    """Return (J per row, notices): as the table has it, or mean power x time."""
     column = columns["energy"]
     if column is not None:
         energy_j = raw.positive(column, HIGHEST_SI, stated.get(column, units.PER_JOULE[column]))
@@ -412,13 +412,13 @@ _SAME_POWER = 0.1  # of the energy over the time, that a column of power may be 
 def _other_power(
     raw: RawTable, stated: Mapping[str, float], time_s: Sequence[float], energy_j: Sequence[float]
 ) -> list[str]:
-    """A line where a table has both, and its power is another than its energy over its time."""
+    """Return a line where a table has both, and its power is another than its energy over its time."""
     for column in (name for name in units.PER_WATT if name in raw.columns):
         for row, cell in enumerate(raw.columns[column]):
             power_w, mean_w = to_number(cell), energy_j[row] / time_s[row]
             if power_w and abs(power_w / stated.get(column, units.PER_WATT[column]) / mean_w - 1) > _SAME_POWER:
-                told = f"{raw.name(column)} is {quote(cell)} where energy over time is {units.watts(mean_w)}"
-                return [f"{raw.path}, {raw.place(row)}: {told}; the energy counts: is it of the whole board?"]
+                difference = f"{raw.name(column)} is {quote(cell)} where energy over time is {units.watts(mean_w)}"
+                return [f"{raw.path}, {raw.place(row)}: {difference}; the energy counts: is it of the whole board?"]
     return []
 
 
@@ -441,20 +441,20 @@ def _check_power(
 
 
 def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: float) -> str:
-    """What to state about units where a mean power is impossible."""
+    """Return what to state about units where a mean power is impossible."""
 
     def taken(column: str) -> str:
         return columns_in.get(column, column.rpartition("_")[2]).lower()
 
     time = columns["time"]
     if columns["energy"]:
-        found = units.guess_pair(power_w, taken(time), taken(columns["energy"]))
+        guesses = units.guess_pair(power_w, taken(time), taken(columns["energy"]))
     else:
         unit = units.guess("power", power_w * units.UNITS["power"][taken(columns["power"])])
-        found = [("power", unit)] if unit else []
+        guesses = [("power", unit)] if unit else []
     words = [
         f"{columns[role]} is in {units.UNIT_NAMES.get(unit, unit)}: --units {columns[role]}={unit}"
-        for role, unit in found
+        for role, unit in guesses
     ]
     if not words:
         return f"state both units: --units {time}=UNIT {columns['energy'] or columns['power']}=UNIT"
@@ -462,7 +462,7 @@ def _likely(columns: dict[str, Any], columns_in: Mapping[str, str], power_w: flo
 
 
 def _clocks(raw: RawTable, column: str | None, stated: dict[str, float]) -> Clocks:
-    """Clocks asked for, MHz; None = auto, as every one of a clock that the table has no column of."""
+    """Return clocks asked for, MHz; None = auto, as every one of a clock that the table has no column of."""
     if column is None:
         return [None] * raw.rows
     return raw.clocks(column, stated.get(column), _state(raw, column))
@@ -475,7 +475,7 @@ def _state(raw: RawTable, column: str) -> Callable[[str], str]:
 
 
 def _left_to_the_gpu(raw: RawTable, roles: dict[str, Any]) -> list[str]:
-    """Notices: a table without a clock was measured with it left to the GPU, and so was a row that says -1."""
+    """Return notices: a table without a clock was measured with it left to the GPU, and so was a row that says -1."""
     notices = []
     for role, column, clock in (("core", "core_mhz", "core"), ("mem", "mem_mhz", "memory")):
         if roles[role] is None:
@@ -487,7 +487,7 @@ def _left_to_the_gpu(raw: RawTable, roles: dict[str, Any]) -> list[str]:
 
 
 def _reached(raw: RawTable, column: str | None, stated: dict[str, float]) -> Clocks:
-    """Clocks seen in effect, MHz; None = not recorded."""
+    """Return clocks seen in effect, MHz; None = not recorded."""
     if column is None:
         return [None] * raw.rows
     values = raw.numbers(column)
@@ -508,7 +508,7 @@ def _leave_the_only_memory_clock(core: Clocks, mem: Clocks, reached_mem: Clocks)
 
 
 def _flags(raw: RawTable, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
-    """(is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
+    """Return (is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
     unlocked = [c is None and m is None for c, m in zip(core, mem, strict=True)]
     auto = _marks(raw, "is_auto") if "is_auto" in raw.columns else unlocked
     return auto, _marks(raw, "is_reference") if "is_reference" in raw.columns else [False] * len(core)
@@ -547,7 +547,7 @@ def _release_auto_rows(
 
 
 def _setting(raw: RawTable, column: str, stated: dict[str, float]) -> list[Any]:
-    """A further setting: numbers if every cell is one, else text; None where empty."""
+    """Return a further setting: numbers if every cell is one, else text; None where empty."""
     cells, is_cap = raw.columns[column], column in units.POWER_CAPS
     if not is_cap and not all(is_empty(cell) or to_number(cell) is not None for cell in cells):
         return [None if is_empty(cell) else str(cell).strip() for cell in cells]
@@ -564,7 +564,7 @@ def _setting(raw: RawTable, column: str, stated: dict[str, float]) -> list[Any]:
 def _unrecognised(
     raw: RawTable, setting_columns: list[str], groups: Iterable[list[int]], only: Mapping[str, str]
 ) -> list[str]:
-    """A notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
+    """Return a notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
     unknown = [
         column
         for column in raw.columns
@@ -594,15 +594,15 @@ def _unrecognised(
 
 
 def _maybe_workloads(raw: RawTable, column: str) -> list[str]:
-    """A notice where words that nobody understands tell settings of one kernel apart: another workload at each would be
-    compared with the baseline's."""
+    """Return a notice where words that nobody understands tell settings of one kernel apart: another workload at each
+    would be compared with the baseline's."""
     first: dict[str, str] = {}
     for row, (kernel, word) in enumerate(zip(raw.texts("kernel"), raw.texts(column), strict=True)):
-        own = first.setdefault(kernel, word)
-        if own != word and to_number(word) is None and to_number(own) is None:
-            what = f"{quote(word)} here but {quote(own)} before, both of {kernel}: if these are workloads, they are"
+        before = first.setdefault(kernel, word)
+        if before != word and to_number(word) is None and to_number(before) is None:
+            what = f"{quote(word)} here but {quote(before)} before, both of {kernel}: if these are workloads, they are"
             where = f"{raw.path}, {raw.place(row)}, column {column}"
-            return [f"{where}: {what} compared with each other; read one: --only {_word(column, own)}"]
+            return [f"{where}: {what} compared with each other; read one: --only {_word(column, before)}"]
     return []
 
 
@@ -615,23 +615,23 @@ _ONE_CLOCK_MHZ = 8.0
 
 
 def _ran_alike(raw: RawTable, points: list[KernelSetting], reached_mhz: Clocks) -> list[str]:
-    """A notice of requests for different core clocks that ran at one: they differ by noise alone."""
-    told: list[str] = []
+    """Return a notice of requests for different core clocks that ran at one: they differ by noise alone."""
+    lines: list[str] = []
     groups: dict[tuple[Any, ...], list[tuple[float, float, KernelSetting]]] = {}
     for point in points:
         mhz = _mean_known(reached_mhz, point.rows)
         if mhz is not None and point.core_mhz is not None:
             key = (point.kernel, point.mem_mhz, *point.settings.values())
             groups.setdefault(key, []).append((mhz, point.core_mhz, point))
-    for key, own in groups.items():
-        own.sort(key=lambda each: each[:2])
-        for (mhz, asked, _), (other, more, point) in itertools.pairwise(own):
+    for key, asked_for in groups.items():
+        asked_for.sort(key=lambda request: request[:2])
+        for (mhz, asked, _), (other, more, point) in itertools.pairwise(asked_for):
             if other - mhz < _ONE_CLOCK_MHZ <= abs(more - asked):
-                told.append(
+                lines.append(
                     f"{raw.path}, {raw.place(point.rows[0])}: {key[0]} asked for {asked:g} and {more:g} MHz ran at one "
                     f"clock ({mhz:.0f}, {other:.0f} MHz): between these only noise chooses"
                 )
-    return told[:1] + ([f"{raw.path}: {len(told) - 1} more requests that ran at one clock"] if told[1:] else [])
+    return lines[:1] + ([f"{raw.path}: {len(lines) - 1} more requests that ran at one clock"] if lines[1:] else [])
 
 
 def _what(kernel: str, core_mhz: float | None, mem_mhz: float | None) -> str:
@@ -639,7 +639,8 @@ def _what(kernel: str, core_mhz: float | None, mem_mhz: float | None) -> str:
 
 
 def _copies(raw: RawTable, groups: Iterable[list[int]]) -> list[str]:
-    """A notice of rows that are equal in every cell: repeats never are to the last digit, so these may be copies."""
+    """Return a notice of rows that are equal in every cell: repeats never are to the last digit, so these may be
+    copies."""
     copies = []
     for rows in groups:
         seen = set()
@@ -671,27 +672,27 @@ def _size(raw: RawTable, gpu: str, points: list[KernelSetting], settings: list[s
 
 
 def _baseline(points: list[KernelSetting], baselines: set[int], reference: object) -> str:
-    """Which rows are the baseline, and why."""
-    own = [points[index] for index in sorted(baselines)]
+    """Return which rows are the baseline, and why."""
+    marked = [points[index] for index in sorted(baselines)]
     if reference is not None:
         why = f"the reference {reference} that was asked for"
-    elif all(point.auto for point in own):
+    elif all(point.auto for point in marked):
         why = "the rows that lock no clock (auto)"
-    elif not any(point.auto for point in own):
+    elif not any(point.auto for point in marked):
         why = "the rows marked is_reference, as no row is auto"
     else:
-        auto = sum(point.auto for point in own)
+        auto = sum(point.auto for point in marked)
         why = f"the rows that lock no clock (auto) of {many(auto, 'kernel')}, those marked is_reference of the others"
-    keys = {_label(point) for point in own}
+    keys = {_label(point) for point in marked}
     return f"baseline: {why}; " + (keys.pop() if len(keys) == 1 else f"{len(keys)} settings, by kernel")
 
 
-def _reference(own: list[KernelSetting], asked: object) -> str | None:
-    """What the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels share
-    them."""
-    if all(point.auto for point in own):
+def _reference(points: list[KernelSetting], asked: object) -> str | None:
+    """Return what the baseline is, where it is not auto, as `--reference` takes it: by its clocks where all kernels
+    share them."""
+    if all(point.auto for point in points):
         return None
-    settings = {_argument(point) for point in own}
+    settings = {_argument(point) for point in points}
     return settings.pop() if len(settings) == 1 else str(asked or "as marked")
 
 
@@ -709,26 +710,26 @@ def _label(point: KernelSetting) -> str:
 def _units(
     shown: dict[str, str], columns: dict[str, Any], columns_in: Mapping[str, str], least_w: float, most_w: float
 ) -> str:
-    said = []
+    stated = []
     for role in ("time", "energy", "power", "core", "mem"):
         if role in shown:
             measured = role in ("time", "energy", "power")
             unit = columns[role].rpartition("_")[2] if measured else units.clock_unit(shown[role])
             unit = columns_in.get(columns[role], unit).lower()
-            said.append(f"{shown[role]} in {units.UNIT_NAMES.get(unit, unit)}")
-    return f"units: {', '.join(said)}; mean power {least_w:.4g} to {most_w:.4g} W"
+            stated.append(f"{shown[role]} in {units.UNIT_NAMES.get(unit, unit)}")
+    return f"units: {', '.join(stated)}; mean power {least_w:.4g} to {most_w:.4g} W"
 
 
 def _one_gpu(raw: RawTable) -> str | None:
-    """The GPU's name, None where the table has none."""
+    """Return the GPU's name, None where the table has none."""
     name = None
     for row, cell in enumerate(raw.columns.get("gpu", ())):
         if is_empty(cell):
             continue
-        own = str(cell).strip()
-        name = own if name is None else name
-        if own != name:
-            raise raw.fault(f"{quote(own)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row)
+        gpu = str(cell).strip()
+        name = gpu if name is None else name
+        if gpu != name:
+            raise raw.fault(f"{quote(gpu)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row)
     return name
 
 
@@ -742,7 +743,7 @@ def _mean_known(values: Clocks, rows: list[int]) -> float | None:
 
 
 def _sd(values: Sequence[float]) -> float | None:
-    """Sample standard deviation (n - 1); None for a single value."""
+    """Return the sample standard deviation (n - 1); None for a single value."""
     if len(values) < 2:
         return None
     mean = _mean(values)

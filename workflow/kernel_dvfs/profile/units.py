@@ -92,35 +92,35 @@ _WITH_UNIT = (
 
 
 def plain(heading: str) -> str:
-    """A heading in small letters and underscores: `SM clock [MHz]` as sm_clock_mhz, `Time [µs]` as time_us."""
+    """Return a heading in small letters and underscores: `SM clock [MHz]` as sm_clock_mhz, `Time [µs]` as time_us."""
     return re.sub(r"[^a-z0-9]+", "_", heading.replace("\u00b5", "u").replace("\u03bc", "u").lower()).strip("_")
 
 
 def spelled(unit: str) -> str:
-    """A unit in small letters as UNITS has it: `milliseconds` as ms."""
+    """Return a unit in small letters as UNITS has it: `milliseconds` as ms."""
     return _SPELLINGS.get(unit, unit)
 
 
 def known_as(heading: str) -> str | None:
-    """The column that a heading in small letters and underscores stands for; None where it is no known one."""
+    """Return the column that a heading in small letters and underscores stands for; None where it is no known one."""
     if heading in RESERVED or heading in PER_WATT:
         return heading
     for pattern, quantity_ in _WITH_UNIT:
-        if found := pattern.fullmatch(heading):
-            unit = spelled(found[1])
+        if match := pattern.fullmatch(heading):
+            unit = spelled(match[1])
             return f"{quantity_}_{unit}" if unit in UNITS[quantity_] else None
     return next((column for pattern, column in _HEADINGS if pattern.fullmatch(heading)), None)
 
 
 def clock_unit(heading: str) -> str:
-    """The unit of clocks that a heading names at its end; MHz where it names none."""
+    """Return the unit of clocks that a heading names at its end; MHz where it names none."""
     unit = plain(heading).rpartition("_")[2]
     return unit if unit in UNITS["clock"] else "mhz"
 
 
 def quantity(column: str) -> str | None:
-    """Which of UNITS a column's name is about; None where the name does not say."""
-    for words, found in (
+    """Return which of UNITS a column's name is about; None where the name does not say."""
+    for words, kind in (
         (PER_SECOND, "time"),
         (PER_JOULE, "energy"),
         (PER_WATT, "power"),
@@ -128,41 +128,43 @@ def quantity(column: str) -> str | None:
         ((*CORE_MHZ, *MEM_MHZ, *REACHED_CORE_MHZ, *REACHED_MEM_MHZ), "clock"),
     ):
         if column in words:
-            return found
+            return kind
     return None
 
 
 def is_known(column: str) -> bool:
-    """Whether the column is a label or a measurement that says nothing about the setting."""
+    """Return whether the column is a label or a measurement that says nothing about the setting."""
     return column in _LABELS or _MEASUREMENT.fullmatch(column) is not None
 
 
 def is_possible(quantity_: str, value: float) -> bool:
-    """Whether one board can have such a power (W), clock (MHz) or time of a piece of work (s)."""
+    """Return whether one board can have such a power (W), clock (MHz) or time of a piece of work (s)."""
     least, most = _RANGES[quantity_]
     return least <= value <= most
 
 
 def guess(quantity_: str, value: float) -> str | None:
-    """The unit that a number which is impossible in W, MHz or s is likely in; None where no unit makes it possible."""
+    """Return the unit that a number which is impossible in W, MHz or s is likely in; None where no unit makes it
+    possible."""
     return next((unit for unit, per in UNITS[quantity_].items() if is_possible(quantity_, value / per)), None)
 
 
 def guess_pair(power_w: float, time: str = "s", energy: str = "j") -> list[tuple[str, str]]:
-    """For a mean power that no board has, of a time and an energy taken to be in these units: [(which of both, the unit
-    that it is likely in instead)], each alone making the power possible."""
-    found = []
+    """Return, for a mean power that no board has, of a time and an energy taken to be in these units: [(which of both,
+    the unit that it is likely in instead)], each alone making the power possible."""
+    guesses = []
     for role, taken in (("time", time), ("energy", energy)):
         scales = {unit: UNITS[role][taken] / per for unit, per in UNITS[role].items() if not unit.endswith("wh")}
-        for unit, scale in sorted(scales.items(), key=lambda own: abs(math.log(own[1]))):
+        for unit, scale in sorted(scales.items(), key=lambda item: abs(math.log(item[1]))):
             if is_possible("power", power_w / scale if role == "time" else power_w * scale):
-                found.append((role, unit))
+                guesses.append((role, unit))
                 break
-    return found
+    return guesses
 
 
 def unit_of_epoch(least: float, most: float) -> str | None:
-    """The unit of moments that are Unix time in another than s; None where they are s, or count from anything else."""
+    """Return the unit of moments that are Unix time in another than s; None where they are s, or count from anything
+    else."""
     for unit in ("ms", "us", "ns"):
         if all(_EPOCH_S[0] <= moment / UNITS["time"][unit] <= _EPOCH_S[1] for moment in (least, most)):
             return unit
@@ -170,7 +172,7 @@ def unit_of_epoch(least: float, most: float) -> str | None:
 
 
 def watts(power_w: float) -> str:
-    """A power for a message, in the unit that makes it short."""
+    """Return a power for a message, in the unit that makes it short."""
     for unit, scale in (("GW", 1e-9), ("MW", 1e-6), ("kW", 1e-3), ("W", 1.0)):
         if power_w * scale >= 1:
             return f"{power_w * scale:.3g} {unit}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.layout import STRICT, carried, published
+from kernel_dvfs.report import remeasured
+from kernel_dvfs.report.words import PAPER_POINT, is_papers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,18 +30,18 @@ _PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
 
 
 def strict_and_repeats(plan: Any) -> list[str]:
-    """The strict schedule as published and, where it is measured again, the repeats of that."""
+    """Return the strict schedule as published and, where it is measured again, the repeats of that."""
     name = published(STRICT)
     return [plan.schedule(name), *(plan.validation([name]) if plan.headline else [])]
 
 
 def inputs(plan: Any, kind: str) -> list[str]:
-    """What the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
+    """Return what the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
     return [*strict_and_repeats(plan), *plan.carried(kind), *plan.chosen_again(kind)]
 
 
 def options(plan: Any, kind: str, values: list) -> dict:
-    """The options of the table of a kind of variants."""
+    """Return the options of the table of a kind of variants."""
     return {
         "repeats": plan.repeats,
         "reoptimised": plan.reoptimised,
@@ -53,27 +55,25 @@ def table(
     results: Results,
     kind: str,
     values: list[float],
-    own: int,
+    chosen_at: int,
     repeats: int,
     reoptimised: bool,
     setups: dict[str, str],
     sessions: int,
 ) -> pd.DataFrame:
-    """One row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
+    """Return one row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
 
     setups: {value: digest of its setup}. sessions: that the repeats were spread over.
-    own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
+    chosen_at: the value of the schedule, whose row is the validation itself. auto_*: an iteration at auto.
     reoptimised_*: the schedule chosen at that value, claimed and measured again. carry_over_*_cost_pp: what carrying
     over costs in time and in energy against choosing there, both measured again (one may be paid with the other).
     """
     import pandas as pd
 
-    from kernel_dvfs.report import remeasured
-
     rows = []
     for value in values:
         name = f"{kind}-{value}"
-        if value == own:
+        if value == chosen_at:
             comparisons = results.measured_again(STRICT, repeats)
             chosen_there = results.schedule(STRICT)
         else:
@@ -86,8 +86,8 @@ def table(
         totals = remeasured.totals(comparisons).values()
         row = {
             _COLUMNS[kind]: value,
-            "claimed_time_change_percent": chosen_there["time_change_percent"] if value == own else None,
-            "claimed_energy_change_percent": chosen_there["energy_change_percent"] if value == own else None,
+            "claimed_time_change_percent": chosen_there["time_change_percent"] if value == chosen_at else None,
+            "claimed_energy_change_percent": chosen_there["energy_change_percent"] if value == chosen_at else None,
             "time_change_percent": time.mean,
             "time_low_percent": time.low,
             "time_high_percent": time.high,
@@ -100,7 +100,7 @@ def table(
             "auto_energy_j": sum(total["auto"][1] for total in totals) / len(totals),
         }
         if reoptimised:
-            there = (time, energy) if value == own else remeasured.changes(results.variant(name).validation)
+            there = (time, energy) if value == chosen_at else remeasured.changes(results.variant(name).validation)
             row |= {
                 "reoptimised_claimed_time_change_percent": chosen_there["time_change_percent"],
                 "reoptimised_claimed_energy_change_percent": chosen_there["energy_change_percent"],
@@ -121,18 +121,18 @@ def table(
 
 
 def draw(results: Results, name: str, column: str, axis: str, title: str, papers_figure: int) -> p9.ggplot:
-    """Table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
+    """Draw table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
     import plotnine as p9
 
-    from kernel_dvfs.report import style, words
+    from kernel_dvfs.report import style
 
     rows = results.table(name)
-    papers = results.workload[column] if words.is_papers(results.subject, results.workload["name"]) else None
+    papers = results.workload[column] if is_papers(results.subject, results.workload["name"]) else None
     frame = changes(rows, column, papers)
     series, values = list(frame.series.cat.categories), list(frame.value.cat.categories)
     shapes = ["*" if one_series == PAPERS else shape for one_series, shape in zip(series, style.SHAPES)]
     lane = style.lanes(series, _LANES)
-    frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
+    frame["place"] = [values.index(value) + lane[series_name] for value, series_name in zip(frame.value, frame.series)]
     return (
         p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
         + p9.geom_hline(yintercept=0, size=0.4, color=style.FRAME)
@@ -160,14 +160,13 @@ def draw(results: Results, name: str, column: str, axis: str, title: str, papers
 
 
 def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.DataFrame:
-    """Long form: value (category), series, quantity, change, low, high in percent; low and high NaN if not known.
+    """Return the long form: value (category), series, quantity, change, low, high in percent; low and high NaN if not
+    known.
 
     Series whose columns the table lacks, and empty cells, are absent. papers: the value at which the paper's choice,
     measured again, is a series too.
     """
     import pandas as pd
-
-    from kernel_dvfs.report.words import PAPER_POINT
 
     frames = []
     for series, prefix in _PREFIXES.items():
@@ -187,8 +186,6 @@ def changes(table: pd.DataFrame, column: str, papers: int | None = None) -> pd.D
 
 
 def _caption(frame: pd.DataFrame, papers_figure: int, repeats: int) -> str:
-    from kernel_dvfs.report.words import PAPER_POINT
-
     known = frame.dropna(subset="low").series.unique()
     sentences = [f"The paper's Figure {papers_figure}. Means of {repeats} repeats, except what was claimed."]
     if len(known):

@@ -61,8 +61,8 @@ class Plane(NamedTuple):
 
 
 def draw(results: Results, *names: str) -> p9.ggplot:
-    """Passes of `results` side by side, or a captured step as a whole. Raises InputError if the profile has no such
-    pass."""
+    """Draw passes of `results` side by side, or a captured step as a whole. Raises InputError if the profile has no
+    such pass."""
     planes = [_plane(results, name, len(names) > 1) for name in names]
     memories = list(planes[0].points.memory.cat.categories)
     colours = dict(zip(memories, [*style.steps(len(memories) - 1), "black"]))
@@ -139,7 +139,7 @@ def _plane(results: Results, name: str, is_one_of_several: bool) -> Plane:
 
 
 def changes(results: Results, name: str) -> pd.DataFrame:
-    """A row a pair of pass `name`: clocks in MHz (NaN = auto), X and Y, whether the clocks were reached.
+    """Return a row a pair of pass `name`: clocks in MHz (NaN = auto), X and Y, whether the clocks were reached.
 
     `memory`: the memory clock as a category, ascending, auto last. time_se, energy_se: standard errors as shares, NaN
     where nothing tells. Raises InputError if the profile has no such pass.
@@ -169,12 +169,13 @@ def changes(results: Results, name: str) -> pd.DataFrame:
 
 
 def better_than_auto(points: pd.DataFrame) -> pd.DataFrame:
-    """The pairs in the waste square: no time lost, energy saved; best first."""
+    """Return the pairs in the waste square: no time lost, energy saved; best first."""
     return points[(points[X] <= 0) & (points[Y] < 0)].sort_values(Y)
 
 
 def scatter(points: pd.DataFrame) -> Box | None:
-    """From the standard errors of auto and, in the median, of the other pairs; None where they are not known.
+    """Return the box of the standard errors of auto and, in the median, of the other pairs; None where they are not
+    known.
 
     Of the difference of two independent measurements the variances add.
     """
@@ -186,12 +187,12 @@ def scatter(points: pd.DataFrame) -> Box | None:
 
 
 def beyond(points: pd.DataFrame, box: Box) -> pd.Series:
-    """Which pairs lie outside the box."""
+    """Return which pairs lie outside the box."""
     return (np.abs(10 ** points[X] - 1) > box.time_percent / 100) | (np.abs(points[Y]) > box.energy_percent)
 
 
 def views(points: pd.DataFrame, box: Box | None) -> list[View]:
-    """All pairs; the surroundings of auto, with the square's best and the box."""
+    """Return all pairs; the surroundings of auto, with the square's best and the box."""
     gains = better_than_auto(points)
     half_x, half_y = _HALF_TIME, _HALF_PERCENT
     if len(gains):
@@ -208,7 +209,7 @@ def views(points: pd.DataFrame, box: Box | None) -> list[View]:
 
 
 def breaks(limits: tuple[float, float]) -> list[float]:
-    """Ticks of the time axis, log10 of round ratios that lie within the limits (log10 themselves)."""
+    """Return ticks of the time axis, log10 of round ratios that lie within the limits (log10 themselves)."""
     low, high = (10**limit for limit in limits)
     if high / low > 1.5:
         inside = [ratio for ratio in _RATIOS if low <= ratio <= high]
@@ -220,12 +221,13 @@ def breaks(limits: tuple[float, float]) -> list[float]:
 
 
 def ratios(ticks: Sequence[Any]) -> list[str]:
-    """What ticks of the time axis say."""
+    """Return what ticks of the time axis say."""
     return [f"{10**tick:.4g}" for tick in ticks]
 
 
 def visible(path: np.ndarray, view: View) -> list[np.ndarray]:
-    """The pieces of a polyline (n x 2) that lie inside a view, each n x 2 (line clipping by Liang and Barsky)."""
+    """Return the pieces of a polyline (n x 2) that lie inside a view, each n x 2 (line clipping by Liang and
+    Barsky)."""
     pieces: list[list[np.ndarray]] = []
     unbroken = False
     for start, end in pairwise(path):
@@ -249,7 +251,7 @@ def visible(path: np.ndarray, view: View) -> list[np.ndarray]:
 def _in_panels(
     planes: Sequence[Plane], make: Callable[[Plane, View], pd.DataFrame], rows: Sequence[int] = (_ALL, _NEAR)
 ) -> pd.DataFrame:
-    """make(plane, view) of each panel in `rows`, under the panel's name."""
+    """Return make(plane, view) of each panel in `rows`, under the panel's name."""
     names = [plane.panels[row].name for row in (_ALL, _NEAR) for plane in planes]
     frames = [make(plane, plane.panels[row]).assign(view=plane.panels[row].name) for row in rows for plane in planes]
     return pd.concat(frames).assign(view=lambda frame: pd.Categorical(frame.view, names))
@@ -276,7 +278,7 @@ def _best(plane: Plane, view: View) -> pd.DataFrame:
 
 
 def _edges(box: Box | None) -> pd.DataFrame:
-    """The box in X and Y; no row where there is none."""
+    """Return the box in X and Y; no row where there is none."""
     frame = pd.DataFrame(columns=["left", "right", "bottom", "top"], dtype=float)
     if box:
         sides = [np.log10(1 + sign * box.time_percent / 100) for sign in (-1, 1)]
@@ -285,7 +287,8 @@ def _edges(box: Box | None) -> pd.DataFrame:
 
 
 def _curves(points: pd.DataFrame, view: View) -> pd.DataFrame:
-    """The visible pieces of each memory clock's curve, core clocks in order; of curves that are one, the first."""
+    """Return the visible pieces of each memory clock's curve, core clocks in order; of curves that are one, the
+    first."""
     rows: list[tuple[Any, ...]] = []
     curves = points.dropna(subset="core_mhz").sort_values("core_mhz").groupby("memory", observed=True)
     drawn: list[pd.DataFrame] = []
@@ -301,14 +304,14 @@ def _curves(points: pd.DataFrame, view: View) -> pd.DataFrame:
 
 
 def _are_one(curve: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether two memory clocks differ nowhere by more than what a reader would take for one line."""
+    """Return whether two memory clocks differ nowhere by more than what a reader would take for one line."""
     both = curve.merge(other, on="core_mhz", suffixes=("", "_other"))
     apart = [(both[axis] - both[f"{axis}_other"]).abs().max() for axis in (X, Y)]
     return len(both) == len(curve) and apart[0] < _ONE[0] and apart[1] < _ONE[1]
 
 
 def _labels(plane: Plane, view: View) -> pd.DataFrame:
-    """Core clocks next to their points, as far as each can be told from its neighbours.
+    """Return core clocks next to their points, as far as each can be told from its neighbours.
 
     Of all pairs only ends and bests of the curves, and none that the view around auto shows.
     """
@@ -331,7 +334,7 @@ def _labels(plane: Plane, view: View) -> pd.DataFrame:
 
 
 def _landmarks(points: pd.DataFrame) -> pd.Series:
-    """Which points are the lowest, the highest or the auto core clock of their curve, or its least energy."""
+    """Return which points are the lowest, the highest or the auto core clock of their curve, or its least energy."""
     curves = points.groupby("memory", observed=True)
     ends = [points.core_mhz == curves.core_mhz.transform(extreme) for extreme in ("min", "max")]
     return ends[0] | ends[1] | points.core_mhz.isna() | (points[Y] == curves[Y].transform("min"))
@@ -359,7 +362,7 @@ def _caption(results: Results, planes: Sequence[Plane]) -> str:
 
 
 def _papers(results: Results) -> str:
-    """The paper's figures, and what is known of them where the GPU and the workload are the paper's."""
+    """Return the paper's figures, and what is known of them where the GPU and the workload are the paper's."""
     figures = "The paper's Figures 3 and 4"
     if not words.is_papers(results.subject, results.workload["name"]):
         return f"{figures}."
@@ -368,7 +371,7 @@ def _papers(results: Results) -> str:
 
 
 def _better(plane: Plane) -> str:
-    """How many pairs are better than auto, how many of them by more than scatter, and the best."""
+    """Return how many pairs are better than auto, how many of them by more than scatter, and the best."""
     gains = better_than_auto(plane.points)
     if gains.empty:
         return "no pair"

@@ -11,6 +11,7 @@ from kernel_dvfs.layout import EDP, PASS_STRICT, STRICT
 from kernel_dvfs.outputs import Outputs
 from kernel_dvfs.report.headings import headings
 from kernel_dvfs.report.words import against
+from kernel_dvfs.report.write import write_figure
 from kernel_dvfs.table_file import read_rows, write_rows
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import write_text
@@ -31,8 +32,6 @@ BASELINE = "the baseline"
 def write(results_root: str | Path) -> None:
     """Write all of them to `<results_root>/comparison`: tables as json, which is what is read, csv and md; the
     figure."""
-    from kernel_dvfs.report.write import write_figure
-
     folder = Path(results_root) / "comparison"
     for name, output in OUTPUTS.of("table").items():
         frame = output.make(results_root)
@@ -50,7 +49,7 @@ def write(results_root: str | Path) -> None:
     "chose; measured again: with the 95 % interval. EDP trades time away, so compare its energy with its time.",
 )
 def gpus(results_root: str | Path) -> pd.DataFrame:
-    """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
+    """Return one row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
 
     baseline, baseline_*: auto or the reference of a table, and an iteration there (of a table: the sum over its
     kernels), s and J. pass_*, kernel_claimed_*: strict
@@ -81,7 +80,7 @@ def gpus(results_root: str | Path) -> pd.DataFrame:
 
 
 def _gpus_markdown(frame: pd.DataFrame) -> str:
-    """The table in Markdown, a column for each GPU: they are few, their figures many."""
+    """Return the table in Markdown, a column for each GPU: they are few, their figures many."""
     words = frame.map(_cell).set_index("gpu").rename(columns=headings(frame.columns, BASELINE)).T
     return words.to_markdown(disable_numparse=True)
 
@@ -116,9 +115,9 @@ def _gpu(results: Results) -> dict:
 
 
 def _changes(prefix: str, results: Results, name: str) -> dict:
-    """Changes by a schedule, None where it was not made or is not feasible."""
-    made = (results.folder / "schedules" / f"{name}.json").is_file()
-    schedule = results.schedule(name) if made else {}
+    """Return changes by a schedule, None where it was not made or is not feasible."""
+    is_made = (results.folder / "schedules" / f"{name}.json").is_file()
+    schedule = results.schedule(name) if is_made else {}
     return {
         f"{prefix}_{quantity}_change_percent": schedule.get(f"{quantity}_change_percent")
         for quantity in ("time", "energy")
@@ -126,7 +125,7 @@ def _changes(prefix: str, results: Results, name: str) -> dict:
 
 
 def _validated(results: Results) -> dict:
-    """The validation of the strict schedule, None where there is none."""
+    """Return the validation of the strict schedule, None where there is none."""
     row: dict[str, float | None] = {
         f"kernel_fresh_{quantity}_{bound}_percent": None
         for quantity in ("time", "energy")
@@ -145,22 +144,22 @@ def _validated(results: Results) -> dict:
     text="Clocks of its own for every kernel, no time lost in total, against each study's own baseline. Filled: "
     "measured again, with the 95 % interval. Hollow: claimed.",
 )
-def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
-    """found: rows of the table `gpus`."""
+def strict(rows: Sequence[Mapping[str, Any]]) -> p9.ggplot:
+    """Draw each study's strict schedule. rows: of the table `gpus`."""
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
     points = []
-    for row in found:
+    for row in rows:
         again = row["kernel_fresh_energy_change_percent"] is not None
         how = "fresh" if again else "claimed"
         of = {name: row[f"kernel_{how}_{name}_change_percent"] for name in ("time", "energy")}
         if None in of.values():
             continue
         ends = {f"{name}_{end}": row[f"kernel_fresh_{name}_{end}_percent"] for name in of for end in ("low", "high")}
-        points.append({"study": label(row, found), "how": how, **of, **ends})
+        points.append({"study": label(row, rows), "how": how, **of, **ends})
     columns = ["study", "how", "time", "energy", "time_low", "time_high", "energy_low", "energy_high"]
     frame = pd.DataFrame(points, columns=columns).astype(dict.fromkeys(columns[2:], float))
     frame["study"] = pd.Categorical(frame.study, list(dict.fromkeys(frame.study)))
@@ -192,9 +191,10 @@ def strict(found: Sequence[Mapping[str, Any]]) -> p9.ggplot:
     )
 
 
-def label(row: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
-    """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
-    twins = [other for other in found if (other["gpu"], other["workload"]) == (row["gpu"], row["workload"])]
+def label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a study's GPU and workload; of two specimens of one model the folder's name, which holds the UUID's
+    start."""
+    twins = [other for other in rows if (other["gpu"], other["workload"]) == (row["gpu"], row["workload"])]
     return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
@@ -217,7 +217,7 @@ _KEY = ["target", "core_mhz", "mem_mhz"]
     text="GPUs of the same name under different UUIDs: how far two boards that were sold as equal are apart.",
 )
 def specimens(results_root: str | Path) -> pd.DataFrame:
-    """One row for every two real GPUs of one name with one workload; COLUMNS, no row where there are none.
+    """Return one row for every two real GPUs of one name with one workload; COLUMNS, no row where there are none.
 
     points: kernel x clock pair that both measured. auto_*: an iteration at auto. median_*, largest_* (by size): over
     the points. carried_*: the first's strict schedule by the second's measurements against its auto; own_*: the
@@ -244,7 +244,7 @@ def specimens(results_root: str | Path) -> pd.DataFrame:
 
 
 def _specimens_markdown(frame: pd.DataFrame) -> str:
-    """The table in Markdown, a column for each pair."""
+    """Return the table in Markdown, a column for each pair."""
     if frame.empty:
         return "No two boards of one type have been measured with the same workload."
     table = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value).T
@@ -252,8 +252,8 @@ def _specimens_markdown(frame: pd.DataFrame) -> str:
 
 
 def _pair(first: Results, second: Results) -> dict:
-    one, two = _points(first), _points(second)
-    both = one.add_suffix("_first").join(two.add_suffix("_second"), how="inner")
+    first_points, second_points = _points(first), _points(second)
+    both = first_points.add_suffix("_first").join(second_points.add_suffix("_second"), how="inner")
     difference = {
         quantity: 100 * (both[f"{column}_second"] / both[f"{column}_first"] - 1)
         for quantity, column in (("time", "time_s"), ("energy", "energy_j"))
@@ -272,7 +272,7 @@ def _pair(first: Results, second: Results) -> dict:
         percent = difference[quantity]
         row[f"median_{quantity}_difference_percent"] = percent.median()
         row[f"largest_{quantity}_difference_percent"] = percent.loc[percent.abs().idxmax()] if len(percent) else None
-    return row | _on(two, first, "carried") | _on(two, second, "own")
+    return row | _on(second_points, first, "carried") | _on(second_points, second, "own")
 
 
 def _points(results: Results) -> pd.DataFrame:
@@ -283,7 +283,7 @@ def _points(results: Results) -> pd.DataFrame:
 
 
 def _on(points: pd.DataFrame, chooser: Results, prefix: str) -> dict:
-    """Changes by the chooser's strict schedule, on the specimen of `points`."""
+    """Return changes by the chooser's strict schedule, on the specimen of `points`."""
     names = [f"{prefix}_{quantity}_change_percent" for quantity in ("time", "energy")]
     if not (chooser.folder / "schedules" / f"{STRICT}.json").is_file():
         return dict.fromkeys(names)

@@ -30,19 +30,19 @@ EDP, WASTE = "EDP", "waste"
 
 
 def edp_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarray:
-    """1 - (1 + dt)(1 + de), changes as fractions (paper, Eq. 1): the share of the EDP that is saved."""
+    """Return 1 - (1 + dt)(1 + de), changes as fractions (paper, Eq. 1): the share of the EDP that is saved."""
     return 1 - (1 + time_change) * (1 + energy_change)
 
 
 def waste_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarray:
-    """Energy saved where no time is lost, else 0 = discarded (paper, section 3); changes as fractions."""
+    """Return energy saved where no time is lost, else 0 = discarded (paper, section 3); changes as fractions."""
     import numpy as np
 
     return np.where((time_change <= 0) & (energy_change < 0), -energy_change, 0.0)
 
 
 def scores() -> pd.DataFrame:
-    """Both scores in percent over the plane of changes in percent; NaN where waste discards."""
+    """Return both scores in percent over the plane of changes in percent; NaN where waste discards."""
     import numpy as np
     import pandas as pd
 
@@ -236,14 +236,14 @@ def fig5_kernels(results: Results) -> p9.ggplot:
 
 
 def _costliest(frame: pd.DataFrame) -> str:
-    """The figure's message: the kind that takes most of the energy."""
+    """Return the figure's message: the kind that takes most of the energy."""
     shares = frame[frame.quantity == ENERGY].groupby("kind").share.sum()
     return f"{shares.idxmax()}: {100 * shares.max():.0f} % of the energy"
 
 
 def costs(results: Results) -> pd.DataFrame:
-    """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value of
-    one launch, share (of the quantity in an iteration, with all launches).
+    """Return a row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity,
+    value of one launch, share (of the quantity in an iteration, with all launches).
 
     kind: the name of the kernel's row, or the operation of a captured step's; also of a measured table that has rows of
     Table 1 under their ids; of another table, the program it names before `::`, else the kernel itself.
@@ -271,8 +271,8 @@ def costs(results: Results) -> pd.DataFrame:
 
 
 def together(frame: pd.DataFrame) -> pd.DataFrame:
-    """`frame` with points that would cover each other as one: `count` of them, value their geometric mean, share their
-    sum.
+    """Return `frame` with points that would cover each other as one: `count` of them, value their geometric mean, share
+    their sum.
 
     Points of a kind, section and quantity coincide if no gap between neighbours is wider than a marker.
     """
@@ -293,7 +293,7 @@ def together(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def decades(limits: tuple[float, float]) -> list[float]:
-    """Powers of ten within limits, every other one if there are more than four; on a short axis its two ends."""
+    """Return powers of ten within limits, every other one if there are more than four; on a short axis its two ends."""
     import numpy as np
 
     low, high = (float(np.log10(limit)) for limit in limits)
@@ -304,7 +304,7 @@ def decades(limits: tuple[float, float]) -> list[float]:
 
 
 def _kind(kernel: dict) -> str:
-    """The name of a kernel's row; of a captured step its operation, since its names are long and many."""
+    """Return the name of a kernel's row; of a captured step its operation, since its names are long and many."""
     kind = kernel.get("operation", "").removeprefix("aten::") or kernel["name"].partition(" (")[0]
     kind = _WORDS.get(kind, kind)
     return kind if len(kind) <= _LONGEST else f"{kind[: _LONGEST - 1]}…"
@@ -344,7 +344,7 @@ _DIAMOND, _STAR = "D", "*"
     ],
 )
 def fig6_relaxed_waste(results: Results) -> p9.ggplot:
-    """From the table `relaxed`; points without a schedule (infeasible) are absent. From `validation` the strict choice
+    """Draw the table `relaxed`; points without a schedule (infeasible) are absent. From `validation` the strict choice
     measured again, where it was."""
     import plotnine as p9
 
@@ -356,9 +356,9 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
     # a line needs two points
     alone = ~frame.scope.duplicated(keep=False)
     lines, marked = frame[~alone], frame[alone | frame.index.isin(strict.index)]
-    kept = dict(zip(strict.scope, strict.energy_change_percent))
+    changes = dict(zip(strict.scope, strict.energy_change_percent))
     scopes = list(frame.scope.cat.categories)
-    labels = [f"{scope} (strict: {kept[scope]:+.1f} %)" if scope in kept else scope for scope in scopes]
+    labels = [f"{scope} (strict: {changes[scope]:+.1f} %)" if scope in changes else scope for scope in scopes]
     beside = _beside(results)
     plot = (
         p9.ggplot(frame, p9.aes("slack_percent", "energy_change_percent"))
@@ -391,7 +391,7 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
 
 
 def _bought(frame: pd.DataFrame) -> str:
-    """The figure's message: what no time and a little more of it buy, of all kernels together."""
+    """Return the figure's message: what no time and a little more of it buy, of all kernels together."""
     together = frame[frame.scope == "global"]
     near = {
         percent: choices.energy_change_percent.iloc[0]
@@ -404,8 +404,8 @@ def _bought(frame: pd.DataFrame) -> str:
 
 
 def _beside(results: Results) -> pd.DataFrame:
-    """time and energy, percent, mark and what it is of what stands beside the claims: the strict choice measured again,
-    where it was, and the paper's of the same GPU and workload, as claimed and as measured again."""
+    """Return time and energy, percent, mark and what it is of what stands beside the claims: the strict choice measured
+    again, where it was, and the paper's of the same GPU and workload, as claimed and as measured again."""
     import pandas as pd
 
     rows = []
@@ -422,7 +422,7 @@ def _beside(results: Results) -> pd.DataFrame:
 
 
 def claimed(table: pd.DataFrame) -> pd.DataFrame:
-    """Columns slack_percent, scope (category), energy_change_percent; ascending slack, no empty cells."""
+    """Return columns slack_percent, scope (category), energy_change_percent; ascending slack, no empty cells."""
     import pandas as pd
 
     table = table.dropna(subset="energy_change_percent")

@@ -85,7 +85,8 @@ _CLAIMED, _FRESH = "claimed", "fresh"
 
 
 def headings(columns: Iterable[str], against: str = "auto") -> dict[str, str]:
-    """{column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time, %".
+    """Return {column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time,
+    %".
 
     The ends of an interval (`time_low_percent`) are claimed or measured again as their change is. against: what the
     baseline is called (words.against).
@@ -102,7 +103,7 @@ def headings(columns: Iterable[str], against: str = "auto") -> dict[str, str]:
 
 
 def heading_of(column: str, which: str = "", against: str = "auto") -> str:
-    """The heading of one column; which: "claimed" or "fresh" where the table has the other one too."""
+    """Return the heading of one column; which: "claimed" or "fresh" where the table has the other one too."""
     known = _TITLES.get(column, "").format(against=against)
     if known and which:
         return f"{_WORDS.get(which, which)} {known}"
@@ -123,5 +124,5 @@ def _bare(column: str) -> str:
 
 
 def _change(column: str) -> str:
-    """The change that a column is an end of the interval of; any other column itself."""
+    """Return the change that a column is an end of the interval of; any other column itself."""
     return re.sub(r"_(low|high)_percent$", "_change_percent", column)

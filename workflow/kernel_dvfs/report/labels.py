@@ -24,7 +24,7 @@ def place(
     size: tuple[float, float],
     apart: float,
 ) -> pd.DataFrame:
-    """The labels that find room, in the order of `wanted`: its rows with x and y moved to the text's centre.
+    """Return the labels that find room, in the order of `wanted`: its rows with x and y moved to the text's centre.
 
     wanted: columns x, y, label; markers: all points, n x 2, and lines, each n x 2, that are not to be covered; limits:
     (left, right, bottom, top) of the panel in data units; size: its width and height in inches. A label is left out too
@@ -58,18 +58,18 @@ def place(
 
 
 def _is_nearest(box: np.ndarray, point: np.ndarray, spots: np.ndarray) -> bool:
-    """Whether a text is clearly nearer to its point than to any other that does not lie on it."""
+    """Return whether a text is clearly nearer to its point than to any other that does not lie on it."""
     others = spots[np.linalg.norm(spots - point, axis=1) > _MARKER]
     return bool(_away(box, point[None])[0] <= _NEARER * _away(box, others).min(initial=np.inf))
 
 
 def _away(box: np.ndarray, spots: np.ndarray) -> np.ndarray:
-    """How far points (n x 2) are from a box, inches."""
+    """Return how far points (n x 2) are from a box, inches."""
     return np.linalg.norm(np.maximum(np.maximum(box[:2] - spots, spots - box[2:]), 0), axis=1)
 
 
 def _dots(line: np.ndarray) -> np.ndarray:
-    """Points along a line (inches), no further apart than a marker."""
+    """Return points along a line (inches), no further apart than a marker."""
     dots = [line[:1]]
     for start, end in pairwise(line):
         count = int(np.linalg.norm(end - start) / _MARKER) + 1
@@ -82,5 +82,5 @@ def _box(centre: np.ndarray, wide: float, high: float) -> np.ndarray:
     return np.concatenate([centre - half, centre + half])
 
 
-def _overlap(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool((one[:2] < other[2:]).all() and (other[:2] < one[2:]).all())
+def _overlap(box: np.ndarray, other: np.ndarray) -> bool:
+    return bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all())

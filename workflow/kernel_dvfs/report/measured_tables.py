@@ -11,6 +11,7 @@ from kernel_dvfs import layout
 from kernel_dvfs.layout import RELIED_ON
 from kernel_dvfs.measurement.record import read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
+from kernel_dvfs.report import remeasured
 from kernel_dvfs.workload.workload import study_of
 from kernel_dvfs_clocks.clocks import AUTO, label
 from kernel_dvfs_clocks.errors import InputError
@@ -39,8 +40,8 @@ _LEAST_HOURS = 0.25
     kinds=("nvml",),
 )
 def baseline(results: Results) -> pd.DataFrame:
-    """Rows in the order of the iteration, then passes, then the iteration as a sum; times in us, energies in mJ, powers
-    in W, clocks in MHz."""
+    """Return rows in the order of the iteration, then passes, then the iteration as a sum; times in us, energies in mJ,
+    powers in W, clocks in MHz."""
     import pandas as pd
 
     about = results.workload.get("kernels", {})
@@ -74,7 +75,7 @@ def baseline(results: Results) -> pd.DataFrame:
 
 
 def _total(rows: pd.DataFrame) -> dict[str, object]:
-    """The row of an iteration as the sum of its kernels, each measured alone."""
+    """Return the row of an iteration as the sum of its kernels, each measured alone."""
     kernels = rows[rows.study == "kernel"]
     time_us, energy_mj = kernels.time_per_iteration_us.sum(), kernels.energy_per_iteration_mj.sum()
     return {
@@ -88,7 +89,7 @@ def _total(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _drift(records: list[dict]) -> float | None:
-    """Slope of the energy over the run, percent per hour; None for a run too short to have one."""
+    """Return the slope of the energy over the run, percent per hour; None for a run too short to have one."""
     hours = [datetime.fromisoformat(record["run"]["started_utc"]).timestamp() / 3600 for record in records]
     if len(hours) < 3 or max(hours) - min(hours) < _LEAST_HOURS:
         return None
@@ -110,7 +111,7 @@ def _drift(records: list[dict]) -> float | None:
     options=lambda plan: {"schedules": plan.pass_schedules},
 )
 def passes(results: Results, schedules: list[str]) -> pd.DataFrame:
-    """Two rows a pass, one where `schedules` names none; times in ms, energies in J, differences in percent."""
+    """Return two rows a pass, one where `schedules` names none; times in ms, energies in J, differences in percent."""
     import pandas as pd
 
     steps = results.setup(results.workload["setup"]).targets["pass"]
@@ -134,7 +135,7 @@ def passes(results: Results, schedules: list[str]) -> pd.DataFrame:
 
 
 def points_of(profile: pd.DataFrame) -> dict[tuple, Any]:
-    """{(study, target, core, mem): its row}."""
+    """Return {(study, target, core, mem): its row}."""
     import pandas as pd
 
     return {
@@ -144,7 +145,8 @@ def points_of(profile: pd.DataFrame) -> dict[tuple, Any]:
 
 
 def compared(points: dict[tuple, Any], study: str, name: str, steps: list, clocks: tuple) -> dict:
-    """A pass (its rows are of `study` in the profile) beside the sum of its kernels `steps`, both at these clocks."""
+    """Return a pass (its rows are of `study` in the profile) beside the sum of its kernels `steps`, both at these
+    clocks."""
     ran = points[study, name, *clocks]
     alone = [(_kernels_alone(points, name, kernel, clocks), count) for kernel, count in steps]
     sum_s = sum(count * row.time_s for row, count in alone)
@@ -163,7 +165,7 @@ def compared(points: dict[tuple, Any], study: str, name: str, steps: list, clock
 
 
 def _kernels_alone(points: dict[tuple, Any], name: str, kernel: str, clocks: tuple) -> Any:
-    """A kernel's row at these clocks."""
+    """Return a kernel's row at these clocks."""
     if ("kernel", kernel, *clocks) not in points:
         raise InputError(f"pass {name} at {label(clocks)}: the profile lacks {kernel} there")
     return points["kernel", kernel, *clocks]
@@ -195,16 +197,14 @@ _LEAST_PERCENT = 0.5
     options=lambda plan: {"targets": plan.locked, "ways": tuple(plan.contracts), "sessions": plan.sessions},
 )
 def locking(results: Results, targets: list[str], ways: list[str], sessions: int) -> pd.DataFrame:
-    """A row a way of locking and kernel of `targets`, measured in so many sessions; changes in percent, clocks in
-    MHz."""
+    """Return a row a way of locking and kernel of `targets`, measured in so many sessions; changes in percent, clocks
+    in MHz."""
     import pandas as pd
 
     return pd.DataFrame([row for way in ways for row in _compared_rows(results, targets, way, sessions)])
 
 
 def _compared_rows(results: Results, targets: list[str], way: str, sessions: int) -> list[dict[str, object]]:
-    from kernel_dvfs.report import remeasured
-
     comparisons = results.comparisons(*(path for name in targets for path in layout.locking(way, name, sessions)))
     changes = remeasured.kernel_changes(comparisons)
     rows = []
@@ -239,7 +239,7 @@ def _compared_rows(results: Results, targets: list[str], way: str, sessions: int
     options=lambda plan: {"omitted": [[*pair, reason] for pair, reason in plan.omitted]},
 )
 def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]]) -> pd.DataFrame:
-    """omitted: [[core_mhz, mem_mhz, reason]]."""
+    """Return the pairs that were left out. omitted: [[core_mhz, mem_mhz, reason]]."""
     import pandas as pd
 
     rows = [{"target": "all", "core_mhz": core, "mem_mhz": mem, "reason": reason} for core, mem, reason in omitted]
@@ -247,7 +247,7 @@ def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]]) -> pd.D
 
 
 def auto_records(folder: Path, study: str, target: str) -> list[dict]:
-    """The records of a target at auto. study: as the profile has it."""
+    """Return the records of a target at auto. study: as the profile has it."""
     kind = "kernel" if study == "kernel" else "pass"
     return [read_any(path) for path in sorted((folder / f"measurements/{kind}/{target}/auto-auto").glob("r*.json"))]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def means(points: Sequence[Judged], field: Quantity) -> tuple[float, float]:
-    """(auto, chosen) of one comparison, points in the order auto, chosen, chosen, auto, or auto, chosen: means of a
-    summary's field."""
+    """Return (auto, chosen) of one comparison, points in the order auto, chosen, chosen, auto, or auto, chosen: means
+    of a summary's field."""
     values = [point["summary"][field] for point in points]
     if len(values) == 2:
         return values[0], values[1]
@@ -28,7 +28,7 @@ def means(points: Sequence[Judged], field: Quantity) -> tuple[float, float]:
 
 
 def totals(comparisons: Comparisons) -> dict[int, dict[str, list[float]]]:
-    """Per repeat the totals of an iteration: {repeat: {"auto": (time_s, energy_j), "chosen": (...)}}."""
+    """Return, per repeat, the totals of an iteration: {repeat: {"auto": (time_s, energy_j), "chosen": (...)}}."""
     sums: dict[int, dict[str, list[float]]] = defaultdict(lambda: {"auto": [0.0, 0.0], "chosen": [0.0, 0.0]})
     for target, repeat, points in comparisons.points:
         launches = comparisons.launches[target]
@@ -39,7 +39,8 @@ def totals(comparisons: Comparisons) -> dict[int, dict[str, list[float]]]:
 
 
 def changes(comparisons: Comparisons) -> tuple[Change, Change]:
-    """(time change, energy change) of an iteration against auto, as Change. Raises InputError below two repeats."""
+    """Return (time change, energy change) of an iteration against auto, as Change. Raises InputError below two
+    repeats."""
     by_repeat, sessions = totals(comparisons), sessions_of(comparisons)
     repeats = sorted(by_repeat)
     time, energy = (
@@ -53,7 +54,7 @@ def changes(comparisons: Comparisons) -> tuple[Change, Change]:
 
 
 def kernel_changes(comparisons: Comparisons) -> dict[str, tuple[Change, Change]]:
-    """{id: (time change, energy change)} of each kernel by itself."""
+    """Return {id: (time change, energy change)} of each kernel by itself."""
     by_kernel: dict[str, list[int]] = defaultdict(list)
     for place, (target, _, _) in enumerate(comparisons.points):
         by_kernel[target].append(place)
@@ -68,7 +69,7 @@ def kernel_changes(comparisons: Comparisons) -> dict[str, tuple[Change, Change]]
 
 
 def sessions_of(comparisons: Comparisons) -> dict[int, str]:
-    """{repeat: its session}. Repeats that share a session in any of their kernels have the same one."""
+    """Return {repeat: its session}. Repeats that share a session in any of their kernels have the same one."""
     same: dict[str, str] = {}  # session -> another one that counts as the same
     label: dict[int, str] = {}
 

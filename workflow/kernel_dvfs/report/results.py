@@ -46,19 +46,19 @@ class Results:
         self.inputs = None if inputs is None else frozenset(map(os.path.abspath, inputs))
 
     def has(self, name: str) -> bool:
-        """Whether a file of this folder is there and may be read."""
+        """Return whether a file of this folder is there and may be read."""
         path = self.folder / name
         return path.is_file() and (self.inputs is None or os.path.abspath(path) in self.inputs)
 
     def path(self, name: str) -> Path:
-        """A file of this folder. Raises InputError where it is not among the inputs."""
+        """Return a file of this folder. Raises InputError where it is not among the inputs."""
         path = self.folder / name
         if self.inputs is not None and os.path.abspath(path) not in self.inputs:
             raise InputError(f"{path}: not an input of what is made; declare it above its function")
         return path
 
     def named(self, name: str) -> str:
-        """A schedule's name in `schedules/`, by the procedure."""
+        """Return a schedule's name in `schedules/`, by the procedure."""
         if not self.procedure:
             raise InputError(f"{self.folder}: schedule {name} belongs to a procedure; declare it above the function")
         return published(name) if self.procedure == PUBLISHED else name
@@ -88,7 +88,7 @@ class Results:
 
     @property
     def is_baseline_alone(self) -> bool:
-        """Whether nothing was measured but auto."""
+        """Return whether nothing was measured but auto."""
         return all(self._profile.table["is_baseline"].to_pylist())
 
     @property
@@ -107,7 +107,7 @@ class Results:
         return subject(self.gpu)
 
     def schedule(self, name: str) -> dict[str, Any]:
-        """A schedule by its name, without folder and ending; refused if it is of another profile."""
+        """Return a schedule by its name, without folder and ending; refused if it is of another profile."""
         path = self.path(f"schedules/{self.named(name)}.json")
         schedule = read_schedule(path, _REMEDY, self.profile_path)
         self._is_own(path, schedule["workload"])
@@ -121,7 +121,7 @@ class Results:
 
     @property
     def deployable(self) -> list[dict]:
-        """What can be deployed at known latencies, as sequence.deployable has it."""
+        """Return what can be deployed at known latencies, as sequence.deployable has it."""
         path = self.path(f"schedules/{self.named('deployable')}.json")
         content = read(path, _Deployable, DEPLOYABLE, _REMEDY, is_sealed=True, inputs=self._inputs)
         self._is_own(path, content["workload"])
@@ -129,33 +129,33 @@ class Results:
 
     @property
     def _inputs(self) -> dict[str, Path]:
-        """What choices of this procedure are made of, by the names that they carry."""
+        """Return what choices of this procedure are made of, by the names that they carry."""
         return {"profile": self.profile_path}
 
     def setup(self, digest: str) -> Setup:
-        """A setup of this folder by its digest."""
+        """Return a setup of this folder by its digest."""
         return setups.read(str(self.folder / "setup" / f"{digest}.json"))
 
     def variant(self, name: str) -> VariantResults:
-        """The workload at another batch, degree or tensor-core energy."""
+        """Return the workload at another batch, degree or tensor-core energy."""
         return VariantResults(self, name)
 
     def table(self, name: str) -> pd.DataFrame:
-        """A finished table."""
+        """Return a finished table."""
         import pandas as pd
 
         return pd.DataFrame(self.rows(name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a finished table, as data."""
+        """Return the rows of a finished table, as data."""
         return read_rows(self.path(f"tables/{name}.json"))
 
     def comparisons(self, *paths: str | Path) -> Comparisons:
-        """Comparison records of this folder, relative paths."""
+        """Return comparison records of this folder, relative paths."""
         return Comparisons(self.folder, [self.path(str(path)) for path in paths])
 
     def measured_again(self, schedule: str, repeats: int) -> Comparisons:
-        """The repeats that validate a schedule of this procedure."""
+        """Return the repeats that validate a schedule of this procedure."""
         return self.comparisons(*fresh_repeats(self.named(schedule), repeats))
 
     def _is_own(self, path: Path, workload: ScheduleWorkload) -> None:
@@ -239,7 +239,8 @@ def _check_complete(paths: Sequence[Path], read: list[list[Comparison]], known: 
 
 
 def is_chosen(rows: pd.DataFrame, targets: dict[str, dict]) -> pd.Series:
-    """True where a row of a profile is at the setting that `targets` (a schedule's, not empty) names for its target."""
+    """Return True where a row of a profile is at the setting that `targets` (a schedule's, not empty) names for its
+    target."""
     import pandas as pd
 
     is_at_setting = pd.Series(True, index=rows.index)

@@ -44,13 +44,13 @@ def check_inputs(folder: str | Path, inputs: Mapping[str, str | Path] | None = N
 
 
 def derived(folder: str | Path) -> list[Path]:
-    """The files of a study that stand under a seal of their own."""
+    """Return the files of a study that stand under a seal of their own."""
     return sorted(path for pattern in _DERIVED for path in Path(folder).glob(pattern))
 
 
 def check_file(path: str | Path) -> dict[str, str]:
-    """`check` of one file; returns {name: SHA-256} of what it was made of. One that cannot be read at all is left to
-    whoever reads it."""
+    """Check one file as `check` does; return {name: SHA-256} of what it was made of. One that cannot be read at all is
+    left to whoever reads it."""
     try:
         return seal_of(path)[1]
     except Changed as error:

@@ -41,7 +41,7 @@ GAIN = ("#FDE725", "#7AD151", "#22A884", "#2A788E", "#414487", "#440154")
 
 
 def theme(height: float, width: float = WIDTH) -> p9.theme:
-    """The theme of a figure so many inches high and wide."""
+    """Return the theme of a figure so many inches high and wide."""
     text = p9.element_text(size=TEXT_PT, color=INK)
     return p9.theme_bw(base_size=TEXT_PT, base_family="DejaVu Sans") + p9.theme(
         figure_size=(width, height),
@@ -72,13 +72,13 @@ def theme(height: float, width: float = WIDTH) -> p9.theme:
 
 
 def subtitle(results: Any, better: str) -> str:
-    """Whose numbers a figure shows, and in which direction they are better."""
+    """Return whose numbers a figure shows, and in which direction they are better."""
     how = ", as published" if results.procedure == PUBLISHED else ""
     return textwrap.fill(f"{results.subject}, {results.workload['name']}{how}; better: {better}", _SUBTITLE_CHARACTERS)
 
 
 def steps(count: int) -> list[str]:
-    """`count` colours of an ordered quantity, light to dark."""
+    """Return `count` colours of an ordered quantity, light to dark."""
     if count == 1:
         return [STEPS[3]]
     if count <= len(STEPS):
@@ -87,16 +87,16 @@ def steps(count: int) -> list[str]:
 
 
 def keys(**aesthetics: str) -> p9.guides:
-    """A legend of at most three keys a row, one for all `aesthetics`: name -> title."""
+    """Return a legend of at most three keys a row, one for all `aesthetics`: name -> title."""
     return p9.guides(**{name: p9.guide_legend(title=title, ncol=3) for name, title in aesthetics.items()})
 
 
 def lanes(names: Sequence[str], share: float) -> dict[str, float]:
-    """Offsets that keep `names` apart about a position of an axis, `share` of a step from first to last."""
+    """Return offsets that keep `names` apart about a position of an axis, `share` of a step from first to last."""
     count = len(names)
     return {name: share * (number / (count - 1) - 0.5) if count > 1 else 0.0 for number, name in enumerate(names)}
 
 
 def cycle(values: Sequence[str], count: int) -> list[str]:
-    """The first `count` of `values`, starting over after the last."""
+    """Return the first `count` of `values`, starting over after the last."""
     return [values[number % len(values)] for number in range(count)]

@@ -14,7 +14,7 @@ from kernel_dvfs.layout import (
 )
 from kernel_dvfs.limit_verdict import verdict
 from kernel_dvfs.outputs import MEASURED, Outputs
-from kernel_dvfs.report import carried, measured_tables
+from kernel_dvfs.report import carried, measured_tables, remeasured
 from kernel_dvfs.report.words import against, another_minute_pp, time_bound_percent
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def chosen_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
 
 
 def clocks_by_kernel(results: Results, repeats: int) -> pd.DataFrame:
-    """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
+    """Return rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
 
     Clocks are those asked for; beside them, where it is known, what the GPU ran (reached_*, MHz). A table's further
     settings, such as a power cap, are columns after the clocks.
@@ -79,7 +79,6 @@ def clocks_by_kernel(results: Results, repeats: int) -> pd.DataFrame:
     import pandas as pd
 
     from kernel_dvfs.profile.store import CLOCKS
-    from kernel_dvfs.report import remeasured
     from kernel_dvfs.report.results import is_chosen
 
     validated = {}
@@ -150,7 +149,7 @@ _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste":
 def strategies(
     results: Results, schedules: list[str], validated: list[str] | None = None, repeats: int = 1
 ) -> pd.DataFrame:
-    """One row a schedule of those named, after one row a granularity for the baseline itself.
+    """Return one row a schedule of those named, after one row a granularity for the baseline itself.
 
     time_change_percent, energy_change_percent: claimed. validated: those schedules that were measured again, whose mean
     change is given too (fresh_*; empty elsewhere).
@@ -159,8 +158,6 @@ def strategies(
     validated. J and s for weights that count launches, else in the unit of the weighted energy and time.
     """
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     by_name = {name: results.schedule(name) for name in schedules}
     rows = []
@@ -209,7 +206,7 @@ def _baseline(schedule: dict) -> dict:
 
 
 def status(schedule: dict) -> str:
-    """`optimal`, `shown by a walk` where one has shown that it keeps its limit, `infeasible`."""
+    """Return `optimal`, `shown by a walk` where one has shown that it keeps its limit, `infeasible`."""
     solver_status: str = schedule["status"]
     return "shown by a walk" if solver_status == "optimal" and schedule.get("walk") else solver_status
 
@@ -225,7 +222,7 @@ def status(schedule: dict) -> str:
     inputs=lambda plan: [plan.schedule(published("frontier"))],
 )
 def relaxed(results: Results) -> pd.DataFrame:
-    """Rows by scope and slack; a slack that a scope cannot keep (local, below its largest saving) has no row.
+    """Return rows by scope and slack; a slack that a scope cannot keep (local, below its largest saving) has no row.
 
     The first row of each scope is its largest time saving; changes in percent, negative = less.
     """
@@ -254,13 +251,11 @@ def relaxed(results: Results) -> pd.DataFrame:
     options=lambda plan: {"repeats": plan.repeats},
 )
 def validation(results: Results, repeats: int) -> pd.DataFrame:
-    """Two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit.
+    """Return two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit.
 
     interval: what the 95 % interval is over.
     """
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     schedule = results.schedule(STRICT)
     comparisons = results.measured_again(STRICT, repeats)
@@ -307,14 +302,12 @@ def _verdict(time: Change, schedule: dict) -> str:
     options=lambda plan: {"schedules": plan.headline, "repeats": plan.repeats},
 )
 def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
-    """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
+    """Return one row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
 
     time_bound_percent: the change of time is at most this, with the confidence of the walk. verdict: of measuring again
     (limit_verdict). another_minute_pp: energy that another minute of measuring may save at most.
     """
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     rows = []
     for name in schedules:
@@ -413,10 +406,8 @@ _TENSOR_ENERGY = "tensor-energy"  # of variants
     },
 )
 def tensor_energy(results: Results, values: list[float], default: float, repeats: int) -> pd.DataFrame:
-    """One row an energy, pJ per FLOP at V0, ascending; `default` is the spec's own. Changes in percent."""
+    """Return one row an energy, pJ per FLOP at V0, ascending; `default` is the spec's own. Changes in percent."""
     import pandas as pd
-
-    from kernel_dvfs.report import remeasured
 
     rows = []
     for value in sorted({*values, default}):

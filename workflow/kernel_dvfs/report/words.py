@@ -40,12 +40,13 @@ _SCOPES = {"single": "one pair for all {}", "local": "each of the {} on its own"
 
 
 def is_papers(subject: str, workload: str) -> bool:
-    """Whether a study is of the paper's GPU (simulated or not) and workload, so that its figures may stand beside."""
+    """Return whether a study is of the paper's GPU (simulated or not) and workload, so that its figures may stand
+    beside."""
     return subject.endswith(PAPER_STUDY[0]) and workload == PAPER_STUDY[1]
 
 
 def in_words(percent: float, quantity: str) -> str:
-    """`7.23 % less energy`, `the same time` where it rounds to nothing."""
+    """Return `7.23 % less energy`, `the same time` where it rounds to nothing."""
     text = f"{abs(percent):.2f}"
     if float(text) == 0:
         return f"the same {quantity}"
@@ -53,40 +54,40 @@ def in_words(percent: float, quantity: str) -> str:
 
 
 def asked(schedule: Mapping[str, Any]) -> str:
-    """What a schedule was asked for."""
+    """Return what a schedule was asked for."""
     limit = time_limit(schedule["slack_percent"])
     objective, scope = _OBJECTIVES[schedule["objective"]], _SCOPES[schedule["scope"]]
     return f"{objective.format(limit=limit)}; {scope.format(kinds(schedule))}"
 
 
 def how_known(gpu: Mapping[str, Any], is_measured_again: bool) -> str:
-    """How a change is known, in words: `claimed`; `measured again`; `forecast`, where all of it comes
-    from a model of the GPU that a captured step ran on, what was "measured again" too."""
+    """Return how a change is known, in words: `claimed`; `measured again`; `forecast`, where all of it comes from a
+    model of the GPU that a captured step ran on, what was "measured again" too."""
     if gpu.get("forecast"):
         return "forecast"
     return MEASURED_AGAIN if is_measured_again else CLAIMED
 
 
 def against(workload: Mapping[str, Any]) -> str:
-    """What changes are against: `auto`, or the reference of a table that has no auto rows."""
+    """Return what changes are against: `auto`, or the reference of a table that has no auto rows."""
     reference = workload.get("reference")
     return f"the reference {reference}" if reference else "auto"
 
 
 def time_limit(slack_percent: float | None) -> str:
-    """`no slower`, `at most 2 % slower`, `3 % faster`."""
+    """Return `no slower`, `at most 2 % slower`, `3 % faster`."""
     if not slack_percent:
         return "no slower"
     return f"at most {slack_percent:.3g} % slower" if slack_percent > 0 else f"{-slack_percent:.3g} % faster"
 
 
 def kinds(schedule: Mapping[str, Any]) -> str:
-    """What clocks are chosen for."""
+    """Return what clocks are chosen for."""
     return "passes" if schedule["granularity"] == "pass" else "kernels"
 
 
 def whose(schedule: Mapping[str, Any]) -> str:
-    """`simulated RTX 3080 Ti, gpt3-xl-b40-tp1`."""
+    """Return `simulated RTX 3080 Ti, gpt3-xl-b40-tp1`."""
     name = schedule["workload"].get("name", "")
     return ", ".join(filter(None, (subject(schedule["gpu"]), name)))
 
@@ -110,7 +111,7 @@ OF_WEIGHTS = {
 
 
 def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schedule itself. Raises InputError where it is none that says what it changes."""
+    """Return the schedule itself. Raises InputError where it is none that says what it changes."""
     wrong = fault(dict(schedule) if isinstance(schedule, Mapping) else schedule, Schedule)
     if not wrong and schedule["status"] != "optimal":
         wrong = f"status is {schedule['status']}"
@@ -123,9 +124,10 @@ def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer for other programs: changes against auto, percent, negative = less, claimed by the data that chose."""
+    """Return the answer for other programs: changes against auto, percent, negative = less, claimed by the data that
+    chose."""
     checked(schedule)
-    kept = (
+    columns = (
         "weights",
         "granularity",
         "scope",
@@ -139,14 +141,14 @@ def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": subject(schedule["gpu"]),
         "workload": schedule["workload"].get("name"),
         "simulated": schedule["gpu"]["kind"] == "simulated",
-        **{name: schedule[name] for name in kept},
+        **{name: schedule[name] for name in columns},
         "time_bound_percent": time_bound_percent(schedule),
         "targets": len(schedule["targets"]),
     }
 
 
 def answer_line(schedule: Mapping[str, Any]) -> str:
-    """The answer in one line: what is claimed, that it is a claim, and what was shown of its time."""
+    """Return the answer in one line: what is claimed, that it is a claim, and what was shown of its time."""
     checked(schedule)
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
     held = how_known(schedule["gpu"], False)
@@ -165,23 +167,24 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
 
 
 def frontier_line(about: Mapping[str, Any], points: Sequence[FrontierPoint], path: str) -> str:
-    """A frontier in one line, by its ends of all kernels together. about: gpu, workload and weights; path: its file."""
+    """Return a frontier in one line, by its ends of all kernels together. about: gpu, workload and weights; path: its
+    file."""
     together = [point for point in points if point["scope"] == "global" and point["slack_percent"] >= 0]
-    said = [
+    ends = [
         f"{time_limit(point['slack_percent'])}: {in_words(point['energy_change_percent'], 'energy')} and "
         f"{in_words(point['time_change_percent'], 'time')}"
         for point in (together[0], together[-1])
     ]
     held = how_known(about["gpu"], False)
     return (
-        f"{whose(about)}: {'; '.join(said)}{OF_WEIGHTS[about['weights']]}, against {against(about['workload'])} "
+        f"{whose(about)}: {'; '.join(ends)}{OF_WEIGHTS[about['weights']]}, against {against(about['workload'])} "
         f"({_OPTIMISTIC if held == CLAIMED else held}); these choose all kernels together; with those that choose "
         f"each kernel on its own there are {len(points)} points in {path}"
     )
 
 
 def iteration_line(schedule: Mapping[str, Any]) -> str:
-    """The same of an iteration schedule, and how often it changes clocks."""
+    """Return the same of an iteration schedule, and how often it changes clocks."""
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
     count = schedule["change_count"]
     return (
@@ -195,7 +198,7 @@ def iteration_line(schedule: Mapping[str, Any]) -> str:
 
 
 def line_of_study(folder: str, device: str) -> str | None:
-    """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). It is at most ... Open <page>`.
+    """Return `simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (measured again). It is at most ... Open <page>`.
 
     Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
     measured again (tables/headline.json), else as the schedule claims; then what is known of its time limit, and what
@@ -233,8 +236,8 @@ WAYS = {RUN: "one pair", PASS: "a pair a pass", LAUNCH: "launch by launch"}
 
 
 def set_today(rows: Sequence[Row]) -> list[Row]:
-    """The rows of schedules/deployable.json, or of the table `deployable`, that a board can be set to at its own stalls
-    and, where several are asked for, the middle latency."""
+    """Return the rows of schedules/deployable.json, or of the table `deployable`, that a board can be set to at its own
+    stalls and, where several are asked for, the middle latency."""
     at_defaults = [row for row in rows if row["is_default"] and row["way"] in WAYS]
     latencies = [row["latency_ms"] for row in at_defaults if row["way"] == LAUNCH]
     middle = latencies[len(latencies) // 2 : len(latencies) // 2 + 1]
@@ -242,7 +245,7 @@ def set_today(rows: Sequence[Row]) -> list[Row]:
 
 
 def costs_in_words(row: Mapping[str, Any]) -> str:
-    """What a change of clocks takes and costs, of a row of the table `deployable` that changes clocks."""
+    """Return what a change of clocks takes and costs, of a row of the table `deployable` that changes clocks."""
     core, mem, core_stall, mem_stall = (
         f"{row[name]:.3g} ms" for name in ("latency_ms", "mem_latency_ms", "core_stall_ms", "mem_stall_ms")
     )
@@ -251,7 +254,7 @@ def costs_in_words(row: Mapping[str, Any]) -> str:
 
 
 def _set_today(folder: str, gpu: Mapping[str, Any]) -> str:
-    """A sentence, with a space before it; "" where the table is not there."""
+    """Return a sentence, with a space before it; "" where the table is not there."""
     try:
         rows = set_today(read_rows(os.path.join(folder, "tables", "deployable.json")))
         changes = {
@@ -269,14 +272,14 @@ def _set_today(folder: str, gpu: Mapping[str, Any]) -> str:
 
 
 def change_of(row: Mapping[str, Any], quantity: str = "energy") -> float:
-    """What a row of the table `deployable` changes, percent: as measured again, else as claimed."""
+    """Return what a row of the table `deployable` changes, percent: as measured again, else as claimed."""
     again = row[f"fresh_{quantity}_change_percent"]
     change: float = row[f"claimed_{quantity}_change_percent"] if again is None else again
     return change
 
 
 def _strict(folder: str) -> Schedule | None:
-    """The strict schedule; None where it cannot be read. Raises InputError where it was changed."""
+    """Return the strict schedule; None where it cannot be read. Raises InputError where it was changed."""
     path = os.path.join(folder, "schedules", f"{STRICT}.json")
     try:
         return read_schedule(path)
@@ -310,6 +313,6 @@ def _claimed(schedule: Schedule | None) -> tuple[float, float, str, str] | None:
 
 
 def signed(percent: float) -> str:
-    """One decimal, with a sign unless it is zero: what rounds to zero is no saving."""
+    """Return one decimal, with a sign unless it is zero: what rounds to zero is no saving."""
     text = f"{percent:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text

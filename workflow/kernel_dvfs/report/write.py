@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _DRAWING = threading.Lock()
 
 
-def write(made: pd.DataFrame | ggplot, output: Output, folder: str | Path, subject: str) -> None:
+def write(content: pd.DataFrame | ggplot, output: Output, folder: str | Path, subject: str) -> None:
     """Write a table or a figure to where it belongs in a study's folder. subject: whose numbers these are."""
     writer: Any = {"table": write_table, "figure": write_figure}[output.kind]
-    writer(made, folder, output.name, output.captioned, subject)
+    writer(content, folder, output.name, output.captioned, subject)
 
 
 def write_table(frame: pd.DataFrame, folder: str | Path, name: str, caption: str, subject: str) -> None:
@@ -47,19 +47,19 @@ def write_table(frame: pd.DataFrame, folder: str | Path, name: str, caption: str
 
 
 _LATEX = str.maketrans(
-    {each: f"\\{each}" for each in "&%$#_{}"}
+    {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}"}
 )
 
 
 def latex(text: str) -> str:
-    """Text for LaTeX that is set as it stands: pandas escapes cells, but no caption."""
+    """Return text for LaTeX that is set as it stands: pandas escapes cells, but no caption."""
     return text.translate(_LATEX)
 
 
 def _readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as a reader wants them, two decimals and a dash for nothing, below headings with units."""
+    """Return numbers as a reader wants them, two decimals and a dash for nothing, below headings with units."""
     return frame.map(_cell).rename(columns=headings(frame.columns))
 
 

@@ -51,7 +51,7 @@ class Belief(NamedTuple):
 
 
 def cells_of(values: np.ndarray, pairs: Sequence[int], count: int) -> Cells:
-    """The cells of visits: values (visits, U), NaN where a part was not measured, at the pair of each."""
+    """Return the cells of visits: values (visits, U), NaN where a part was not measured, at the pair of each."""
     place, known = np.array(pairs), np.isfinite(values)
     at = (place[:, None] == np.arange(count)).astype(float)
     n = known.T.astype(float) @ at
@@ -62,7 +62,8 @@ def cells_of(values: np.ndarray, pairs: Sequence[int], count: int) -> Cells:
 
 
 def repeat_variance(cells: Cells, guess_sd: float) -> np.ndarray:
-    """(U,) variance of one visit at a locked pair: what repeats show, drawn to that of all parts and to the guess."""
+    """Return (U,) variance of one visit at a locked pair: what repeats show, drawn to that of all parts and to the
+    guess."""
     squares = cells.squares[:, 1:].sum(1)
     freedom = np.maximum(cells.visits[:, 1:] - 1, 0).sum(1)
     whole = (_BEFOREHAND * guess_sd**2 + squares.sum()) / (_BEFOREHAND + freedom.sum())
@@ -74,7 +75,7 @@ class Conditioned(NamedTuple):
 
     common: np.ndarray  # (C,)
     covariance: np.ndarray  # (C, C) of the board's part
-    own: np.ndarray  # (C, C) covariance of a part beside the board's
+    part_covariance: np.ndarray  # (C, C) covariance of a part beside the board's
     gain: np.ndarray  # (U, C, n)
 
 
@@ -82,23 +83,23 @@ def conditioned(
     field: Field, stretch: tuple[float, float], at: np.ndarray, y: np.ndarray, noise: np.ndarray
 ) -> Conditioned:
     """Condition a field on y (U, n) at the pairs `at`, less the mean there, with variances `noise` (U, n)."""
-    own = field.kernels + field.misfit * stretch[0] ** 2 + field.nugget * stretch[1] ** 2 + LEVEL_SD**2
-    here = np.ix_(at, at)
-    precision = np.linalg.inv(own[here] + (noise + _TINY)[:, :, None] * np.eye(len(at)))
+    covariances = field.kernels + field.misfit * stretch[0] ** 2 + field.nugget * stretch[1] ** 2 + LEVEL_SD**2
+    seen = np.ix_(at, at)
+    precision = np.linalg.inv(covariances[seen] + (noise + _TINY)[:, :, None] * np.eye(len(at)))
     # what all parts together say of the board's part at these pairs
     spread = np.linalg.inv(precision.sum(0))
     value = spread @ np.einsum("uij,uj->i", precision, y)
     boards = field.boards + LEVEL_SD**2
-    weight = np.linalg.solve(boards[here] + spread, boards[at]).T
+    weight = np.linalg.solve(boards[seen] + spread, boards[at]).T
     covariance = boards - weight @ boards[at]
-    return Conditioned(weight @ value, covariance, own, own[:, at] @ precision)
+    return Conditioned(weight @ value, covariance, covariances, covariances[:, at] @ precision)
 
 
 def believed(
     field: Field, cells: Cells, variance: np.ndarray, auto_sd: float, seed: Sequence[int], draws: int
 ) -> Belief:
-    """The belief of a field, from cells whose one visit has a variance (U,); only pairs that every part was seen at
-    count. Draws are of the whole: parts share what is unknown of the board."""
+    """Return the belief of a field, from cells whose one visit has a variance (U,); only pairs that every part was seen
+    at count. Draws are of the whole: parts share what is unknown of the board."""
     at = np.flatnonzero((cells.visits > 0).all(0))
     base = cells.mean[:, :1]
     y = cells.mean[:, at] - base - field.mean[at]
@@ -111,32 +112,33 @@ def believed(
     draw = np.random.default_rng(seed)
     shape = draws, len(y), len(field.mean)
     board = draw.standard_normal((draws, shape[2])) @ _root(known.covariance).T
-    own = draw.standard_normal(shape) @ _root(known.own).T
+    deviation = draw.standard_normal(shape) @ _root(known.part_covariance).T
     error = draw.standard_normal((draws, *y.shape)) * np.sqrt(noise)
-    seen = board[:, None, at] + own[:, :, at] + error
-    drawn = mean + board[:, None] + own - np.einsum("ucn,sun->suc", known.gain, seen)
+    seen = board[:, None, at] + deviation[:, :, at] + error
+    drawn = mean + board[:, None] + deviation - np.einsum("ucn,sun->suc", known.gain, seen)
     left = known.gain @ known.covariance[at]
-    sd2 = np.diag(known.own) - np.einsum("ucn,cn->uc", known.gain, known.own[:, at])
+    sd2 = np.diag(known.part_covariance) - np.einsum("ucn,cn->uc", known.gain, known.part_covariance[:, at])
     sd2 = sd2 + np.diag(known.covariance) - 2 * np.einsum("ucc->uc", left)
     sd2 = sd2 + np.einsum("ucn,ucn->uc", left[..., at], known.gain)
     return Belief(mean, np.sqrt(np.maximum(sd2, 1e-10)), drawn)
 
 
 def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -> tuple[float, float]:
-    """How many times wider the misfit must be for pairs that are left out, one at a time, to lie where they are said.
+    """Return how many times wider the misfit must be for pairs that are left out, one at a time, to lie where they are
+    said.
 
     at: the pairs seen, auto first; y, noise: as `conditioned` takes them.
     """
     if len(at) <= LEAST_SEEN:
         return UNKNOWN
     locked, apart, together = at[1:], y[:, 1:], (noise[:, 1:] + noise[:, :1]).mean(0) + _TINY
-    here = np.ix_(locked, locked)
-    boards, kernels, misfit, nugget = (own[here] for own in (field.boards, field.kernels, field.misfit, field.nugget))
+    tested = np.ix_(locked, locked)
+    boards, kernels, misfit, nugget = (k[tested] for k in (field.boards, field.kernels, field.misfit, field.nugget))
     middle, best = apart.mean(0), (-np.inf, UNKNOWN)
     for smooth, alone in product(STRETCHES, NUGGET_STRETCHES):
-        own = kernels + smooth**2 * misfit + alone**2 * nugget + np.diag(together)
-        weight = np.linalg.solve(boards + own / len(y), boards).T
-        precision = np.linalg.inv(own + boards - weight @ boards)
+        whole = kernels + smooth**2 * misfit + alone**2 * nugget + np.diag(together)
+        weight = np.linalg.solve(boards + whole / len(y), boards).T
+        precision = np.linalg.inv(whole + boards - weight @ boards)
         variance = 1 / np.diag(precision)
         missed = (apart - weight @ middle) @ precision * variance
         likelihood = -(np.minimum(missed**2 / variance, _FURTHEST) + np.log(variance)).sum()
@@ -145,7 +147,7 @@ def stretch_of(field: Field, at: np.ndarray, y: np.ndarray, noise: np.ndarray) -
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:
-    """A matrix whose square, with its transpose, is this covariance."""
+    """Return a matrix whose square, with its transpose, is this covariance."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     keep = values > 1e-7 * max(values.max(), 1e-12)
     root = np.zeros_like(vectors)

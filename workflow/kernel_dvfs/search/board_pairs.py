@@ -16,7 +16,7 @@ PROBES_OF_ONE = (0, 0.55), (0, 0.97), (0, 0.85), (0, 0.72)  # where there is one
 
 
 def pairs_of(clocks: dict[str, Any], grid_pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """The baseline, and the pairs of locked core clocks that a study may ask for, fastest first.
+    """Return the baseline, and the pairs of locked core clocks that a study may ask for, fastest first.
 
     clocks: of the GPU. grid_pairs: those of the sweep, whose memory clocks are taken; auto alone where the sweep locks
     none.
@@ -35,12 +35,12 @@ def pairs_of(clocks: dict[str, Any], grid_pairs: Sequence[Pair]) -> tuple[Pair, 
 
 
 def probes(pairs: Sequence[Pair]) -> list[int]:
-    """The places of the pairs that show what a board is like, the slowest first, each once."""
+    """Return the places of the pairs that show what a board is like, the slowest first, each once."""
     mems = sorted({mem for core, mem in pairs if core != AUTO and mem != AUTO}, key=int, reverse=True) or [AUTO]
     highest = max(int(core) for core, _ in pairs if core != AUTO)
     near = [mem for mem in mems if mem == AUTO or int(mem) >= LEAST * int(mems[0])]
-    found: dict[int, None] = {}
+    places: dict[int, None] = {}
     for at, share in PROBES if len(near) > 1 else PROBES_OF_ONE:
         cores = {place: core for place, (core, mem) in enumerate(pairs) if mem == near[at] and core != AUTO}
-        found[min(cores, key=lambda place: abs(int(cores[place]) - share * highest))] = None
-    return list(found)
+        places[min(cores, key=lambda place: abs(int(cores[place]) - share * highest))] = None
+    return list(places)

@@ -59,24 +59,24 @@ def study(space: Space, options: StudyOptions) -> Generator[Visit, VisitOutcome,
     """Yield the visits of a study and return its result. Raises InputError where auto cannot be measured."""
     if options.ties == "untied":
         space = space._replace(groups=(None,) * len(space.names))
-    made = _Study(space.checked(), options)
-    yield from made.start()
-    yield from made.search()
-    yield from made.refine()
-    yield from made.settle()
-    made.fix_paths()
-    yield from made.walk()
-    return made.result()
+    search_study = _Study(space.checked(), options)
+    yield from search_study.start()
+    yield from search_study.search()
+    yield from search_study.refine()
+    yield from search_study.settle()
+    search_study.fix_paths()
+    yield from search_study.walk()
+    return search_study.result()
 
 
 def answered(space: Space, options: StudyOptions, answer: Callable[[Visit], VisitOutcome]) -> StudyOutcome:
     """Make a study whose visits `answer` measures, and return its result. Raises InputError as `study` does."""
-    made = study(space, options)
-    visit = next(made)
+    visits = study(space, options)
+    visit = next(visits)
     while True:
         measured = answer(visit)
         try:
-            visit = made.send(measured)
+            visit = visits.send(measured)
         except StopIteration as ended:
             result: StudyOutcome = ended.value
             return result
@@ -100,13 +100,13 @@ class _Study:
         probed = []
         for pair in places:
             probed.append((yield from self._visiting.timed(pair)))
-        known = [own for own in probed if own is not None]
+        known = [times for times in probed if times is not None]
         if auto is None or not known:
             raise InputError(_NONE)
         parts = parts_of(self._space, auto, known)
         self._known.divide(parts)
         self._levels = levels_of(self._space, parts, auto)
-        for pair in (0, *(pair for pair, own in zip(places, probed) if own is not None)):
+        for pair in (0, *(pair for pair, times in zip(places, probed) if times is not None)):
             yield from self._visiting.metered(pair)
         if not (self._known.is_seen & self._allowed).any():
             raise InputError(_NONE)
@@ -180,8 +180,8 @@ class _Study:
             times = np.full((len(self._space.names), len(self._space.pairs)), np.nan)
             first = yield from visiting.timed(0)
             for pair in visiting.shuffled(pairs):
-                found = yield from visiting.timed(pair)
-                times[:, pair] = np.nan if found is None else found
+                kernel_s = yield from visiting.timed(pair)
+                times[:, pair] = np.nan if kernel_s is None else kernel_s
             last = yield from visiting.timed(0)
             assert first is not None and last is not None, "auto is measured, or an error raised"
             times[:, 0] = (first + last) / 2
@@ -192,7 +192,7 @@ class _Study:
                 dropped += 1
 
     def result(self) -> StudyOutcome:
-        """What was found; the walk's times count in the table, and in what is believed of energy."""
+        """Return what was found; the walk's times count in the table, and in what is believed of energy."""
         worths = self._worths()
         shown = {
             (level.name, limit): shown_of(
@@ -214,26 +214,26 @@ class _Study:
         return ~self._visiting.left_out & (np.arange(len(self._space.pairs)) > 0)
 
     def _reserve_s(self) -> float:
-        """What is kept for what follows the search: its measuring again, and the fewest blocks of a walk."""
+        """Return what is kept for what follows the search: its measuring again, and the fewest blocks of a walk."""
         visiting = self._visiting
         again = visiting.opening_s + gain.FEW * visiting.cost_s(len(self._known.parts) // 3)
         block = 2 * visiting.opening_s + gain.FEW * visiting.cost_s(0)
         return REFINED * again + walk.LEAST_BLOCKS * block
 
     def _changes(self, level: ChoiceLevel, path: np.ndarray) -> np.ndarray:
-        """(B, N) change of time of each schedule in each block, percent of auto."""
-        row, found = np.arange(len(level.launches)), []
+        """Return (B, N) change of time of each schedule in each block, percent of auto."""
+        row, changes = np.arange(len(level.launches)), []
         for times in self._blocks:
-            own = level.launches @ np.nan_to_num(times)
-            found.append(100 * (own[row, path].sum(1) / own[:, 0].sum() - 1))
-        return np.array(found).reshape(-1, len(path))
+            duration = level.launches @ np.nan_to_num(times)
+            changes.append(100 * (duration[row, path].sum(1) / duration[:, 0].sum() - 1))
+        return np.array(changes).reshape(-1, len(path))
 
     def _worths(self) -> dict[tuple[str, float], float]:
-        """Points of energy that another minute of the walk might gain, by level and limit."""
-        found = {}
+        """Return points of energy that another minute of the walk might gain, by level and limit."""
+        worths = {}
         for level, path, saved in zip(self._levels, self._paths, self._saved):
             changes = self._changes(level, path)
             for limit in self._limits:
                 block = walk.worth_of_block(changes, saved, limit, self._options.over_percent / 100)
-                found[level.name, limit] = 60 * block / self._block_s if block else 0.0
-        return found
+                worths[level.name, limit] = 60 * block / self._block_s if block else 0.0
+        return worths

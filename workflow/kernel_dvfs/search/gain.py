@@ -19,7 +19,8 @@ _REST = 0.01  # share of the saving that may be left to other pairs
 
 
 def price(time: np.ndarray, energy: np.ndarray, usable: np.ndarray, limit: float) -> float:
-    """Of a unit of time, in energy, at which the choice among usable pairs (C,) keeps a total `limit` of time.
+    """Return the price of a unit of time, in energy, at which the choice among usable pairs (C,) keeps a total `limit`
+    of time.
 
     0 where the limit does not bind; the dearest one where no choice keeps it.
     """
@@ -41,7 +42,8 @@ def price(time: np.ndarray, energy: np.ndarray, usable: np.ndarray, limit: float
 def expected_gain(
     time: np.ndarray, energy: np.ndarray, drawn: tuple[np.ndarray, np.ndarray], seen: np.ndarray, cost: float
 ) -> np.ndarray:
-    """(C,) what knowing each pair would save beyond the best that is seen, mean over draws, in energy; 0 where seen.
+    """Return (C,) what knowing each pair would save beyond the best that is seen, mean over draws, in energy; 0 where
+    seen.
 
     time, energy: (J, C) as believed. drawn: the same, (S, J, C) that might be true. seen: (C,) bool; auto never counts.
     """
@@ -52,21 +54,21 @@ def expected_gain(
 
 
 def few_pairs(time: np.ndarray, energy: np.ndarray, usable: np.ndarray, costs: Sequence[float]) -> list[int]:
-    """The pairs that together save all but 1 % of what all usable ones (C,) save at these prices, FEW at most.
+    """Return the pairs that together save all but 1 % of what all usable ones (C,) save at these prices, FEW at most.
 
     The one that saves the most comes first, then whatever adds the most to those before.
     """
     places = np.flatnonzero(usable)
     scores = np.array([(energy + cost * time)[:, places] for cost in costs])  # (prices, J, usable)
     best = scores.min(2).sum(1)
-    kept = [int(scores.sum((0, 1)).argmin())]
-    have = scores[:, :, kept[0]]
+    chosen = [int(scores.sum((0, 1)).argmin())]
+    have = scores[:, :, chosen[0]]
     auto = np.array([(energy + cost * time)[:, 0].sum() for cost in costs])
-    while len(kept) < min(FEW, len(places)):
+    while len(chosen) < min(FEW, len(places)):
         rest = have.sum(1) - best
         if rest.sum() <= _REST * max(float((auto - best).sum()), 1e-12):
             break
         totals = np.minimum(have[:, :, None], scores).sum(1)
-        kept.append(int(totals.sum(0).argmin()))
-        have = np.minimum(have, scores[:, :, kept[-1]])
-    return [int(places[each]) for each in kept]
+        chosen.append(int(totals.sum(0).argmin()))
+        have = np.minimum(have, scores[:, :, chosen[-1]])
+    return [int(places[place]) for place in chosen]

@@ -45,7 +45,7 @@ class Knowledge:
         self._space, self._seed = space, seed
         self._prior = prior(space.pairs)
         self._cells: tuple[Cells, Cells] | None = None
-        self._kept: dict[tuple, tuple[Belief, Belief]] = {}
+        self._beliefs: dict[tuple, tuple[Belief, Belief]] = {}
 
     def divide(self, parts: Sequence[Part]) -> None:
         """Say what the parts of an iteration are."""
@@ -55,7 +55,7 @@ class Knowledge:
         """Take in what a visit showed."""
         self.looks.append(look)
         self._cells = None
-        self._kept.clear()
+        self._beliefs.clear()
 
     @property
     def is_seen(self) -> np.ndarray:
@@ -78,32 +78,33 @@ class Knowledge:
     def believed(self, draws: int = _DRAWS, stream: int = 0) -> tuple[Belief, Belief]:
         """Log time and log power of every part at every pair."""
         key = draws, stream
-        if key not in self._kept:
-            found = []
+        if key not in self._beliefs:
+            beliefs = []
             seen = self.is_seen
             for number, (field, cells) in enumerate(zip(self._prior, self.cells())):
                 only = cells._replace(visits=np.where(seen, cells.visits, 0))
                 variance = belief.repeat_variance(cells, REPEAT_SD[number])
                 seed = self._seed, 1, len(self.looks), stream, number
-                found.append(belief.believed(field, only, variance, AUTO_SD[number], seed, draws))
-            self._kept[key] = found[0], found[1]
-        return self._kept[key]
+                beliefs.append(belief.believed(field, only, variance, AUTO_SD[number], seed, draws))
+            self._beliefs[key] = beliefs[0], beliefs[1]
+        return self._beliefs[key]
 
     def of_level(
         self, level: ChoiceLevel, draws: int = _DRAWS, stream: int = 0
     ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """(J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of both."""
+        """Return (J, C) time and energy as believed, percent of the iteration's at auto, and (S, J, C) draws of
+        both."""
         time, power = self.believed(draws, stream)
         auto_time, auto_energy = np.exp(time.mean[:, 0]).sum(), np.exp(time.mean[:, 0] + power.mean[:, 0]).sum()
         mean, drawn = (
-            (100 * np.exp(own) / auto_time, 100 * np.exp(own + other) / auto_energy)
-            for own, other in ((time.mean, power.mean), (time.draws, power.draws))
+            (100 * np.exp(log_time) / auto_time, 100 * np.exp(log_time + log_power) / auto_energy)
+            for log_time, log_power in ((time.mean, power.mean), (time.draws, power.draws))
         )
         return level.share @ mean[0], level.share @ mean[1], (level.share @ drawn[0], level.share @ drawn[1])
 
 
 def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Observation]) -> Pooled:
-    """The table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
+    """Return the table of a study's looks: means over visits. A kernel's energy is its time x its part's power."""
     pairs, count = [look.pair for look in looks], len(space.pairs)
     time = belief.cells_of(np.log([look.time_s for look in looks]), pairs, count)
     powers = np.full((len(looks), len(space.names)), np.nan)
@@ -113,8 +114,8 @@ def pooled(space: Space, parts: Sequence[Part], looks: Sequence[Observation]) ->
     power = belief.cells_of(powers, pairs, count)
     visited = sorted(set(pairs))
     time_se, power_se = (
-        np.sqrt(belief.repeat_variance(own, guess)[:, None] / np.maximum(own.visits, 1))[:, visited]
-        for own, guess in ((time, REPEAT_SD[0]), (power, REPEAT_SD[1]))
+        np.sqrt(belief.repeat_variance(cells, guess)[:, None] / np.maximum(cells.visits, 1))[:, visited]
+        for cells, guess in ((time, REPEAT_SD[0]), (power, REPEAT_SD[1]))
     )
     time_s = np.exp(time.mean[:, visited])
     energy_j = time_s * np.exp(power.mean[:, visited])

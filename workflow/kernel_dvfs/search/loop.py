@@ -67,7 +67,7 @@ def run(
     """
     given = checked(dict(options), _Options, "study by clock: options", "give those of config.yaml's by_clock")
     setup = setups.read(setup_path)
-    space = space_of(setup, [parse(each, "-") for each in given["pairs"].split(",")])
+    space = space_of(setup, [parse(text, "-") for text in given["pairs"].split(",")])
     records = _Records(setup, setup_path, folder, kernels)
     spent_s = 0.0
 
@@ -80,13 +80,13 @@ def run(
 
     result = by_clock.answered(space, _options_of(given), answer)
     walks = {name_of(*key): _walked(shown) for key, shown in result.shown.items()}
-    for name, each in walks.items():
-        say(_shown(name, each))
+    for name, walk in walks.items():
+        say(_shown(name, walk))
     rows = rows_of(setup, space, result, records.reached)
     about = {"minutes": result.spent_s / 60, "visits": result.visits, "sessions": result.sessions}
-    found = ByClock(setup.digest, dict(options), records.checksums, walks, rows, about, token)
-    study_file.write(output, found)
-    return found
+    study = ByClock(setup.digest, dict(options), records.checksums, walks, rows, about, token)
+    study_file.write(output, study)
+    return study
 
 
 def space_of(setup: Setup, pairs: list[Pair]) -> Space:
@@ -138,7 +138,7 @@ def answer_of(setup: Setup, space: Space, visit: Visit, visited: VisitMeasuremen
         spent_s=visited["spent_s"],
         is_usable=visited["verdict"] not in UNUSABLE,
         is_capped=visited["passes"]["is_capped"] and visit.pair != BASELINE,
-        is_held=any(each["is_capped"] for each in visited["powers"]),
+        is_held=any(power["is_capped"] for power in visited["powers"]),
     )
 
 
@@ -156,20 +156,20 @@ class _Records:
         """Return a visit's record, measured if need be. Raises InputError naming one that is damaged."""
         name = visits.path(visit)
         file = f"{self._folder}/{name}"
-        found = visits.read_visit(file, self._setup, visit) if os.path.lexists(file) else None
-        if found is None or self._is_of_another_build(found):
+        record = visits.read_visit(file, self._setup, visit) if os.path.lexists(file) else None
+        if record is None or self._is_of_another_build(record):
             self._measure(visit, file)
-            found = visits.read_visit(file, self._setup, visit)
-            assert found, f"{file} was written for this visit"
+            record = visits.read_visit(file, self._setup, visit)
+            assert record, f"{file} was written for this visit"
         with open(file, "rb") as content:
             self.checksums[name] = hashlib.sha256(content.read()).hexdigest()
-        if found["verdict"] not in UNUSABLE:
-            reached = found["reached"]
+        if record["verdict"] not in UNUSABLE:
+            reached = record["reached"]
             self.reached.setdefault(visit.pair, []).append((reached["core_mhz"], reached["mem_mhz"]))
-        return found
+        return record
 
-    def _is_of_another_build(self, found: visits.VisitRecord) -> bool:
-        library = found["device"].get("library_sha256")
+    def _is_of_another_build(self, record: visits.VisitRecord) -> bool:
+        library = record["device"].get("library_sha256")
         return bool(self._kernels and library and library != self._kernels)
 
     def _measure(self, visit: Visit, file: str) -> None:
@@ -191,21 +191,21 @@ def rows_of(
     place = {name: row for row, name in enumerate(table.names)}
     launches: dict[str, dict[str, dict[str, int]]] = {
         KERNEL: {name: {name: 1} for name in table.names},
-        PASS: {name: {each: int(count) for each, count in own.items()} for name, own in space.passes.items()},
+        PASS: {name: {kernel: int(count) for kernel, count in counts.items()} for name, counts in space.passes.items()},
     }
     rows: dict[str, list[Any]] = {}
     for level, targets in launches.items():
         for name, counts in targets.items():
-            own = [place[each] for each in counts]
+            members = [place[kernel] for kernel in counts]
             weight = np.array(list(counts.values()), dtype=float)
-            time_s, energy_j = weight @ table.time_s[own], weight @ table.energy_j[own]
+            time_s, energy_j = weight @ table.time_s[members], weight @ table.energy_j[members]
             time_se_s, energy_se_j = (
-                np.sqrt(weight**2 @ error[own] ** 2) for error in (table.time_se_s, table.energy_se_j)
+                np.sqrt(weight**2 @ error[members] ** 2) for error in (table.time_se_s, table.energy_se_j)
             )
             about = kernels[name] if level == KERNEL else {"launches_per_iteration": 1, "replicate_group": None}
             for column in np.flatnonzero(np.isfinite(energy_j)).tolist():
                 pair = space.pairs[table.pairs[column]]
-                sessions = int(table.sessions[own, column].min())
+                sessions = int(table.sessions[members, column].min())
                 core_mhz, mem_mhz = np.array(reached[pair]).mean(0).tolist()
                 row = {
                     "study": level,

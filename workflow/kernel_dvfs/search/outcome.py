@@ -45,7 +45,8 @@ def shown_of(
     over_percent: float,
     worth_percent: float,
 ) -> WalkedChoice:
-    """The last schedule of a path (N, J) that a walk passed at a limit; auto where there is none, or it saves nothing.
+    """Return the last schedule of a path (N, J) that a walk passed at a limit; auto where there is none, or it saves
+    nothing.
 
     changes: (B, N) of time, percent, as the walk saw them. worth_percent: of another minute of it.
     """

@@ -32,7 +32,7 @@ class Space(NamedTuple):
     pairs: tuple[Pair, ...]  # BASELINE, then locked core clocks
 
     def checked(self) -> Space:
-        """Itself; raises InputError where a study cannot be made of it."""
+        """Return itself; raises InputError where a study cannot be made of it."""
         count = len(self.names)
         if not count or len(self.launches) != count or len(self.groups) != count:
             raise InputError(
@@ -41,7 +41,7 @@ class Space(NamedTuple):
             )
         if self.pairs[:1] != (BASELINE,) or len(self.pairs) < 2 or any(core == AUTO for core, _ in self.pairs[1:]):
             raise InputError("study: needs auto,auto first, then at least one pair with a locked core clock")
-        unknown = {name for own in self.passes.values() for name in own} - set(self.names)
+        unknown = {name for counts in self.passes.values() for name in counts} - set(self.names)
         if unknown:
             raise InputError(f"study: the passes launch {sorted(unknown)[0]}, which is no kernel of the step; add it")
         return self
@@ -61,38 +61,38 @@ class ChoiceLevel(NamedTuple):
 
 
 def targets_of(groups: Sequence[str | None]) -> list[tuple[int, ...]]:
-    """The kernels of each target: copies together, in the order of their first."""
-    found: dict[object, list[int]] = {}
+    """Return the kernels of each target: copies together, in the order of their first."""
+    members: dict[object, list[int]] = {}
     for kernel, group in enumerate(groups):
-        found.setdefault(group or kernel, []).append(kernel)
-    return [tuple(own) for own in found.values()]
+        members.setdefault(group or kernel, []).append(kernel)
+    return [tuple(kernels) for kernels in members.values()]
 
 
 def parts_of(space: Space, auto_s: np.ndarray, probed_s: Sequence[np.ndarray]) -> tuple[Part, ...]:
-    """The parts of an iteration, by (K,) times of a launch at auto and at some other pairs.
+    """Return the parts of an iteration, by (K,) times of a launch at auto and at some other pairs.
 
     Heavy are the targets of most time that hold HEAVY_SHARE of the iteration, MOST at most; they come first. The others
     are parted by how they slow down.
     """
     targets = targets_of(space.groups)
-    member = np.array([np.bincount(own, minlength=len(space.names)) for own in targets])
+    member = np.array([np.bincount(target, minlength=len(space.names)) for target in targets])
     time = member @ (space.launches * auto_s)
     order = np.argsort(-time, kind="stable")
     before = np.cumsum(time[order]) - time[order]
     heavy = order[: min(int((before < HEAVY_SHARE * time.sum()).sum()), MOST)]
-    parts = [targets[each] for each in sorted(heavy.tolist())]
+    parts = [targets[target] for target in sorted(heavy.tolist())]
     light = np.setdiff1d(np.arange(len(targets)), heavy)
     if len(light):
-        slower = np.log([(member @ (space.launches * own) / time)[light] for own in probed_s]).T
+        slower = np.log([(member @ (space.launches * pair_s) / time)[light] for pair_s in probed_s]).T
         groups = max(GROUPS, int(np.ceil(time[light].sum() / time.sum() / GROUP_SHARE)))
         for group in alike(slower, time[light], groups):
-            own = [kernel for each in light[group] for kernel in targets[each]]
-            parts.append(tuple(sorted(own)))
+            kernels = [kernel for target in light[group] for kernel in targets[target]]
+            parts.append(tuple(sorted(kernels)))
     return tuple(parts)
 
 
 def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarray]:
-    """The rows of (N, P) features in `count` groups of likes, fewer where there are fewer rows.
+    """Return the rows of (N, P) features in `count` groups of likes, fewer where there are fewer rows.
 
     Always the group and the feature of most spread is next, and is halved by weight.
     """
@@ -100,8 +100,8 @@ def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarr
     while len(groups) < min(count, len(features)):
         spreads = []
         for group in groups:
-            own, share = features[group], weight[group][:, None]
-            apart = (share * (own - (share * own).sum(0) / share.sum()) ** 2).sum(0)
+            values, share = features[group], weight[group][:, None]
+            apart = (share * (values - (share * values).sum(0) / share.sum()) ** 2).sum(0)
             spreads.append(apart if len(group) > 1 else apart - 1)
         place, feature = np.unravel_index(np.argmax(spreads), (len(groups), features.shape[1]))
         group = groups.pop(int(place))
@@ -113,13 +113,13 @@ def alike(features: np.ndarray, weight: np.ndarray, count: int) -> list[np.ndarr
 
 
 def levels_of(space: Space, parts: Sequence[Part], auto_s: np.ndarray) -> tuple[ChoiceLevel, ...]:
-    """The level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
+    """Return the level of kernels, and that of passes where there are any. auto_s: (K,) of a launch at auto."""
     member = np.array([np.bincount(part, minlength=len(space.names)) for part in parts], dtype=float)
     whole = member @ (space.launches * auto_s)
     names = tuple(tuple(space.names[kernel] for kernel in part) for part in parts)
     levels = [ChoiceLevel(KERNEL, names, member * space.launches, np.eye(len(parts)))]
     if space.passes:
-        launches = np.array([[own.get(name, 0.0) for name in space.names] for own in space.passes.values()])
+        launches = np.array([[counts.get(name, 0.0) for name in space.names] for counts in space.passes.values()])
         share = (launches * auto_s) @ member.T / whole
         levels.append(ChoiceLevel(PASS, tuple((name,) for name in space.passes), launches, share))
     return tuple(levels)

@@ -63,13 +63,13 @@ def prior(pairs: Sequence[Pair], seed: int = 1) -> Prior:
 
 
 def _shares(clocks: Sequence[Clock]) -> np.ndarray:
-    """Clocks as shares of the highest that is asked for; auto counts as the highest."""
+    """Return clocks as shares of the highest that is asked for; auto counts as the highest."""
     top = max((float(clock) for clock in clocks if clock != AUTO), default=1.0)
     return np.array([1.0 if clock == AUTO else float(clock) / top for clock in clocks])
 
 
 def _field(logs: np.ndarray, misfit: np.ndarray, nugget: np.ndarray) -> Field:
-    """Mean and covariances of logarithms (boards, kernels, C) against auto."""
+    """Return the mean and covariances of logarithms (boards, kernels, C) against auto."""
     common = logs.mean(1)
     within = (logs - common[:, None]).reshape(-1, logs.shape[2])
     kernels = within.T @ within / (logs.shape[0] * (logs.shape[1] - 1))
@@ -79,7 +79,7 @@ def _field(logs: np.ndarray, misfit: np.ndarray, nugget: np.ndarray) -> Field:
 
 
 def _boards(core: np.ndarray, mem: np.ndarray, is_auto: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """(2, boards, kernels, C): log time and log power against the first pair's, of boards drawn at random."""
+    """Return (2, boards, kernels, C): log time and log power against the first pair's, of boards drawn at random."""
 
     def of_board(middle: float, sd: float) -> np.ndarray:
         return middle * np.exp(sd * draw.standard_normal((BOARDS, 1, 1)))
@@ -100,7 +100,7 @@ def _boards(core: np.ndarray, mem: np.ndarray, is_auto: np.ndarray, draw: np.ran
     waits = (memory / bandwidth) ** sharp
 
     def volts(share: np.ndarray) -> np.ndarray:
-        """Squared, against that of the highest clock."""
+        """Return the voltage squared, against that of the highest clock."""
         return np.exp(2 * bend * (np.interp(share, _SHARES, _LOG_VOLTS) - _LOG_VOLTS[-1]))
 
     def time(share: np.ndarray, waiting: np.ndarray) -> np.ndarray:

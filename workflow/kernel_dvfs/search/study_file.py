@@ -46,32 +46,32 @@ def name_of(level: str, limit_percent: float) -> str:
     return f"{level}-slack{shortest(limit_percent)}"
 
 
-def write(path: str, found: ByClock) -> None:
+def write(path: str, study: ByClock) -> None:
     """Write a study by clock, whole or not at all; the same study gives the same bytes."""
     content = {
         "schema": SCHEMA,
-        "setup": found.setup,
-        "options": found.options,
-        "records": found.records,
-        "walks": found.walks,
-        "rows": found.rows,
-        "about": found.about,
-        "token": found.token,
+        "setup": study.setup,
+        "options": study.options,
+        "records": study.records,
+        "walks": study.walks,
+        "rows": study.rows,
+        "about": study.about,
+        "token": study.token,
     }
     write_text(path, sealed_json(content) + "\n")
 
 
 def read(path: str) -> ByClock:
     """Return the study by clock in a file. Raises InputError naming it."""
-    found = read_file(path, _ByClockFile, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
-    if what := change_of(found):
+    content = read_file(path, _ByClockFile, SCHEMA, _REMEDY, "study by clock", "run snakemake again")
+    if what := change_of(content):
         raise InputError(f"study by clock {path}: {what}; {_REMEDY}")
     return ByClock(
-        found["setup"],
-        found["options"],
-        found["records"],
-        found["walks"],
-        found["rows"],
-        found["about"],
-        found["token"],
+        content["setup"],
+        content["options"],
+        content["records"],
+        content["walks"],
+        content["rows"],
+        content["about"],
+        content["token"],
     )

@@ -80,13 +80,13 @@ class Visiting:
                 if pair:
                     self._guessed_s += guess_s(len(names))
                     self._taken_s += answer.spent_s
-                powers = {part: own for part, own in zip(chosen, answer.power_w.tolist()) if own == own}
+                powers = {part: watts for part, watts in zip(chosen, answer.power_w.tolist()) if watts == watts}
                 known.add(Observation(self.session, pair, answer.time_s, powers))
                 self.is_held[pair] |= answer.is_held
                 if answer.is_capped and pair:
                     # A lock that is not held is none: the governor gives what power is left to such kernels, so what
                     # they take depends on all others. Nor will it be held at higher clocks.
-                    self.left_out |= [is_above(each, space.pairs[pair]) for each in space.pairs]
+                    self.left_out |= [is_above(other_pair, space.pairs[pair]) for other_pair in space.pairs]
                 return answer.time_s
         if not pair:
             raise InputError(f"study: auto could not be measured in {TRIES} tries; see the records of its visits")
@@ -94,27 +94,27 @@ class Visiting:
         return None
 
     def shuffled(self, pairs: np.ndarray) -> list[int]:
-        """The pairs in an order that seed and session draw."""
+        """Return the pairs in an order that seed and session draw."""
         return np.random.default_rng([self._seed, 2, self.session]).permutation(pairs).tolist()
 
     def cost_s(self, windows: int) -> float:
-        """How long a visit of locked clocks takes with so many windows, as visits took so far."""
+        """Return how long a visit of locked clocks takes with so many windows, as visits took so far."""
         return guess_s(windows) * self._taken_s / self._guessed_s
 
     @property
     def opening_s(self) -> float:
-        """How long a session takes to open and to time auto."""
+        """Return how long a session takes to open and to time auto."""
         return self._opening_s + AUTO_PASS_S + SETTLE_S
 
 
 def is_above(pair: Pair, other: Pair) -> bool:
     """Return whether a pair of clocks is another, or higher in any and lower in none."""
     return pair != BASELINE and all(
-        own == least or (isinstance(own, int) and isinstance(least, int) and own > least)
-        for own, least in zip(pair, other)
+        clock == other_clock or (isinstance(clock, int) and isinstance(other_clock, int) and clock > other_clock)
+        for clock, other_clock in zip(pair, other)
     )
 
 
 def guess_s(windows: int) -> float:
-    """How long a visit of locked clocks takes with so many windows, before any was made."""
+    """Return how long a visit of locked clocks takes with so many windows, before any was made."""
     return least_s(Pair(1, 1), PASS_S, windows, WINDOW_S)

@@ -27,7 +27,7 @@ _NEAR, _BEYOND = 0.35, 0.05  # percent of time below and beyond a limit, where a
 
 
 def path(time: np.ndarray, energy: np.ndarray, pairs: Sequence[int], limits: Sequence[float]) -> np.ndarray:
-    """(N, J) pairs: the exact choices at many limits, fastest first, each once.
+    """Return (N, J) pairs: the exact choices at many limits, fastest first, each once.
 
     time, energy: (J, C) in percent of auto's iteration. pairs: that may be chosen. limits: of added time, percent.
     """
@@ -41,18 +41,19 @@ def path(time: np.ndarray, energy: np.ndarray, pairs: Sequence[int], limits: Seq
         [np.linspace(low, max(limits) + _BEYOND, SCHEDULES)]
         + [np.linspace(limit - _NEAR, limit + _BEYOND, SCHEDULES // 2) for limit in limits]
     )
-    found: list[np.ndarray] = []
+    paths: list[np.ndarray] = []
     for limit in np.unique(wanted[wanted >= low]):
         choice = least_energy(problem, 100 + float(limit), effort=0)
         if choice is not None:
             keys = np.array([problem.keys[key] for key in problem.key[choice.option]])
-            if not found or not np.array_equal(keys, found[-1]):
-                found.append(keys)
-    return np.array(found) if found else np.zeros((0, len(times)), dtype=int)
+            if not paths or not np.array_equal(keys, paths[-1]):
+                paths.append(keys)
+    return np.array(paths) if paths else np.zeros((0, len(times)), dtype=int)
 
 
 def furthest(changes: np.ndarray, limit: float, over: float) -> int:
-    """How many schedules of a path are passed: each keeps `limit` with a confidence of 1 - over, as do all before it.
+    """Return how many schedules of a path are passed: each keeps `limit` with a confidence of 1 - over, as do all
+    before it.
 
     changes: (B, N) change of time of each schedule in each block, in the unit of `limit`.
     """
@@ -67,12 +68,13 @@ def _passed(bounds: np.ndarray, limit: float) -> int:
 
 
 def margin(blocks: int, over: float) -> float:
-    """What a walk of so many blocks keeps free of its limit, in standard deviations of one block."""
+    """Return what a walk of so many blocks keeps free of its limit, in standard deviations of one block."""
     return t_quantile(blocks - 1, 1 - over) / float(np.sqrt(blocks))
 
 
 def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: float) -> float:
-    """What each further block would save at a limit, by as many as pay best, if means and scatter stay as they are.
+    """Return what each further block would save at a limit, by as many as pay best, if means and scatter stay as they
+    are.
 
     energy: (N,) change of each schedule; 0 where none is passed. A schedule's scatter is taken
     to be that of the usual one, where its own is less.
@@ -80,8 +82,8 @@ def worth_of_block(changes: np.ndarray, energy: np.ndarray, limit: float, over: 
     blocks = len(changes)
     if blocks < LEAST_BLOCKS or not changes.size:
         return 0.0
-    mean, own = changes.mean(0), changes.std(0, ddof=1)
-    sd = np.maximum(own, np.median(own))
+    mean, scatter = changes.mean(0), changes.std(0, ddof=1)
+    sd = np.maximum(scatter, np.median(scatter))
     saved = np.append(np.minimum(energy, 0.0), 0.0)  # the last: of none that is passed
     now = saved[furthest(changes, limit, over) - 1]
     worths = [0.0]

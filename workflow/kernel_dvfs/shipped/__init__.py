@@ -19,10 +19,10 @@ WORKFLOW = _TOP if (_TOP / "workflow" / "rules").is_dir() else _HERE
 
 
 def config_or(path: str) -> str:
-    """A configuration's path: the user's, or the shipped one where nobody named any and none lies here ("")."""
+    """Return a configuration's path: the user's, or the shipped one where nobody named any and none lies here ("")."""
     return path or ("config.yaml" if Path("config.yaml").is_file() else str(CONFIG))
 
 
 def native_or(path: str) -> str:
-    """The native layer's sources: the user's folder, or those that were shipped where nobody named any ("")."""
+    """Return the native layer's sources: the user's folder, or those that were shipped where nobody named any ("")."""
     return path or ("native" if Path("native/CMakeLists.txt").is_file() else str(NATIVE))

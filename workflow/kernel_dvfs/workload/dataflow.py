@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _normed(x: str) -> dict[str, str]:
-    """What a forward layernorm reads and writes besides its input."""
+    """Return what a forward layernorm reads and writes besides its input."""
     return {
         "gamma": f"{x}_gamma",
         "beta": f"{x}_beta",
@@ -55,7 +55,7 @@ def _layernorm_backward(x: str, inp: str, dinp_in: str, dinp_out: str) -> dict[s
 
 
 def _bias_backward(x: str, dout: str) -> dict[str, str]:
-    """The finished gradient, or partial sums of it: bindings() takes those that the split asks for."""
+    """Return the finished gradient, or partial sums of it: bindings() takes those that the split asks for."""
     return {"dout": dout, "partials": f"d{x}_partials", "dbias_in": f"d{x}_in", "dbias_out": f"d{x}"}
 
 
@@ -139,7 +139,7 @@ WEIGHT_GRADIENTS = frozenset(
 
 
 def bindings(row: Row, model: str | Model, tensor_parallel: int = 1) -> dict[str, dict[str, Any]]:
-    """The tensors of `row` (from kernel_rows at this degree), as a plan of the native layer takes them.
+    """Return the tensors of `row` (from kernel_rows at this degree), as a plan of the native layer takes them.
 
     model: name in MODELS, or a Model. Returns {tensor of the row's operation: {"name": str, "fill": dict}}: tensors of
     one name are one tensor, across all rows; for the fill see `fill`. Raises InputError on an unknown model.
@@ -158,8 +158,8 @@ def bindings(row: Row, model: str | Model, tensor_parallel: int = 1) -> dict[str
 
 
 def fill(name: str, model: Model) -> dict[str, Any]:
-    """What the tensor `name` holds until a row computes it, at the scale it has in training: the power that a GEMM
-    draws varies by almost 40 % with its operands (Gregersen, Patel, Choukse, arXiv 2409.18324).
+    """Return what the tensor `name` holds until a row computes it, at the scale it has in training: the power that a
+    GEMM draws varies by almost 40 % with its operands (Gregersen, Patel, Choukse, arXiv 2409.18324).
 
     Returns {"kind": "ids", "vocabulary"}: random token ids; {"kind": "causal"}: squares that are zero above the
     diagonal, their rows sum to 1; or {"kind": "normal", "mean", "sd", "rows", "columns"}: random numbers in the first
@@ -179,7 +179,7 @@ def fill(name: str, model: Model) -> dict[str, Any]:
 
 
 def _moments(name: str, model: Model) -> tuple[float, float]:
-    """Mean and standard deviation."""
+    """Return the mean and standard deviation."""
     if name.startswith("d"):
         return 0, 1e-3
     if name.endswith(("_gamma", "_rstd")):

@@ -51,8 +51,8 @@ MODELS = {
 
 
 def model(name: str | Model) -> Model:
-    """The Model called `name`, of MODELS or one of them with `-flash` behind its name; a Model is passed through if its
-    heads divide its channels.
+    """Return the Model called `name`, of MODELS or one of them with `-flash` behind its name; a Model is passed through
+    if its heads divide its channels.
 
     Raises InputError naming the known models.
     """
@@ -69,12 +69,12 @@ def model(name: str | Model) -> Model:
 
 
 def is_model(name: object) -> bool:
-    """Whether `name` is that of a model of this project."""
+    """Return whether `name` is that of a model of this project."""
     return isinstance(name, str) and name.removesuffix(_FLASH) in MODELS
 
 
 def tensor_parallel_degrees(model: Model) -> list[int]:
-    """Degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
+    """Return degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
     return [
         degree for degree in range(1, model.heads + 1) if model.heads % degree == 0 and model.sequence % degree == 0
     ]

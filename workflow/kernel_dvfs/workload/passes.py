@@ -34,7 +34,7 @@ _PASS_OF_SECTION = {
 
 
 def passes(rows: list[Row], boundary: str = "llmc") -> dict[str, list[tuple[str, int]]]:
-    """Passes of the iteration that `rows` (from kernel_rows) make up: {name: [(row id, repeat), ...]}.
+    """Return the passes of the iteration that `rows` (from kernel_rows) make up: {name: [(row id, repeat), ...]}.
 
     Names in order of execution: forward, backward; forward, loss, backward for "loss_separate".
     A pass runs its rows back to back on one stream under one clock pair. `repeat` = launches in the pass.
@@ -52,8 +52,8 @@ def passes(rows: list[Row], boundary: str = "llmc") -> dict[str, list[tuple[str,
 
 
 def launch_order(rows: Iterable[tuple[str, int]]) -> list[str]:
-    """Ids in order of launch. rows: [(id, repeat)] in order; neighbours with the same repeat are one layer, which is
-    run through as often."""
+    """Return ids in order of launch. rows: [(id, repeat)] in order; neighbours with the same repeat are one layer,
+    which is run through as often."""
     order: list[str] = []
     layer: list[str] = []
     repeat = 0

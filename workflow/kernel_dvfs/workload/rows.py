@@ -55,7 +55,7 @@ def kernel_rows(
     threads_per_sm: int | None = None,
     zipf_exponent: float | None = None,
 ) -> list[Row]:
-    """Rows of one training iteration (one micro-step, one rank, no communication), in order of execution.
+    """Return rows of one training iteration (one micro-step, one rank, no communication), in order of execution.
 
     model: name in MODELS, or a Model; batch: sequences; tensor_parallel: degree, dividing the heads.
     bias_split: "table1", the 46 rows of the paper on every GPU; "llmc", as llm.c launches them on a GPU of
@@ -134,7 +134,7 @@ def _row(entry: Entry, section: str, multiplicity: int, shape: Shape, split: int
 
 
 def _sized(product: Product, shape: Shape) -> formulas.Gemm:
-    """The product with numbers for the names of its sizes."""
+    """Return the product with numbers for the names of its sizes."""
     return formulas.Gemm(
         count=getattr(shape, product.count) if product.count else 1,
         m=getattr(shape, product.m),

@@ -49,7 +49,7 @@ def rank_shape(
     row_parallel_bias: str = "sequence",
     zipf_exponent: float | None = None,
 ) -> Shape:
-    """Shape of one rank for a model (name or Model), batch and tensor-parallel degree.
+    """Return the shape of one rank for a model (name or Model), batch and tensor-parallel degree.
 
     `row_parallel_bias`: the bias gradients of the row-parallel layers sum over this rank's tokens
     ("sequence") or over all of them ("gathered"). `zipf_exponent`: see expected_distinct_tokens.
@@ -88,7 +88,7 @@ def rank_shape(
 
 
 def expected_distinct_tokens(vocab: int, tokens: int, zipf_exponent: float | None = None) -> float:
-    """Expected number of different ids among `tokens` independent draws from `vocab` ids.
+    """Return the expected number of different ids among `tokens` independent draws from `vocab` ids.
 
     The embedding kernels touch one row of the table per different token, so their traffic is an expected value: the
     sum over ids v of 1 - (1 - p_v)^tokens. `zipf_exponent` None: uniform ids, p_v = 1/vocab; s >= 0: p_v proportional
@@ -114,7 +114,7 @@ def _chance_of_occurring(p: float, tokens: int) -> float:
 
 
 def llmc_split(columns: int, sm_count: int, threads_per_sm: int) -> int:
-    """Partial sums g per column for a gradient of `columns` biases, on a GPU of that size. Source: llm.c,
+    """Return the partial sums g per column for a gradient of `columns` biases, on a GPU of that size. Source: llm.c,
     llmc/matmul.cuh.
 
     llm.c fills the GPU with blocks: few column blocks leave room to split the rows over g blocks, whose fp32 partial
@@ -132,14 +132,14 @@ def llmc_split(columns: int, sm_count: int, threads_per_sm: int) -> int:
 
 
 def whole_number(key: str, value: object) -> int:
-    """`value` if it is an int >= 1. Raises InputError naming `key`."""
+    """Return `value` if it is an int >= 1. Raises InputError naming `key`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"{key} must be a whole number of at least 1, not {value!r}")
     return value
 
 
 def one_of(key: str, value: _Value, allowed: Iterable[_Value]) -> _Value:
-    """`value` if it is in `allowed`. Raises InputError naming `key` and what is allowed."""
+    """Return `value` if it is in `allowed`. Raises InputError naming `key` and what is allowed."""
     if value not in allowed:
         raise InputError(f"{key} {value!r} is unknown: allowed are {', '.join(map(str, allowed))}")
     return value

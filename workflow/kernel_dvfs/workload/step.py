@@ -102,7 +102,8 @@ class Target:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a setup, and after it a profile and the report, know of it: a field that is named here gets there."""
+        """Return what a setup, and after it a profile and the report, know of it: a field that is named here gets
+        there."""
         return {
             "operation": self.operation,
             "module": self.module,
@@ -182,12 +183,12 @@ class Step:
 
     @property
     def measured(self) -> tuple[Target, ...]:
-        """What can be repeated alone, and so measured and given clocks."""
+        """Return what can be repeated alone, and so measured and given clocks."""
         return tuple(target for target in self.targets if target.repeatable != "no")
 
     @property
     def left_at_auto(self) -> tuple[Target, ...]:
-        """What cannot be: named in the report with its share of the time."""
+        """Return what cannot be: named in the report with its share of the time."""
         return tuple(target for target in self.targets if target.repeatable == "no")
 
     @property
@@ -214,24 +215,25 @@ class Step:
         kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that can be measured
         neither alone nor by difference.
         """
-        found: dict[str, list[tuple[str, int]]] = {}
-        for name in (each for each in (*self.sections, WHOLE) if each not in self.not_repeated):
+        passes: dict[str, list[tuple[str, int]]] = {}
+        for name in (section for section in (*self.sections, WHOLE) if section not in self.not_repeated):
             launched = [self.targets[place] for place in self.order]
             launched = [target for target in launched if name in (WHOLE, target.section)]
             if all(target.kind != "other" for target in launched):
-                found[name] = [(target.id, 1) for target in launched]
-        return found
+                passes[name] = [(target.id, 1) for target in launched]
+        return passes
 
     def target(self, target_id: str) -> Target:
-        """The target of that id. Raises InputError."""
-        found = next((target for target in self.targets if target.id == target_id), None)
-        if found is None:
+        """Return the target of that id. Raises InputError."""
+        target = next((target for target in self.targets if target.id == target_id), None)
+        if target is None:
             ids = ", ".join(target.id for target in self.targets)
             raise InputError(f"step {self.name}: no target '{target_id}'; it has {ids}")
-        return found
+        return target
 
     def nodes_of(self, target_id: str) -> list[list[int]]:
-        """For each launch of a target, in order, the places of its nodes in the graph: what prepares it, itself."""
+        """Return, for each launch of a target, in order, the places of its nodes in the graph: what prepares it,
+        itself."""
         place = self.targets.index(self.target(target_id))
         launches: dict[int, list[int]] = {number: [] for number, at in enumerate(self.order) if at == place}
         for node, launch in enumerate(self.nodes):
@@ -246,7 +248,7 @@ class Step:
         return [last[launch] for launch in range(len(self.order))]
 
     def section_nodes(self, name: str) -> list[int]:
-        """Places of the nodes of a section, or of the whole step, in order."""
+        """Return the places of the nodes of a section, or of the whole step, in order."""
         return [
             node for node, launch in enumerate(self.nodes) if name in (WHOLE, self.targets[self.order[launch]].section)
         ]
@@ -257,39 +259,39 @@ class Step:
         longest first: those whose clock is lower than others' in the step, and matrix products, which draw most, also
         where all of a step has one clock. None where no clock is known."""
         least_us = _PACED_SHARE * (self.whole.time_us or self.time_us or 0.0)
-        clear = [each for each in self.targets if (each.time_us or 0.0) >= _CLEAR_US]
-        long = [(each, us) for each in clear if (us := each.launches * (each.time_us or 0.0)) >= least_us]
-        highest_mhz = max((each.core_mhz or 0.0 for each, _ in long), default=0.0)
+        clear = [target for target in self.targets if (target.time_us or 0.0) >= _CLEAR_US]
+        long = [(target, us) for target in clear if (us := target.launches * (target.time_us or 0.0)) >= least_us]
+        highest_mhz = max((target.core_mhz or 0.0 for target, _ in long), default=0.0)
         held = [
-            (each, us)
-            for each, us in long
-            if each.repeatable != "no"
-            and each.core_mhz
-            and (each.core_mhz < _HELD_SHARE * highest_mhz or (each.flop or 0.0) > _DENSE * (each.byte or 0.0))
+            (target, us)
+            for target, us in long
+            if target.repeatable != "no"
+            and target.core_mhz
+            and (target.core_mhz < _HELD_SHARE * highest_mhz or (target.flop or 0.0) > _DENSE * (target.byte or 0.0))
         ]
-        return [each for each, _ in sorted(held, key=lambda pair: -pair[1])]
+        return [target for target, _ in sorted(held, key=lambda pair: -pair[1])]
 
     def beginnings(self, section: str) -> tuple[list[int], list[int]]:
-        """Places of the nodes of all launches before a section, and of these and the section, each in order.
+        """Return the places of the nodes of all launches before a section, and of these and the section, each in order.
 
         Both begin where the step does, so both run on the data of a step, however often they are repeated; what the
         second one takes longer is the section's. Of a section whose launches no other section's lie between.
         """
-        own = [place for place, at in enumerate(self.order) if self.targets[at].section == section]
+        places = [place for place, at in enumerate(self.order) if self.targets[at].section == section]
 
         def first(count: int) -> list[int]:
             return [node for node, launch in enumerate(self.nodes) if launch < count]
 
-        return first(own[0]), first(own[-1] + 1)
+        return first(places[0]), first(places[-1] + 1)
 
 
 def paced_kernel(name: str) -> str:
-    """The id of the kernel that a pass of this name is, with rests (Step.paced); "" of any other pass."""
+    """Return the id of the kernel that a pass of this name is, with rests (Step.paced); "" of any other pass."""
     return name.removeprefix(PACED) if name.startswith(PACED) else ""
 
 
 def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Of what is captured: 12 hex digits of (kind, function, shape) of every node in order.
+    """Return a checksum of what is captured: 12 hex digits of (kind, function, shape) of every node in order.
 
     The shape of a kernel is its grid, block, cluster and shared memory, then those of its parameters that are plain
     numbers (step.nodes.values_of); of a memset its bytes and what it writes, of a copy its bytes. So another batch
@@ -306,7 +308,7 @@ def write(path: str | os.PathLike[str], step: Step) -> None:
     content = asdict(step)
     _refuse(os.fspath(path), shape.fault(content, Step) or _disagreement(step))
     # what nobody has measured is not in the file
-    later = {each.name for each in fields(Target) if each.default is None}
+    later = {part.name for part in fields(Target) if part.default is None}
     content["targets"] = [
         {name: value for name, value in target.items() if value is not None or name not in later}
         for target in content["targets"]
@@ -315,14 +317,15 @@ def write(path: str | os.PathLike[str], step: Step) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Step:
-    """The step in a file. Raises InputError: missing, no step's file, or one that does not hold together."""
+    """Return the step in a file. Raises InputError: missing, no step's file, or one that does not hold together."""
     content = shape.read(path, dict[str, Any], SCHEMA, f"{_REMEDY} {os.fspath(path)}", "step")
     del content["schema"]
     return from_content(content, os.fspath(path))
 
 
 def from_content(content: Any, path: str) -> Step:
-    """The step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises InputError."""
+    """Return the step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises
+    InputError."""
     _refuse(path, shape.fault(content, Step))
     step = shape.made(content, Step)
     _refuse(path, _disagreement(step))
@@ -335,7 +338,7 @@ def _refuse(path: str, wrong: str) -> None:
 
 
 def _disagreement(step: Step) -> str:
-    """The first thing that does not fit the rest, in words; "" where all does."""
+    """Return the first thing that does not fit the rest, in words; "" where all does."""
     return next(iter(_disagreements(step)), "")
 
 
@@ -353,8 +356,8 @@ def _disagreements(step: Step) -> Iterable[str]:
         for what in _wrong(step, target, counted[place]):
             yield f"target {target.id}: {what}"
     for name in step.by_difference:
-        own = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
-        if not own or own[-1] - own[0] != len(own) - 1:
+        members = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
+        if not members or members[-1] - members[0] != len(members) - 1:
             yield f"by_difference names {name!r}, which is no section in one piece"
     if WHOLE in step.sections:
         yield f"a section is named {WHOLE!r}, which means the whole"

@@ -27,8 +27,8 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 def of_step(
     step: Step, name: str, path: str, code: str = "", paced: int | None = 0, most: int | None = None
 ) -> Workload:
-    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file; code:
-    FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
+    """Return the workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file;
+    code: FILE.py:FUNCTION, which makes the step: the configuration's, since a record may be anybody's.
     paced: so many of the kernels that the power cap may hold lower alone than in the step (Step.paced), the longest
     first, are passes as well; None: all.
     most: so many kernels are measured, those that take longest in the step, at least one of each section; None: all."""
@@ -40,14 +40,15 @@ def of_step(
     wanted = set([*ordered][: None if most is None else max(most, len(first))])
     measured = [target for target in step.measured if target.id in wanted]
     workload = with_works(step, about, {target.id: work_of(target) for target in measured})
-    for target in [each for each in step.paced if each.id in wanted][:paced]:
+    rested = [target for target in step.paced if target.id in wanted]
+    for target in rested[:paced]:
         workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]
     return workload
 
 
 def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -> Workload:
-    """The workload of a step whose measured kernels do these works, {id: fields of a gpu.kernel.LaunchWork}. about:
-    name, and what more is to be said of it. Raises InputError where none can be measured."""
+    """Return the workload of a step whose measured kernels do these works, {id: fields of a gpu.kernel.LaunchWork}.
+    about: name, and what more is to be said of it. Raises InputError where none can be measured."""
     if not works:
         raise InputError(f"step {step.name}: none of its kernels can be repeated alone, so none can be measured")
     numbers = {target_id: number for number, target_id in enumerate(works)}
@@ -77,9 +78,14 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
     maybe = {
         # what could be measured and is not, for want of time: [id, name, section, ms a step]
         "tail": [
-            [each.id, each.name, each.section, 1e-3 * each.launches * (each.time_us or each.alone_us or 0.0)]
-            for each in step.measured
-            if each.id not in works
+            [
+                target.id,
+                target.name,
+                target.section,
+                1e-3 * target.launches * (target.time_us or target.alone_us or 0.0),
+            ]
+            for target in step.measured
+            if target.id not in works
         ],
         "whole": {name: value for name, value in costs.items() if value is not None},
         "items": step.items,
@@ -88,14 +94,14 @@ def with_works(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -
     more |= {name: value for name, value in maybe.items() if value}
     kernels = {
         target.id: _about(target, number, works[target.id])
-        for number, target in enumerate((each for each in step.targets if each.id in works), start=1)
+        for number, target in enumerate((target for target in step.targets if target.id in works), start=1)
     }
     return Workload(about["name"], about | more, kernels, passes)
 
 
 def work_of(target: Target) -> list[Any]:
-    """[family, tensor_flop, fp32_flop, sfu_op, byte] of a launch by torch's counts: FLOP, which it counts of matrix
-    products and convolutions, are the tensor cores'."""
+    """Return [family, tensor_flop, fp32_flop, sfu_op, byte] of a launch by torch's counts: FLOP, which it counts of
+    matrix products and convolutions, are the tensor cores'."""
     text = f"{target.function} {target.operation}".lower()
     family, flop = "residual", target.flop or 0.0
     if any(word in target.function.lower() for word in _STREAMS):
@@ -108,12 +114,12 @@ def work_of(target: Target) -> list[Any]:
 
 
 def _passes(step: Step, known: dict[str, int]) -> dict[str, list[tuple[str, int]]]:
-    """{section, or `step`: [(id, launches)]}: their order is in `launches`."""
-    found = {
+    """Return {section, or `step`: [(id, launches)]}: their order is in `launches`."""
+    passes = {
         name: list(Counter(target_id for target_id, _ in launched if target_id in known).items())
         for name, launched in step.passes.items()
     }
-    return {name: launched for name, launched in found.items() if launched}
+    return {name: launched for name, launched in passes.items() if launched}
 
 
 def _about(target: Target, number: int, work: list[Any]) -> dict[str, Any]:

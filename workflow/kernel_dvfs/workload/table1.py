@@ -166,7 +166,7 @@ _FUSED = {
 
 
 def entries(attention: str) -> dict[str, tuple[Entry, ...]]:
-    """{section: its rows in order} of a model's attention (models.UNFUSED: Table 1; models.FUSED)."""
+    """Return {section: its rows in order} of a model's attention (models.UNFUSED: Table 1; models.FUSED)."""
     return TABLE1 if attention == UNFUSED else {section: _fused(section, rows) for section, rows in TABLE1.items()}
 
 

@@ -49,7 +49,7 @@ class L2Cache:
 
 
 def gemm_byte(g: Gemm, cache: L2Cache, element_byte: float = BF16, result_byte: float | None = None) -> float:
-    """DRAM bytes, read and written, of one launch of `g`: its products follow one another.
+    """Return the DRAM bytes, read and written, of one launch of `g`: its products follow one another.
 
     element_byte: of an element that is read; result_byte: of one that is written, where it is another. The accumulator,
     the bias and the result are counted as in formulas.gemm.
@@ -63,7 +63,7 @@ def gemm_byte(g: Gemm, cache: L2Cache, element_byte: float = BF16, result_byte: 
 
 
 def _again(g: Gemm, cache: L2Cache, element_byte: float) -> float:
-    """Bytes of both operands of one product that are read again."""
+    """Return the bytes of both operands of one product that are read again."""
     rows, columns = (min(tile, size) for tile, size in zip(cache.tile, (g.m, g.n)))
     down, across = math.ceil(g.m / rows), math.ceil(g.n / columns)
     wave = min(cache.sm_count, down * across)
@@ -79,7 +79,8 @@ def _again(g: Gemm, cache: L2Cache, element_byte: float) -> float:
         return min(1.0, cache.l2_byte / footprint) if footprint else 1.0
 
     def strips(held: float, passing: float, length: int, width: int, along: int, over: int) -> float:
-        """held: operand of the strips; length: of the side they run along, in elements; along, over: of a wave."""
+        """Return the bytes that strips read again. held: operand of the strips; length: of the side they run along, in
+        elements; along, over: of a wave."""
         wave_byte = (along + over) * g.k * element_byte
         per_strip, count = max(1.0, length / along), max(1.0, width / over)
         along_strip = held * (per_strip - 1) * (1 - kept(wave_byte))
@@ -98,7 +99,7 @@ def _again(g: Gemm, cache: L2Cache, element_byte: float) -> float:
 def gemm_bytes(
     gemms: Mapping[str, tuple[Gemm, int]], cache: L2Cache, multiple: float | None = None
 ) -> dict[str, float]:
-    """{id: DRAM bytes of a launch} of products {id: (product, launches)}.
+    """Return {id: DRAM bytes of a launch} of products {id: (product, launches)}.
 
     multiple: their total as a multiple of "each operand once" (at least 1), the surplus spread over them as the tiles
     have it, or in proportion where these read nothing again. None: as the tiles have it.
@@ -119,7 +120,7 @@ def gemm_bytes(
 
 
 def dense_gemm_byte(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, float]:
-    """{id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
+    """Return {id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
 
     By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once; in another
     precision than bf16 by tiles. The products of attention, small and many, fit in any L2.
@@ -134,7 +135,7 @@ def dense_gemm_byte(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, float
 
 
 def _waves(g: Gemm, sm_count: int, tile: Sequence[int], parts: int = 1) -> int:
-    """Waves of tiles that `g` takes. parts: into so many its k is split."""
+    """Return waves of tiles that `g` takes. parts: into so many its k is split."""
     return math.ceil(parts * g.count * math.ceil(g.m / tile[0]) * math.ceil(g.n / tile[1]) / sm_count)
 
 
@@ -163,7 +164,7 @@ def tensor_share(g: Gemm, sm_count: int, rates: Mapping[str, Any]) -> float:
 
 
 def dense_products(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """{id: (DRAM bytes of a launch, share of the tensor cores in use)} of the products of `dense_gemm_byte`."""
+    """Return {id: (DRAM bytes of a launch, share of the tensor cores in use)} of the products of `dense_gemm_byte`."""
     gemms = {row.id: row.gemm for row in rows}
 
     def share(g: Gemm | None) -> float:

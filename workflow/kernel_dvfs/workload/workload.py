@@ -54,7 +54,8 @@ class Workload:
 
 
 def name_of_model(options: Mapping[str, Any]) -> str:
-    """`<model>-b<batch>-tp<degree>`, and every other option that changes the work where it is not the default."""
+    """Return `<model>-b<batch>-tp<degree>`, and every other option that changes the work where it is not the
+    default."""
     name = f"{options['model']}-b{options['batch']}-tp{options['tensor_parallel']}"
     extra = [f"-{key.replace('_', '-')}-{options[key]}" for key in _DEFAULT_WORK if options[key] != _DEFAULT_WORK[key]]
     return name + "".join(extra)
@@ -81,9 +82,9 @@ def of_model(
     threads_per_sm: int,
     products: Callable[[list[Row]], dict[str, tuple[float, float]]] | None = None,
 ) -> Workload:
-    """The rows of a model of this project, by the arguments of `rows_of`. products: (DRAM traffic, share of the tensor
-    cores in use) of rows that move more than their compulsory bytes (traffic.dense_products). Raises InputError on
-    impossible options."""
+    """Return the rows of a model of this project, by the arguments of `rows_of`. products: (DRAM traffic, share of the
+    tensor cores in use) of rows that move more than their compulsory bytes (traffic.dense_products). Raises InputError
+    on impossible options."""
     rows = rows_of(options, sm_count, threads_per_sm)
     name, moved = name_of_model(options), products(rows) if products else {}
     return Workload(
@@ -111,7 +112,7 @@ WHOLE = "step"
 
 
 def study_of(about: Mapping[str, Any], kind: str, name: str) -> str:
-    """The `study` of a target's rows in a profile: kernel, pass, or step.
+    """Return the `study` of a target's rows in a profile: kernel, pass, or step.
 
     step: measured as a pass is, but no part of a choice: the whole of a captured step, whose sections are chosen for;
     and its sections where one of them cannot be repeated, so that those left do not make a step.
@@ -123,7 +124,7 @@ def study_of(about: Mapping[str, Any], kind: str, name: str) -> str:
 
 
 def launch_order(about: Mapping[str, Any], launches: Mapping[str, int]) -> list[str]:
-    """Kernel ids in the order of an iteration's launches. about: a setup's or a profile's group `workload`.
+    """Return kernel ids in the order of an iteration's launches. about: a setup's or a profile's group `workload`.
 
     launches: {kernel id: launches per iteration}, in the order of the setup. A captured step says its order itself;
     kernels of a model, or of a table, are launched layer by layer (passes.launch_order).
@@ -135,7 +136,7 @@ def launch_order(about: Mapping[str, Any], launches: Mapping[str, int]) -> list[
 
 
 def pass_begins(about: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """((pass, first launch), ...) of an iteration that launches `names`; () where nothing is known of passes.
+    """Return ((pass, first launch), ...) of an iteration that launches `names`; () where nothing is known of passes.
 
     about: of a profile, with `kernels`.
     """
@@ -145,15 +146,15 @@ def pass_begins(about: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[s
         return ()
     # only what `passes` reads of a row of the workload, since a profile keeps no more
     rows: list[Any] = [
-        SimpleNamespace(id=name, section=own["section"], multiplicity=1) for name, own in about["kernels"].items()
+        SimpleNamespace(id=name, section=kernel["section"], multiplicity=1) for name, kernel in about["kernels"].items()
     ]
     listed = model_passes.passes(rows, about["pass_boundary"])
-    pass_of = {name: own for own, steps in listed.items() for name, _ in steps}
-    found: list[tuple[str, int]] = []
+    pass_of = {name: pass_name for pass_name, steps in listed.items() for name, _ in steps}
+    begins: list[tuple[str, int]] = []
     for number, name in enumerate(names):
-        own = pass_of.get(name)
-        if own is None:
+        pass_name = pass_of.get(name)
+        if pass_name is None:
             return ()
-        if not found or found[-1][0] != own:
-            found.append((own, number))
-    return tuple(found)
+        if not begins or begins[-1][0] != pass_name:
+            begins.append((pass_name, number))
+    return tuple(begins)

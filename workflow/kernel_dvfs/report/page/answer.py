@@ -62,7 +62,7 @@ class Answer:
 
     @property
     def is_missed(self) -> bool:
-        """Whether it takes longer than it may, as measuring again says."""
+        """Return whether it takes longer than it may, as measuring again says."""
         return self.verdict in limit_verdict.MISSED
 
 
@@ -79,8 +79,8 @@ class Caution:
 
 
 def answer(results: Results, validation: Mapping[str, Any] | None, band: Band | None = None) -> Answer | None:
-    """validation: what strict_again gives; band: what was inferred of the board. None where the strict schedule is
-    infeasible: it has no totals.
+    """Return the answer of a study. validation: what strict_again gives; band: what was inferred of the board. None
+    where the strict schedule is infeasible: it has no totals.
 
     Raises InputError where there is no strict schedule.
     """
@@ -111,12 +111,12 @@ def answer(results: Results, validation: Mapping[str, Any] | None, band: Band | 
 
 
 def strict_again(headline: Rows | None) -> Mapping[str, Any] | None:
-    """What measuring the strict schedule again gave: its row of table headline; None where it was not made."""
+    """Return what measuring the strict schedule again gave: its row of table headline; None where it was not made."""
     return next((row for row in headline or () if row["schedule"] == STRICT), None)
 
 
 def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> StudyChoice:
-    """A schedule as the first screen shows it. row: what measuring it again gave, of table headline."""
+    """Return a schedule as the first screen shows it. row: what measuring it again gave, of table headline."""
     energy, time = (
         ShownChange(
             schedule[f"{name}_change_percent"],
@@ -128,7 +128,7 @@ def shown_of(schedule: Mapping[str, Any], row: Mapping[str, Any] | None) -> Stud
 
 
 def again_as_rows(row: Mapping[str, Any]) -> Rows:
-    """A row of table headline as two, of time and of energy."""
+    """Return a row of table headline as two, of time and of energy."""
     columns = ("claimed_{}_change_percent", "fresh_{}_change_percent", "fresh_{}_low_percent", "fresh_{}_high_percent")
     return [
         {"quantity": name}
@@ -143,9 +143,9 @@ def again_as_rows(row: Mapping[str, Any]) -> Rows:
 
 
 def sentence(stops: Sequence[Stop], today: ShownChange | None = None, per: str = "kernel") -> list[tuple[str, bool]]:
-    """[(words, whether they are the finding)] of the headline: what is saved at no loss of time, what a little more
-    time adds, and what can be set today. stops: the choices that were made, the answer first. per: what has a clock
-    each; "run": all share one pair."""
+    """Return [(words, whether they are the finding)] of the headline: what is saved at no loss of time, what a little
+    more time adds, and what can be set today. stops: the choices that were made, the answer first. per: what has a
+    clock each; "run": all share one pair."""
     first = stops[0]
     is_sure = first.how == MEASURED_AGAIN
     of_run = per == "run"
@@ -154,23 +154,23 @@ def sentence(stops: Sequence[Stop], today: ShownChange | None = None, per: str =
     energy = first.energy.best
     when = f", but {take} {first.time.best:.1f} % more time" if first.note == MISSED_NOTE else f" {_within(first)}"
     if energy > _NOTHING:
-        told = [(f"{clocks} {take} {energy:.1f} % more energy{when}", False)]
+        fragments = [(f"{clocks} {take} {energy:.1f} % more energy{when}", False)]
     elif energy >= -_NOTHING:
-        told = [(f"{clocks} {held} nothing{when}", False)]
+        fragments = [(f"{clocks} {held} nothing{when}", False)]
     else:
-        told = [(f"{clocks} {held} ", False), (f"{-energy:.1f} %", True), (f" of the energy{when}", False)]
+        fragments = [(f"{clocks} {held} ", False), (f"{-energy:.1f} %", True), (f" of the energy{when}", False)]
     if len(stops) > 1:
         more = stops[1]
         if more.note != MISSED_NOTE and more.energy.best < min(energy, -_NOTHING):
-            told += [(", and ", False), (f"{-more.energy.best:.1f} %", True), (f" {_within(more)}", False)]
+            fragments += [(", and ", False), (f"{-more.energy.best:.1f} %", True), (f" {_within(more)}", False)]
     if today is not None:
         can = "can" if is_sure and today.validated is not None else "could"
-        told += [("; ", False), (f"{max(0.0, -today.best):.1f} %", True), (f" {can} be set today", False)]
-    return told
+        fragments += [("; ", False), (f"{max(0.0, -today.best):.1f} %", True), (f" {can} be set today", False)]
+    return fragments
 
 
 def _within(stop: Stop) -> str:
-    """Of a limit, in a sentence: "at no loss of time", "within 0.6 % more time", "with 0.5 % less time"."""
+    """Return a limit in a sentence: "at no loss of time", "within 0.6 % more time", "with 0.5 % less time"."""
     if stop.limit_percent is None:
         return f"with {signed(stop.time.best, 1)} % time"
     if not stop.limit_percent:
@@ -187,26 +187,27 @@ class Mark:
     text: str
 
 
-def marks(found: Answer, cautions: Sequence[Caution]) -> list[Mark]:
-    """What stands for the answer, then what a reader must know, in few words each; `cautions` has the sentences."""
-    told = []
-    if found.time.validated is not None and found.time.low is not None and found.time.high is not None:
-        repeats = "simulated repeats" if found.how == "forecast" else "repeats"
-        over = f" {found.interval}" if found.interval else ""
-        ends = f"{signed(found.time.low)} to {signed(found.time.high)} %"
+def marks(answer: Answer, cautions: Sequence[Caution]) -> list[Mark]:
+    """Return what stands for the answer, then what a reader must know, in few words each; `cautions` has the
+    sentences."""
+    listed = []
+    if answer.time.validated is not None and answer.time.low is not None and answer.time.high is not None:
+        repeats = "simulated repeats" if answer.how == "forecast" else "repeats"
+        over = f" {answer.interval}" if answer.interval else ""
+        ends = f"{signed(answer.time.low)} to {signed(answer.time.high)} %"
         # where the limit is missed, nothing speaks for the answer
-        told.append(Mark("behind" if found.is_missed else "", f"{found.repeats} {repeats}{over}: time {ends}"))
-    if found.limit:
-        is_doubtful = found.is_missed or found.verdict == limit_verdict.NOT_SHOWN
-        told.append(Mark("cautions" if is_doubtful else "", found.limit))
-    if found.is_proven and not found.is_missed:
-        told.append(Mark("", "no other choice is better (proven)"))
-    told += [Mark("cautions", each.title) for each in cautions if each.grave and each.title != _MISSED]
-    if found.band is not None:
-        middle = "" if found.band.p50 is None else f"{signed(found.band.p50, 1)} %, "
-        ends = f"{signed(found.band.p05, 1)} to {signed(found.band.p95, 1)} %"
-        told.append(Mark("behind", f"energy {middle}{ends} {found.band.meaning}"))
-    return [*told, Mark("behind", "clock changes count as free")]
+        listed.append(Mark("behind" if answer.is_missed else "", f"{answer.repeats} {repeats}{over}: time {ends}"))
+    if answer.limit:
+        is_doubtful = answer.is_missed or answer.verdict == limit_verdict.NOT_SHOWN
+        listed.append(Mark("cautions" if is_doubtful else "", answer.limit))
+    if answer.is_proven and not answer.is_missed:
+        listed.append(Mark("", "no other choice is better (proven)"))
+    listed += [Mark("cautions", caution.title) for caution in cautions if caution.grave and caution.title != _MISSED]
+    if answer.band is not None:
+        middle = "" if answer.band.p50 is None else f"{signed(answer.band.p50, 1)} %, "
+        ends = f"{signed(answer.band.p05, 1)} to {signed(answer.band.p95, 1)} %"
+        listed.append(Mark("behind", f"energy {middle}{ends} {answer.band.meaning}"))
+    return [*listed, Mark("behind", "clock changes count as free")]
 
 
 # --- what to know before trusting it ----------------------------------------------------------------------------------
@@ -215,11 +216,11 @@ def marks(found: Answer, cautions: Sequence[Caution]) -> list[Mark]:
 def cautions(
     gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernels: Table | None, locking: Rows | None = None
 ) -> list[Caution]:
-    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not made;
-    locking: rows of that table as text, likewise."""
-    found, kind = [], gpu["kind"]
+    """Return all cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not
+    made; locking: rows of that table as text, likewise."""
+    listed, kind = [], gpu["kind"]
     if gpu.get("forecast"):
-        found.append(
+        listed.append(
             Caution(
                 True,
                 "Forecast",
@@ -237,7 +238,7 @@ def cautions(
             )
         )
     elif kind == "simulated":
-        found.append(
+        listed.append(
             Caution(
                 True,
                 "Simulated GPU",
@@ -245,35 +246,36 @@ def cautions(
                 f"{savings_of(gpu['name'])}. What it cannot say is in docs/simulated-gpu.md of the project.",
             )
         )
-    found += _of_answer(answer, kind)
-    found += _of_records(tally)
-    found += _of_chosen(kernels)
-    found += _of_headline(answer)
-    found += _of_locking(locking or ())
-    return sorted(found, key=lambda each: not each.grave)
+    listed += _of_answer(answer, kind)
+    listed += _of_records(tally)
+    listed += _of_chosen(kernels)
+    listed += _of_headline(answer)
+    listed += _of_locking(locking or ())
+    return sorted(listed, key=lambda caution: not caution.grave)
 
 
 def _of_locking(rows: Iterable[Mapping[str, Any]]) -> list[Caution]:
-    """Where a lock alone changes what a kernel costs, a caution that names the largest difference of each way."""
+    """Return, where a lock alone changes what a kernel costs, a caution that names the largest difference of each
+    way."""
     differing = [row for row in rows if row.get("verdict") == DIFFERS]
-    told = []
+    lines = []
     for way in dict.fromkeys(row["way"] for row in differing):
-        own = [
+        changes = [
             (abs(value), quantity, value, row["id"])
             for row in differing
             if row["way"] == way
             for quantity in ("time", "energy")
             if (value := row[f"{quantity}_change_percent"]) is not None
         ]
-        _, quantity, value, name = max(own)
-        told.append(f"{way} {signed(value)} % {quantity} ({name})")
-    if not told:
+        _, quantity, value, name = max(changes)
+        lines.append(f"{way} {signed(value)} % {quantity} ({name})")
+    if not lines:
         return []
     return [
         Caution(
             False,
             "A lock changes something by itself",
-            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(told)}. Every "
+            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(lines)}. Every "
             "saving on this page includes this difference; the table Locking has all that was measured.",
         )
     ]
@@ -292,15 +294,15 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
                 "clocks.",
             )
         ]
-    found = _of_interval(answer)
-    said = f"{answer.limit[:1].upper()}{answer.limit[1:]}."
+    listed = _of_interval(answer)
+    known = f"{answer.limit[:1].upper()}{answer.limit[1:]}."
     limit = f"the limit of {signed(answer.slack_percent or 0)} %"
     if answer.is_missed:
-        text = f"{said} The time is {signed(answer.time.validated)} %, and its whole 95 % interval lies above {limit}."
-        return [Caution(True, _MISSED, text), *found]
+        text = f"{known} The time is {signed(answer.time.validated)} %, and its whole 95 % interval lies above {limit}."
+        return [Caution(True, _MISSED, text), *listed]
     if answer.verdict == limit_verdict.NOT_SHOWN:
-        return [Caution(False, _NOT_SHOWN, f"{said} The 95 % interval of the time holds {limit}."), *found]
-    return found
+        return [Caution(False, _NOT_SHOWN, f"{known} The 95 % interval of the time holds {limit}."), *listed]
+    return listed
 
 
 def _of_interval(answer: Answer) -> list[Caution]:
@@ -316,7 +318,7 @@ def _of_interval(answer: Answer) -> list[Caution]:
 def _of_records(tally: Tally) -> list[Caution]:
     verdicts = sum((group.verdicts for group in tally.groups), Counter[str]())
     points = sum(verdicts.values())
-    found = [
+    listed = [
         Caution(
             verdict in UNUSABLE, verdict.replace("_", " ").capitalize(), f"{count} of {points} measurements: {why}."
         )
@@ -328,16 +330,16 @@ def _of_records(tally: Tally) -> list[Caution]:
         text = (
             f"{len(tally.broken)} files cannot be read ({names}); kernel-dvfs measure records finds and deletes them."
         )
-        found.append(Caution(True, "Broken records", text))
+        listed.append(Caution(True, "Broken records", text))
     if len(tally.setups) > 1:
         setups = ", ".join(tally.setups)
         text = f"The sweep's records come from {len(tally.setups)} setups ({setups}): settings were changed."
-        found.append(Caution(True, "Mixed settings", text))
-    return found
+        listed.append(Caution(True, "Mixed settings", text))
+    return listed
 
 
 def _of_chosen(kernels: Table | None) -> list[Caution]:
-    """Chosen pairs that are not what the GPU ran."""
+    """Return chosen pairs that are not what the GPU ran."""
     place = {column.name: index for index, column in enumerate(kernels.columns)} if kernels else {}
     if kernels is None or "verdict" not in place:
         return []
@@ -350,7 +352,7 @@ def _of_chosen(kernels: Table | None) -> list[Caution]:
 
 
 def _of_headline(answer: Answer | None) -> list[Caution]:
-    """How far the headline moves with what no measurement fixes."""
+    """Return how far the headline moves with what no measurement fixes."""
     if answer is None or answer.band is None:
         return []
     text = (

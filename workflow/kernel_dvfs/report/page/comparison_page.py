@@ -19,13 +19,13 @@ _FIRST = ("gpu", "workload", "kind")
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.json cannot be
+    """Return (the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.json cannot be
     read."""
     folder = Path(folder)
     missing: list[InputError] = []
     known = comparison.OUTPUTS.of("table")
     rows = read_rows(folder / TABLE)
-    lacking = [each for each in _FIRST if rows and each not in rows[0]]
+    lacking = [column for column in _FIRST if rows and column not in rows[0]]
     if lacking:
         raise InputError(f"table {folder / TABLE}: no column {', '.join(lacking)}; delete it and run snakemake report")
     further = []
@@ -56,7 +56,7 @@ def make(folder: str | Path) -> tuple[str, list[InputError]]:
         drawn=drawn,
         pages=_pages(root),
         further=further,
-        others=[each for each in others if each[2]],
+        others=[other for other in others if other[2]],
         written=provenance.now(),
         program=provenance.of_program(),
         missing=missing,
@@ -65,7 +65,7 @@ def make(folder: str | Path) -> tuple[str, list[InputError]]:
 
 
 def _measured_again_first(row: dict[str, Any]) -> dict[str, Any]:
-    """What a reader compares in front: which, then what was measured again: of energy and time."""
+    """Return what a reader compares in front: which, then what was measured again: of energy and time."""
     ranked = sorted(
         row, key=lambda name: (name not in _FIRST, not name.startswith("kernel_fresh_energy"), "fresh" not in name)
     )
@@ -73,6 +73,6 @@ def _measured_again_first(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pages(root: Path) -> list[tuple[str, str]]:
-    """[(title, relative address)] of the studies' own pages."""
-    found = sorted(path.relative_to(root) for path in root.glob("*/*/report.html"))
-    return [(path.parent.as_posix(), f"../{path.as_posix()}") for path in found]
+    """Return [(title, relative address)] of the studies' own pages."""
+    paths = sorted(path.relative_to(root) for path in root.glob("*/*/report.html"))
+    return [(path.parent.as_posix(), f"../{path.as_posix()}") for path in paths]

@@ -51,7 +51,7 @@ class ShownChange:
     @property
     def best(self) -> float:
         """As measured again, else as claimed; 0 where nothing is known."""
-        return next((each for each in (self.validated, self.claimed) if each is not None), 0.0)
+        return next((change for change in (self.validated, self.claimed) if change is not None), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Stop:
 
     @property
     def is_measured_again(self) -> bool:
-        """Whether both changes were."""
+        """Return whether both changes were."""
         return self.energy.validated is not None and self.time.validated is not None
 
 
@@ -99,7 +99,7 @@ class ChoiceSource:
     options: Mapping[str, str] = field(default_factory=dict)  # of `choose`, besides --slack, that are not its defaults
 
     def choose(self, limit_percent: float | None, is_walked: bool = False, **more: str) -> str:
-        """The command that chooses clocks within a limit. more: further options."""
+        """Return the command that chooses clocks within a limit. more: further options."""
         words = [f"--{name} {value}" for name, value in {**self.options, **more}.items()]
         words += [f"--slack {limit_percent:g}"] if limit_percent else []
         words += [f"--walk {shlex.quote(self.walk)}"] if is_walked and self.walk else []
@@ -120,68 +120,69 @@ class StudyChoice:
 
 
 def free(problem: Problem, gpu: Mapping[str, Any], shown: Iterable[StudyChoice], source: ChoiceSource) -> ChoiceCurve:
-    """Clocks for each target as if changes of them were free. shown: what was chosen; it takes its limit's place."""
+    """Return clocks for each target as if changes of them were free. shown: what was chosen; it takes its limit's
+    place."""
     stops: dict[float | None, Stop] = {}
     kind = source.options.get("granularity", "kernel")
     title = f"Clocks for each {kind}, changes free"
-    for each in shown:
-        schedule = each.schedule
+    for choice in shown:
+        schedule = choice.schedule
         is_waste = (schedule["scope"], schedule["objective"]) == ("global", "waste")
         limit = schedule["slack_percent"] or 0 if is_waste else None
         at = options_of(problem, schedule["targets"]).tolist()
-        again = each.energy.validated is not None
+        again = choice.energy.validated is not None
         otherwise = {} if is_waste else {name: schedule[name] for name in ("scope", "objective")}
         command = source.choose(schedule["slack_percent"], bool(schedule["walk"]), **otherwise)
         words = _in_words(problem, at, kind)
         if schedule["scope"] == "single":
             title = f"As asked: one pair for the run; else {title[0].lower()}{title[1:]}"
             words = setting_in_words(_setting(problem, at[0]))
-        stops[limit] = Stop(limit, each.energy, each.time, how_known(gpu, again), words, command, each.note, at)
+        stops[limit] = Stop(limit, choice.energy, choice.time, how_known(gpu, again), words, command, choice.note, at)
     fine = undominated(problem)
     place = {(target, key): at for at, (target, key) in enumerate(zip(problem.target.tolist(), problem.key.tolist()))}
     for limit in SLACKS_PERCENT:
-        found = solve(fine, "global", "waste", limit / 100, effort=0)
-        if limit not in stops and found.option is not None:
-            at = [place[int(fine.target[own]), int(fine.key[own])] for own in found.option]
+        optimum = solve(fine, "global", "waste", limit / 100, effort=0)
+        if limit not in stops and optimum.option is not None:
+            at = [place[int(fine.target[option]), int(fine.key[option])] for option in optimum.option]
             stops[limit] = Stop(
                 limit, *_claimed(problem, at), how_known(gpu, False), _in_words(problem, at, kind),
                 source.choose(limit, False), at=at,
             )  # fmt: skip
-    return ChoiceCurve(FREE, title, [stops[each] for each in sorted(stops, key=_rank)])
+    return ChoiceCurve(FREE, title, [stops[limit] for limit in sorted(stops, key=_rank)])
 
 
 def one(
     problem: Problem, gpu: Mapping[str, Any], shown: Mapping[float | None, Stop], limits: Iterable[float]
 ) -> ChoiceCurve:
-    """One setting for the whole run at each limit. shown: {limit: the choice that was made}."""
+    """Return one setting for the whole run at each limit. shown: {limit: the choice that was made}."""
     stops = [shown[None]] if None in shown else []
     for limit in limits:
-        found = solve(problem, "single", "waste", limit / 100)
+        optimum = solve(problem, "single", "waste", limit / 100)
         if limit in shown:
             stops.append(shown[limit])
-        elif found.option is not None:
-            stops.append(_one(problem, gpu, found.option.tolist(), limit))
+        elif optimum.option is not None:
+            stops.append(_one(problem, gpu, optimum.option.tolist(), limit))
     return ChoiceCurve(ONE, "One pair for the run", stops)
 
 
 def _one(problem: Problem, gpu: Mapping[str, Any], at: Sequence[int], limit: float) -> Stop:
     setting = _setting(problem, at[0])
     energy, time = _claimed(problem, at)
-    found = Stop(limit, energy, time, how_known(gpu, False), setting_in_words(setting), apply_at([("", setting)]))
-    if not found.command:
-        return replace(found, note="of all pairs, auto is the best" if _is_auto(setting) else "apply sets clocks alone")
+    stop = Stop(limit, energy, time, how_known(gpu, False), setting_in_words(setting), apply_at([("", setting)]))
+    if not stop.command:
+        return replace(stop, note="of all pairs, auto is the best" if _is_auto(setting) else "apply sets clocks alone")
     if list(at) == problem.baseline.tolist():
-        return replace(found, command="", note="of all pairs, what it is compared with is the best")
+        return replace(stop, command="", note="of all pairs, what it is compared with is the best")
     error = _error_percent(problem, at)
     if error is not None and -energy.best <= error:
-        note = f"{found.clocks} would save less than can be told from nothing (error {error:.2f} %): nothing to set"
-        return replace(found, command="", note=note)
-    return found
+        note = f"{stop.clocks} would save less than can be told from nothing (error {error:.2f} %): nothing to set"
+        return replace(stop, command="", note=note)
+    return stop
 
 
 def apply_at(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """The command that runs a program at [(pass, setting)], "" for the whole run; "" where there is nothing to set, or
-    not by it."""
+    """Return the command that runs a program at [(pass, setting)], "" for the whole run; "" where there is nothing to
+    set, or not by it."""
     further = {name for _, setting in pairs for name in setting} - {"core_mhz", "mem_mhz", "power_cap_w"}
     if further or all(_is_auto(setting) for _, setting in pairs):
         return ""
@@ -192,19 +193,19 @@ def apply_at(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _setting(problem: Problem, at: int) -> dict[str, Any]:
-    """{name: value} of an option."""
+    """Return {name: value} of an option."""
     return dict(zip(problem.settings, problem.keys[problem.key[at]]))
 
 
 def setting_in_words(setting: Mapping[str, Any]) -> str:
-    """`core 1950 MHz, memory auto`; further settings by their names."""
+    """Return `core 1950 MHz, memory auto`; further settings by their names."""
     names = {"core_mhz": "core", "mem_mhz": "memory"}
-    told = []
+    words = []
     for name, value in setting.items():
         shown = AUTO if value in (None, AUTO) else value if isinstance(value, str) else f"{value:g}"
         unit = " MHz" if name in names and shown != AUTO else ""
-        told.append(f"{names.get(name, name)} {shown}{unit}")
-    return ", ".join(told)
+        words.append(f"{names.get(name, name)} {shown}{unit}")
+    return ", ".join(words)
 
 
 def _pair(setting: Mapping[str, Any]) -> str:
@@ -221,7 +222,7 @@ def _rank(limit: float | None) -> tuple[bool, float]:
 
 
 def options_of(problem: Problem, targets: Mapping[str, Mapping[str, Any]], called: str = "the schedule") -> np.ndarray:
-    """(K,) the option that each target runs at. Raises InputError for one that the schedule does not name."""
+    """Return (K,) the option that each target runs at. Raises InputError for one that the schedule does not name."""
     chosen = problem.baseline.copy()
     for k, members in enumerate(problem.members):
         clocks = targets.get(members[0])
@@ -230,19 +231,19 @@ def options_of(problem: Problem, targets: Mapping[str, Mapping[str, Any]], calle
                 f"{called}: the schedule has no clocks for {members[0]}: give the profile that it was chosen from"
             )
         wanted = tuple(None if clocks.get(name) == AUTO else clocks.get(name) for name in problem.settings)
-        own = np.flatnonzero(problem.target == k)
-        found = [at for at in own.tolist() if problem.keys[problem.key[at]] == wanted]
-        if not found:
+        options = np.flatnonzero(problem.target == k)
+        matches = [at for at in options.tolist() if problem.keys[problem.key[at]] == wanted]
+        if not matches:
             raise InputError(
                 f"{called}: {members[0]} is chosen at {dict(clocks)}, which this profile lacks: give the profile that "
                 "the schedule was chosen from"
             )
-        chosen[k] = found[0]
+        chosen[k] = matches[0]
     return chosen
 
 
 def _claimed(problem: Problem, at: Sequence[int]) -> tuple[ShownChange, ShownChange]:
-    """Changes of (energy, time) by the profile."""
+    """Return changes of (energy, time) by the profile."""
     energy, time = (
         100 * (float(values[list(at)].sum()) / base - 1)
         for values, base in ((problem.energy, problem.baseline_energy), (problem.time, problem.baseline_time))
@@ -251,21 +252,21 @@ def _claimed(problem: Problem, at: Sequence[int]) -> tuple[ShownChange, ShownCha
 
 
 def _in_words(problem: Problem, at: Sequence[int], kind: str) -> str:
-    """How many clocks of how many pairs: `46 kernels at 5 pairs`."""
-    count, pairs = sum(map(len, problem.members)), len({int(problem.key[own]) for own in at})
+    """Return how many clocks of how many pairs: `46 kernels at 5 pairs`."""
+    count, pairs = sum(map(len, problem.members)), len({int(problem.key[option]) for option in at})
     return f"{count} {kind if count == 1 else _SEVERAL[kind]} at {pairs} pair{'s' * (pairs != 1)}"
 
 
 def _error_percent(problem: Problem, at: Sequence[int]) -> float | None:
-    """Half of the 95 % interval of a choice's change of energy, percent of the baseline's, errors of targets
+    """Return half of the 95 % interval of a choice's change of energy, percent of the baseline's, errors of targets
     independent of each other; None where the profile has none."""
     if problem.energy_se is None:
         return None
     # a target that stays at its baseline has no change, and no error of it
-    moved = [(own, base) for own, base in zip(at, problem.baseline.tolist()) if own != base]
-    variance = sum(float(problem.energy_se[each]) ** 2 for pair in moved for each in pair)
-    found = 100 * _TWO_SIDED * math.sqrt(variance) / problem.baseline_energy
-    return found if math.isfinite(found) else None
+    moved = [(option, base) for option, base in zip(at, problem.baseline.tolist()) if option != base]
+    variance = sum(float(problem.energy_se[option]) ** 2 for pair in moved for option in pair)
+    error = 100 * _TWO_SIDED * math.sqrt(variance) / problem.baseline_energy
+    return error if math.isfinite(error) else None
 
 
 # --- as a table, whose rows the slider shows --------------------------------------------------------------------------
@@ -275,7 +276,7 @@ STOPS = "stops"  # name of the table
 
 
 def _table(curves: Sequence[ChoiceCurve], baseline: tuple[float, float] | None) -> Table:
-    """A row a stop: the only place where its numbers become words. baseline: as `offered` has it."""
+    """Return a row a stop: the only place where its numbers become words. baseline: as `offered` has it."""
     rows = []
     for curve in curves:
         for stop in curve.stops:
@@ -290,7 +291,7 @@ def _table(curves: Sequence[ChoiceCurve], baseline: tuple[float, float] | None) 
                 how += f" (claimed {signed(stop.energy.claimed, 1)} %)"
             rows.append(row | {"how": how, "clocks": stop.clocks, "command": stop.command, "note": stop.note})
     columns = [Column(name, name, "long" if name in ("command", "note") else "text") for name in rows[0]]
-    cells = [[Cell(row[each.name] or NOTHING, row[each.name]) for each in columns] for row in rows]
+    cells = [[Cell(row[column.name] or NOTHING, row[column.name]) for column in columns] for row in rows]
     return Table(STOPS, "Every stop of the slider", "", columns, cells, folded=False)
 
 
@@ -326,7 +327,7 @@ class Chart:
 
 
 def chart(curves: Sequence[ChoiceCurve], paper: tuple[float, float] | None = None) -> Chart:
-    """The chart of curves. paper: changes of energy and time that the paper measured for the same."""
+    """Return the chart of curves. paper: changes of energy and time that the paper measured for the same."""
     stops = [stop for curve in curves for stop in curve.stops]
     star = [paper] if paper else []
     x_ticks = _ticks(*_reach([stop.time for stop in stops], [time for _, time in star]))
@@ -343,17 +344,17 @@ def chart(curves: Sequence[ChoiceCurve], paper: tuple[float, float] | None = Non
 
     lines, points, places = [], [], {}
     for curve in curves:
-        own = [(across(stop.time.best), down(stop.energy.best)) for stop in curve.stops]
-        places[curve.name] = {stop.limit: place for stop, place in zip(curve.stops, own)}
-        ordered = sorted({place for place, stop in zip(own, curve.stops) if stop.limit_percent is not None})
+        spots = [(across(stop.time.best), down(stop.energy.best)) for stop in curve.stops]
+        places[curve.name] = {stop.limit: place for stop, place in zip(curve.stops, spots)}
+        ordered = sorted({place for place, stop in zip(spots, curve.stops) if stop.limit_percent is not None})
         lines.append(
             (curve.name, " ".join(f"{x},{y}" for x, y in (_stairs(ordered) if curve.name != FREE else ordered)))
         )
-        for (x, y), stop in zip(own, curve.stops):
+        for (x, y), stop in zip(spots, curve.stops):
             if stop.is_measured_again:
                 energy, time = (_said(change, stop.how) for change in (stop.energy, stop.time))
-                said = f"{curve.title}, {stop.limit}: energy {energy}; time {time}"
-                points.append(ChartPoint(x, y, bar(stop.time, across), bar(stop.energy, down), curve.name, said))
+                words = f"{curve.title}, {stop.limit}: energy {energy}; time {time}"
+                points.append(ChartPoint(x, y, bar(stop.time, across), bar(stop.energy, down), curve.name, words))
     return Chart(
         [(across(tick), signed(tick, _digits(x_ticks))) for tick in x_ticks],
         [(down(tick), signed(tick, _digits(y_ticks))) for tick in y_ticks],
@@ -366,11 +367,11 @@ def chart(curves: Sequence[ChoiceCurve], paper: tuple[float, float] | None = Non
 
 
 def _stairs(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of choices that cannot be mixed: each until the next one's time."""
-    found = list(places[:1])
+    """Return the corners of choices that cannot be mixed: each until the next one's time."""
+    corners = list(places[:1])
     for (x, y), (_, before) in zip(places[1:], places):
-        found += [(x, before), (x, y)]
-    return found
+        corners += [(x, before), (x, y)]
+    return corners
 
 
 def _at(value: float, of: tuple[float, float], to: tuple[float, float]) -> float:
@@ -378,14 +379,14 @@ def _at(value: float, of: tuple[float, float], to: tuple[float, float]) -> float
 
 
 def _reach(changes: Sequence[ShownChange], others: Sequence[float]) -> tuple[float, float]:
-    """From the least to the most that is drawn of them and 0."""
-    ends = [each for change in changes for each in (change.best, change.low, change.high) if each is not None]
+    """Return the least and the most that is drawn of them and 0."""
+    ends = [end for change in changes for end in (change.best, change.low, change.high) if end is not None]
     values = [0.0, *others, *ends]
     return min(values), max(values)
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers about [low, high], 0 among them."""
+    """Return round numbers about [low, high], 0 among them."""
     rough = max(high - low, 0.1) / _TICKS
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
@@ -398,7 +399,7 @@ def _digits(ticks: Sequence[float]) -> int:
 
 
 def _said(change: ShownChange, how: str) -> str:
-    """In words, for those who cannot see the chart."""
+    """Return a change in words, for those who cannot see the chart."""
     ends = "" if change.low is None or change.high is None else f" ({signed(change.low)} to {signed(change.high)} %)"
     return f"{how} {signed(change.best)} %{ends}"
 
@@ -420,7 +421,7 @@ class Cloud:
 
 
 def clouds(problem: Problem, curve: ChoiceCurve) -> list[Cloud]:
-    """The kernels that save most at the first stop that saves anything, the largest part first."""
+    """Return the kernels that save most at the first stop that saves anything, the largest part first."""
     at = next((stop.at for stop in curve.stops if stop.energy.best < 0), problem.baseline.tolist())
     saved = problem.energy[problem.baseline] - problem.energy[list(at)]
     order = np.lexsort((-problem.energy[problem.baseline], -saved)).tolist()
@@ -431,25 +432,25 @@ def _cloud(problem: Problem, curve: ChoiceCurve, k: int) -> Cloud:
     base = problem.baseline[k]
     time, energy = (100 * (values / values[base] - 1) for values in (problem.time, problem.energy))
 
-    def place(own: int) -> tuple[float, float]:
+    def place(option: int) -> tuple[float, float]:
         return (
-            _at(float(time[own]), _CLOUD_TIME, (0, Cloud.width)),
-            _at(float(energy[own]), _CLOUD_ENERGY, (Cloud.height, 0)),
+            _at(float(time[option]), _CLOUD_TIME, (0, Cloud.width)),
+            _at(float(energy[option]), _CLOUD_ENERGY, (Cloud.height, 0)),
         )
 
     inside = [
-        place(own)
-        for own in np.flatnonzero(problem.target == k).tolist()
-        if _CLOUD_TIME[0] <= time[own] <= _CLOUD_TIME[1] and _CLOUD_ENERGY[0] <= energy[own] <= _CLOUD_ENERGY[1]
+        place(option)
+        for option in np.flatnonzero(problem.target == k).tolist()
+        if _CLOUD_TIME[0] <= time[option] <= _CLOUD_TIME[1] and _CLOUD_ENERGY[0] <= energy[option] <= _CLOUD_ENERGY[1]
     ]
     chosen = [stop.at[k] for stop in curve.stops]
-    said = [
-        f"{setting_in_words(_setting(problem, own))}: "
-        f"{signed(float(energy[own]), 1)} % energy, {signed(float(time[own]), 1)} % time"
-        for own in chosen
+    words = [
+        f"{setting_in_words(_setting(problem, option))}: "
+        f"{signed(float(energy[option]), 1)} % energy, {signed(float(time[option]), 1)} % time"
+        for option in chosen
     ]
     dots = "".join(f"M{x:g} {y:g}h0" for x, y in sorted(set(inside)))
-    return Cloud(", ".join(problem.members[k]), dots, place(int(base)), [place(own) for own in chosen], said)
+    return Cloud(", ".join(problem.members[k]), dots, place(int(base)), [place(option) for option in chosen], words)
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------
@@ -471,11 +472,11 @@ class FirstScreen:
     @property
     def cards(self) -> list[tuple[str, dict[str, str]]]:
         """[(name of the curve, its row)] before the slider is moved; of a way without a stop there, an empty row."""
-        columns = [each.name for each in self.stops.columns]
+        columns = [column.name for column in self.stops.columns]
         rows = [dict(zip(columns, (cell.value for cell in row))) for row in self.stops.rows]
-        found = {row["way"]: row for row in rows if row["limit"] == self.made[0].limit}
+        row_of = {row["way"]: row for row in rows if row["limit"] == self.made[0].limit}
         empty = {**dict.fromkeys(columns, ""), "note": "none here"}
-        return [(name, found.get(title, {**empty, "way": title})) for name, title in self.names]
+        return [(name, row_of.get(title, {**empty, "way": title})) for name, title in self.names]
 
 
 def frontier(
@@ -487,28 +488,29 @@ def frontier(
     results: Results | None = None,
     paper: tuple[float, float] | None = None,
 ) -> FirstScreen:
-    """profile: path of what the problem was made of. shown: what was chosen, the answer first. results: of the study
-    that it belongs to, if any. paper: changes of energy and time that the paper measured for the same."""
+    """Return a page's first screen. profile: path of what the problem was made of. shown: what was chosen, the answer
+    first. results: of the study that it belongs to, if any. paper: changes of energy and time that the paper measured
+    for the same."""
     clocks = free(problem, gpu, shown, source)
     limits = [stop.limit_percent for stop in clocks.stops if stop.limit_percent is not None]
     make = extensions.part("deployable")
     is_iteration = problem.weights == "counts" and "granularity" not in source.options
     today = make(profile, gpu, limits, results) if make and is_iteration else None
-    made = [stop for each in shown for stop in clocks.stops if stop.energy is each.energy]
+    made = [stop for choice in shown for stop in clocks.stops if stop.energy is choice.energy]
     shared: dict[float | None, Stop] = {
         stop.limit_percent: replace(stop, command=apply_at([("", _setting(problem, stop.at[0]))]))
-        for stop, each in zip(made, shown)
-        if each.schedule["scope"] == "single"
+        for stop, choice in zip(made, shown)
+        if choice.schedule["scope"] == "single"
     }
     single = one(problem, gpu, shared | (today.one if today else {}), limits)
     curves = [clocks, single]
     if today:
         none = "one pair: nothing better was chosen here"
-        own = {stop.limit_percent: replace(stop, note=stop.note or none) for stop in single.stops}
+        single_stops = {stop.limit_percent: replace(stop, note=stop.note or none) for stop in single.stops}
         best = [
-            min(found, key=lambda each: each.energy.best)
-            for limit in sorted({*own, *limits}, key=_rank)
-            if (found := [each for each in (own.get(limit), today.here.get(limit)) if each])
+            min(candidates, key=lambda stop: stop.energy.best)
+            for limit in sorted({*single_stops, *limits}, key=_rank)
+            if (candidates := [stop for stop in (single_stops.get(limit), today.here.get(limit)) if stop])
         ]
         curves.insert(1, ChoiceCurve(HERE, "Deployable here", best))
     set_today = [stop.energy for curve in curves[1:] for stop in curve.stops if stop.limit == made[0].limit]
@@ -516,7 +518,7 @@ def frontier(
     return replace(
         offered(curves, made, baseline, paper),
         clouds=clouds(problem, clocks),
-        best_today=min(set_today, key=lambda each: each.best, default=None) if today and today.one else None,
+        best_today=min(set_today, key=lambda change: change.best, default=None) if today and today.one else None,
         costs=today.costs if today else "",
     )
 
@@ -527,8 +529,8 @@ def offered(
     baseline: tuple[float, float] | None,
     paper: tuple[float, float] | None = None,
 ) -> FirstScreen:
-    """The slider over curves, the first of which has every limit. made: its stops that were chosen, the answer first.
-    baseline: energy and time that changes are against, J and s; None where the weights make none."""
+    """Return the slider over curves, the first of which has every limit. made: its stops that were chosen, the answer
+    first. baseline: energy and time that changes are against, J and s; None where the weights make none."""
     return FirstScreen(
         [stop.limit for stop in curves[0].stops],
         [*made],

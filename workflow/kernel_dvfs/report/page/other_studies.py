@@ -26,15 +26,15 @@ class OtherStudy:
 
 
 def studies_in(root: str | Path, missing: list[InputError], inside: Figures, known: Outputs) -> list[OtherStudy]:
-    """The studies below a root such as results/pipeline: one for each folder with `tables` or `figures`, where it holds
-    any. missing: as in study_page.
+    """Return the studies below a root such as results/pipeline: one for each folder with `tables` or `figures`, where
+    it holds any. missing: as in study_page.
 
     known: what their tables and figures say of themselves; all other tables are only named.
     """
     root = Path(root)
     folders = sorted({path.parent for name in ("tables", "figures") for path in root.rglob(name) if path.is_dir()})
-    found = (_study(folder, root, missing, inside, known) for folder in folders)
-    return [study for study in found if study.tables or study.figures or study.long]
+    studies = (_study(folder, root, missing, inside, known) for folder in folders)
+    return [study for study in studies if study.tables or study.figures or study.long]
 
 
 def _study(folder: Path, root: Path, missing: list[InputError], inside: Figures, known: Outputs) -> OtherStudy:
@@ -62,5 +62,5 @@ def _study(folder: Path, root: Path, missing: list[InputError], inside: Figures,
 
 
 def _sentence(about: Output | None) -> str:
-    """What a table or figure without a text for pages says of itself in its caption."""
+    """Return what a table or figure without a text for pages says of itself in its caption."""
     return f"{about.caption}." if about else ""

@@ -75,8 +75,8 @@ class Tally:
 
 
 def tally(folder: str | Path) -> Tally:
-    """The tally of `<folder>/measurements`; empty where there are none."""
-    found: dict[str, Counter[str]] = {}
+    """Return the tally of `<folder>/measurements`; empty where there are none."""
+    counts: dict[str, Counter[str]] = {}
     files: Counter[str] = Counter()
     setups: Counter[str] = Counter()
     broken: list[Path] = []
@@ -98,7 +98,7 @@ def tally(folder: str | Path) -> Tally:
         top = path.relative_to(root).parts[0]
         group = _group(top, run)
         files[group] += 1
-        found.setdefault(group, Counter()).update(verdicts)
+        counts.setdefault(group, Counter()).update(verdicts)
         if top in _SWEEPS:
             setups[digest] += 1
         started += [run["started_utc"]] if "started_utc" in run else []
@@ -106,7 +106,7 @@ def tally(folder: str | Path) -> Tally:
         for field, values in devices.items():
             if device.get(field) is not None and device[field] not in values:
                 values.append(device[field])
-    groups = [CampaignRecords(name, files[name], sum(verdicts.values()), verdicts) for name, verdicts in found.items()]
+    groups = [CampaignRecords(name, files[name], sum(verdicts.values()), verdicts) for name, verdicts in counts.items()]
     return Tally(groups, broken, setups, devices, (min(started), max(started)) if started else None, sorted(hosts))
 
 
@@ -128,7 +128,7 @@ def _group(top: str, run: dict) -> str:
 
 def _verdicts(record: dict) -> list[str]:
     if "comparisons" in record:
-        return [point["verdict"] for each in record["comparisons"] for point in each["points"]]
+        return [point["verdict"] for comparison in record["comparisons"] for point in comparison["points"]]
     return [record["verdict"]]
 
 
@@ -136,7 +136,7 @@ def _verdicts(record: dict) -> list[str]:
 
 
 def of_gpu(gpu: dict, tally: Tally) -> Facts:
-    """The device. gpu: as setups and profiles have it, with the spec where it is simulated."""
+    """Return the device. gpu: as setups and profiles have it, with the spec where it is simulated."""
     facts = [("GPU", gpu["name"]), ("kind", {"nvml": "real", "table": "measured table"}.get(gpu["kind"], gpu["kind"]))]
     if gpu["kind"] == "simulated":
         facts += [("model", gpu["model"])] if "model" in gpu else []
@@ -152,7 +152,7 @@ def of_gpu(gpu: dict, tally: Tally) -> Facts:
 
 
 def of_workload(workload: dict) -> Facts:
-    """The options that say what work was measured; of a captured step its checksum."""
+    """Return the options that say what work was measured; of a captured step its checksum."""
     checksum = workload.get("step", {}).get("checksum")
     return ([("step", checksum)] if checksum else []) + [
         (key.replace("_", " "), _value(key, value))
@@ -162,7 +162,7 @@ def of_workload(workload: dict) -> Facts:
 
 
 def of_protocol(setup: Setup | None) -> Facts:
-    """How it was measured."""
+    """Return how it was measured."""
     if setup is None:
         return []
     settings = [(heading_of(key), _value(key, value)) for key, value in setup.measurement.items()]
@@ -170,63 +170,63 @@ def of_protocol(setup: Setup | None) -> Facts:
 
 
 def of_program() -> Facts:
-    """The versions that made the page."""
+    """Return the versions that made the page."""
     return [("kernel-dvfs", VERSION), ("Python", platform.python_version()), *_versions()]
 
 
 def of_native_layer(results: Results) -> Facts:
-    """What a second count of the kernels' work found, in a sentence; nothing where there was none."""
+    """Return what a second count of the kernels' work found, in a sentence; nothing where there was none."""
     path = Folder(str(results.folder)).native_rows
     return [("second count", agreement.sentence(agreement.read(path)))] if Path(path).is_file() else []
 
 
 def of_chain(results: Results) -> Facts:
-    """What the strict schedule was made of, down to the profile and its setup, by the begin of each SHA-256; nothing
-    where there is no schedule under seal."""
+    """Return what the strict schedule was made of, down to the profile and its setup, by the begin of each SHA-256;
+    nothing where there is no schedule under seal."""
     name = f"schedules/{STRICT}.json"
     if not results.procedure or not results.has(name):
         return []
-    found = of_file(results.path(name), name, {"profile": results.profile_path})
-    return [*found, ("its setup", str(results.workload.get("setup") or "a table"))] if found else []
+    facts = of_file(results.path(name), name, {"profile": results.profile_path})
+    return [*facts, ("its setup", str(results.workload.get("setup") or "a table"))] if facts else []
 
 
 def of_file(path: str | Path, name: str, inputs: Mapping[str, str | Path]) -> Facts:
-    """What a file under seal was made of: the begins of its own SHA-256 and of those of its inputs, {name: path}, as
-    they are now; nothing where it has no seal. Raises InputError where it is not as it was written."""
+    """Return what a file under seal was made of: the begins of its own SHA-256 and of those of its inputs, {name:
+    path}, as they are now; nothing where it has no seal. Raises InputError where it is not as it was written."""
     made_of = sealed.check_file(path)
-    own, _ = seal_of(path)
-    if not own:
+    checksum, _ = seal_of(path)
+    if not checksum:
         return []
-    found = [(name, own[:_DIGITS])]
-    for each, where in inputs.items():
+    facts = [(name, checksum[:_DIGITS])]
+    for input_name, where in inputs.items():
         if Path(where).is_file():
             now = digest_of(where)
-            other = "" if made_of.get(each, now) == now else ", another than it was made of"
-            found.append((f"its {Path(where).name}", now[:_DIGITS] + other))
-        elif each in made_of:
-            found.append((f"its {Path(where).name}", made_of[each][:_DIGITS] + ", no longer there"))
-    return found
+            other = "" if made_of.get(input_name, now) == now else ", another than it was made of"
+            facts.append((f"its {Path(where).name}", now[:_DIGITS] + other))
+        elif input_name in made_of:
+            facts.append((f"its {Path(where).name}", made_of[input_name][:_DIGITS] + ", no longer there"))
+    return facts
 
 
 def dates(folder: str | Path, tally: Tally) -> Facts:
-    """UTC: when records of a real GPU were started, when the newest result was written, and now."""
-    found = []
+    """Return, in UTC, when records of a real GPU were started, when the newest result was written, and now."""
+    facts = []
     if tally.started:
-        found.append(("measured", " to ".join(_minute(datetime.fromisoformat(each)) for each in tally.started)))
+        facts.append(("measured", " to ".join(_minute(datetime.fromisoformat(moment)) for moment in tally.started)))
     written = [path.stat().st_mtime for path in _results(folder)]
     if written:
-        found.append(("newest result", _minute(datetime.fromtimestamp(max(written), UTC))))
-    return [*found, ("page written", now())]
+        facts.append(("newest result", _minute(datetime.fromtimestamp(max(written), UTC))))
+    return [*facts, ("page written", now())]
 
 
 def now() -> str:
-    """The time, to the minute; SOURCE_DATE_EPOCH where a build must give the same bytes."""
+    """Return the time, to the minute; SOURCE_DATE_EPOCH where a build must give the same bytes."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     return _minute(datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC))
 
 
 def setup_of(results: Results, digests: Iterable[str]) -> Setup | None:
-    """The first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
+    """Return the first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
     for name in digests:
         try:
             return results.setup(name)
@@ -251,15 +251,15 @@ def _value(field: str, value: Any) -> str:
     if field.endswith("_mw"):
         return f"{value / 1000:g} W"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_value(key, each)}" for key, each in value.items())
+        return ", ".join(f"{key} {_value(key, item)}" for key, item in value.items())
     return "none" if value is None else str(value)
 
 
 def _versions() -> Facts:
-    found = []
+    versions = []
     for name in _PACKAGES:
         try:
-            found.append((name, version(name)))
+            versions.append((name, version(name)))
         except PackageNotFoundError:
             continue
-    return found
+    return versions

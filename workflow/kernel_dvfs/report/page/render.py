@@ -42,7 +42,8 @@ _ENVIRONMENT.filters["signed"] = signed
 
 
 def _breakable(text: str) -> Markup:
-    """Where a cell may go on in the next line: within names, before an interval, in long ones also between words."""
+    """Return a cell with the places where it may go on in the next line: within names, before an interval, in long ones
+    also between words."""
     places = r"[_/]| (?=\()" if len(text) <= _SHORT_CHARACTERS or " (" in text else r"[-_/ ]|\.(?=[A-Z])"
     return Markup(re.sub(f"({places})", r"\1<wbr>", str(escape(text))))
 
@@ -51,11 +52,13 @@ _ENVIRONMENT.filters["breakable"] = _breakable
 
 
 def render(template: str, **values: Any) -> str:
-    """The page that a template of `templates/` makes of these values. No style or script but its own counts in it."""
+    """Return the page that a template of `templates/` makes of these values. No style or script but its own counts in
+    it."""
     page = _ENVIRONMENT.get_template(template).render(**values)
     for tag in ("style", "script"):
-        own = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]  # the template's comes first, texts are escaped
-        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        # the template's comes first, texts are escaped
+        content = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         page = page.replace(f"{tag}-src 'none'", f"{tag}-src 'sha256-{digest}'", 1)
     return page
 
@@ -73,7 +76,7 @@ class Figure:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it can be read only where it has the whole width of the page."""
+        """Return whether it can be read only where it has the whole width of the page."""
         return self.width > _WIDE * self.height
 
 
@@ -87,7 +90,7 @@ class Figures:
         self._left = LIMIT_BYTES
 
     def figure(self, path: str | Path, about: Output | None = None) -> Figure:
-        """The figure in a PNG; about: what it says of itself. Raises InputError naming the file."""
+        """Return the figure in a PNG; about: what it says of itself. Raises InputError naming the file."""
         # a page without figures needs no Pillow
         from PIL import Image
 
@@ -107,7 +110,7 @@ class Figures:
 
 
 def _small(image: Image) -> bytes:
-    """On white, in 256 colours: a third of the bytes, and the eye sees no difference in a chart."""
+    """Return a PNG on white, in 256 colours: a third of the bytes, and the eye sees no difference in a chart."""
     from PIL import Image
 
     opaque = Image.new("RGB", image.size, "white")

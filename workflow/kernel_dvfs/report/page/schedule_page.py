@@ -30,8 +30,8 @@ def make(
     again: tuple[Sequence[float], Sequence[float]] | None = None,
     called: str = "report",
 ) -> str:
-    """The page as HTML. again: the changes of energy and of time in each repeat that measured the schedule again,
-    percent; called: what errors call the schedule (its file).
+    """Return the page as HTML. again: the changes of energy and of time in each repeat that measured the schedule
+    again, percent; called: what errors call the schedule (its file).
 
     Raises InputError.
     """
@@ -87,13 +87,15 @@ def make(
 
 
 def _with_spec(gpu: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A GPU as a profile has it, with the spec of its type where it is simulated: what a change of clocks takes."""
+    """Return a GPU as a profile has it, with the spec of its type where it is simulated: what a change of clocks
+    takes."""
     name = of_board(gpu["name"]) if gpu["kind"] == "simulated" else None
     return {**gpu, "spec": resolve(name)} if name else gpu
 
 
 def _source(profile: str | Path, schedule: Mapping[str, Any]) -> ChoiceSource:
-    """As a reader would type it: a page that is mailed should not tell where its maker keeps files."""
+    """Return the source as a reader would type it: a page that is mailed should not tell where its maker keeps
+    files."""
     path = Path(profile)
     shown = Path(path.name) if path.is_absolute() else path
     defaults = {"granularity": "kernel", "weights": default_weights(schedule), "ties": "tied"}
@@ -103,11 +105,11 @@ def _source(profile: str | Path, schedule: Mapping[str, Any]) -> ChoiceSource:
 
 
 def _change(claimed: float, repeats: Sequence[float]) -> ShownChange:
-    """With the mean of the repeats and its 95 % interval, as far as there are repeats."""
+    """Return a change with the mean of the repeats and its 95 % interval, as far as there are repeats."""
     if len(repeats) < 2:
         return ShownChange(claimed, *repeats)
-    found = of_sessions(repeats)
-    return ShownChange(claimed, found.mean, found.low, found.high)
+    change = of_sessions(repeats)
+    return ShownChange(claimed, change.mean, change.low, change.high)
 
 
 def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> dict[str, Any]:

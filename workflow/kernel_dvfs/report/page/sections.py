@@ -29,26 +29,26 @@ def sections_of(
     outputs: Outputs,
     missing: list[InputError],
 ) -> list[Section]:
-    """Those that have something to show, of a study beside the road.
+    """Return those that have something to show, of a study beside the road.
 
     folders: where its tables/ and figures/ lie. titles: {id: (title, names of outputs)}, in the order of the page.
     missing: told of a file that cannot be read, in a line.
     """
     of_tables, of_figures, inside = outputs.of("table"), outputs.of("figure"), Figures()
-    found = []
+    shown = []
     for id_, (title, names) in titles.items():
-        own = Section(id_, title, [], [])
+        section = Section(id_, title, [], [])
         for name in names:
             for folder in folders:
                 try:
                     path = folder / "figures" / f"{name}.png"
                     if path.is_file() and name in of_figures:
-                        own.figures.append(inside.figure(path, of_figures[name]))
+                        section.figures.append(inside.figure(path, of_figures[name]))
                     path = folder / "tables" / f"{name}.json"
                     if path.is_file() and name in of_tables and (rows := read_rows(path)):
-                        own.tables.append(table(name, rows, of_tables[name]))
+                        section.tables.append(table(name, rows, of_tables[name]))
                 except InputError as error:
                     missing.append(error)
-        if own.tables or own.figures:
-            found.append(own)
-    return found
+        if section.tables or section.figures:
+            shown.append(section)
+    return shown

@@ -62,13 +62,13 @@ _SECTIONS = {
 
 
 def _unjudged(gpu: Mapping[str, Any]) -> str:
-    """What the head of a page says besides of a simulated board whose savings no measurement judges."""
+    """Return what the head of a page says besides of a simulated board whose savings no measurement judges."""
     is_said = gpu["kind"] == "simulated" and NOT_JUDGED in savings_of(gpu["name"])
     return f"; savings: {NOT_JUDGED}" if is_said else ""
 
 
 def _own_gpu(workload: Mapping[str, Any]) -> str:
-    """The command that studies the same on a GPU of the reader's own."""
+    """Return the command that studies the same on a GPU of the reader's own."""
     what = workload.get("source") or "FILE.py:FUNCTION" if "step" in workload else "nvml"
     return f"kernel-dvfs study {what}"
 
@@ -79,7 +79,7 @@ def make(
     usd_per_kwh: float | None = None,
     co2_g_per_kwh: float | None = None,
 ) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of a results folder.
+    """Return (the page as HTML, [what is missing]) of a results folder.
 
     left_out: names of tables and figures that the configuration leaves out, which are not missed. usd_per_kwh,
     co2_g_per_kwh: of the reader's grid; None: neither money nor CO2 is shown. Raises InputError where the folder holds
@@ -102,23 +102,26 @@ def make(
     # without clocks to set there is nothing to choose
     is_chosen = not (setup and setup.measurement.get("clocks") == "auto-only")
     is_chosen = is_chosen and not (has_profile and results.is_baseline_alone)
-    known_tables, known_figures = (_in_order(registry.outputs("gpu").of(each)) for each in ("table", "figure"))
+    known_tables, known_figures = (_in_order(registry.outputs("gpu").of(kind)) for kind in ("table", "figure"))
 
     def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
-        """Those that such a study can have, less what the configuration leaves out."""
-        fitting = {name: each for name, each in known.items() if each.fits(gpu["kind"], "step" in workload, is_chosen)}
-        return {name: each for name, each in fitting.items() if name not in left_out}
+        """Return those that such a study can have, less what the configuration leaves out."""
+        return {
+            name: output
+            for name, output in known.items()
+            if name not in left_out and output.fits(gpu["kind"], "step" in workload, is_chosen)
+        }
 
     rows = _tables(folder, wanted(known_tables), missing)
     validated = strict_again(rows.get("headline"))
     band = _tried(lambda: band_of(gpu["spec"], workload["name"]), missing) if "spec" in gpu else None
-    found = _tried(lambda: answer(results, validated, band), missing) if has_profile and is_chosen else None
+    strict_answer = _tried(lambda: answer(results, validated, band), missing) if has_profile and is_chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.json")) if path.stem not in known_tables]
     drawn = _figures(folder, wanted(known_figures), missing, Figures())
-    views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
-    choices = _tried(lambda: _choices(results, gpu, rows.get("headline")), missing) if found else None
-    warned = cautions(gpu, found, counted, views.get("chosen_clocks"), rows.get("locking"))
-    to_work = _of_extension("deployment", results, workload) if found else None
+    views = {name: _view(results, name, of_table, known_tables[name]) for name, of_table in rows.items() if of_table}
+    choices = _tried(lambda: _choices(results, gpu, rows.get("headline")), missing) if strict_answer else None
+    warned = cautions(gpu, strict_answer, counted, views.get("chosen_clocks"), rows.get("locking"))
+    to_work = _of_extension("deployment", results, workload) if strict_answer else None
     step = _of_extension("step view", workload, rows, bool(gpu.get("forecast")))
     return (
         render(
@@ -127,7 +130,7 @@ def make(
             simulated=gpu["kind"] == "simulated",
             forecast=bool(gpu.get("forecast")),
             step=step,
-            costliest=_costliest(rows.get("step_kernels")) if step and not found else None,
+            costliest=_costliest(rows.get("step_kernels")) if step and not strict_answer else None,
             workload=(results.workload["name"] if has_profile else workload["name"]) + _unjudged(gpu),
             dates=provenance.dates(folder, counted),
             facts=[
@@ -136,13 +139,13 @@ def make(
                 ("Protocol", provenance.of_protocol(setup)),
                 ("Program", provenance.of_program()),
                 ("Native layer", _tried(lambda: provenance.of_native_layer(results), missing) or []),
-                ("Made of", provenance.of_chain(results) if found else []),
+                ("Made of", provenance.of_chain(results) if strict_answer else []),
             ],
             seed=setup.measurement.get("seed") if setup and gpu["kind"] == "simulated" else None,
             tally=counted,
             kinds=[verdict for verdict in VERDICTS if any(group.verdicts[verdict] for group in counted.groups)],
             profile=_size(results) if has_profile else None,
-            answer=found,
+            answer=strict_answer,
             chosen=is_chosen,
             # a step says so itself, as a whole
             iteration=_iteration(results) if has_profile and "step" not in workload else None,
@@ -150,7 +153,7 @@ def make(
             against=against(workload),
             sentence=sentence(choices.made, choices.best_today) if choices else [],
             frontier=choices,
-            marks=marks(found, warned) if found else [],
+            marks=marks(strict_answer, warned) if strict_answer else [],
             own_gpu=_own_gpu(workload) if gpu["kind"] == "simulated" else "",
             validation=table("measured_again", again_as_rows(validated)) if validated else None,
             cautions=warned,
@@ -158,8 +161,8 @@ def make(
             sections=_sections(views, drawn, known_tables | known_figures, is_chosen),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),
-            brief=by_saving(views["chosen_clocks"]) if found and "chosen_clocks" in views else None,
-            fleet=_fleet(results, found, usd_per_kwh, co2_g_per_kwh) if found else None,
+            brief=by_saving(views["chosen_clocks"]) if strict_answer and "chosen_clocks" in views else None,
+            fleet=_fleet(results, strict_answer, usd_per_kwh, co2_g_per_kwh) if strict_answer else None,
             further=[table(name, _read(folder, name, missing) or []) for name in extra],
             missing=missing,
         ),
@@ -169,12 +172,12 @@ def make(
 
 def sections() -> dict[str, str]:
     """Return {id: title} of a page's sections, in their order."""
-    ranked = sorted((_SECTIONS | extensions.merged("sections")).items(), key=lambda each: each[1][0])
+    ranked = sorted((_SECTIONS | extensions.merged("sections")).items(), key=lambda entry: entry[1][0])
     return {name: title for name, (_, title) in ranked}
 
 
 def _of_extension(part: str, *arguments: Any) -> Any:
-    """What a package beside the road has to say; None where there is none."""
+    """Return what a package beside the road has to say; None where there is none."""
     make = extensions.part(part)
     return make(*arguments) if make else None
 
@@ -192,21 +195,21 @@ def _costliest(kernels: Rows | None) -> Table | None:
 
 
 def _fleet(
-    results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None
+    results: Results, answer: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None
 ) -> FleetEstimate | None:
-    """Only of what is run over and over: an iteration, with its launches counted."""
+    """Return the estimate, only of what is run over and over: an iteration, with its launches counted."""
     schedule = results.schedule(STRICT)
     if schedule.get("weights") != "counts":
         return None
-    percent = found.energy.claimed if found.energy.validated is None else found.energy.validated
+    percent = answer.energy.claimed if answer.energy.validated is None else answer.energy.validated
     if percent is None:
         return None
     power_w = schedule["baseline_energy"] / schedule["baseline_time"]
-    return FleetEstimate(power_w, percent, found.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
+    return FleetEstimate(power_w, percent, answer.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
 
 
 def _choices(results: Results, gpu: Mapping[str, Any], headline: Rows | None) -> FirstScreen:
-    """The strict choice, those with more time that the study made, and all that lies between."""
+    """Return the strict choice, those with more time that the study made, and all that lies between."""
     again = {row["schedule"]: row for row in headline or ()}
     relaxed = [name for name, row in again.items() if name.startswith(_PER_KERNEL) and row["slack_percent"]]
     shown = [shown_of(results.schedule(name), again.get(name)) for name in (STRICT, *relaxed)]
@@ -233,14 +236,14 @@ def _has_profile(results: Results, missing: list[InputError]) -> bool:
 
 
 def _in_order(known: Mapping[str, Output]) -> dict[str, Output]:
-    """In the order of the page; what is in no section comes last."""
+    """Return them in the order of the page; what is in no section comes last."""
     rank = {name: number for number, name in enumerate(sections())}
     ranked = sorted(known, key=lambda name: (rank.get(known[name].section, len(rank)), known[name].place, name))
     return {name: known[name] for name in ranked}
 
 
 def _tried(make: Callable[[], Made], missing: list[InputError]) -> Made | None:
-    """What `make` gives, or None with the reason added to `missing`."""
+    """Return what `make` gives, or None with the reason added to `missing`."""
     try:
         return make()
     except InputError as error:
@@ -253,7 +256,7 @@ def _read(folder: Path, name: str, missing: list[InputError]) -> Rows | None:
 
 
 def _tables(folder: Path, wanted: Iterable[str], missing: list[InputError]) -> dict[str, Rows]:
-    """{name: rows} of those that are there and whole."""
+    """Return {name: rows} of those that are there and whole."""
     there, absent = _split(folder, wanted, "tables/{}.json")
     if absent:
         missing.append(Missing(f"tables {', '.join(absent)}: not made yet; run snakemake --cores 1 report"))
@@ -281,14 +284,15 @@ def _split(folder: Path, names: Iterable[str], pattern: str) -> tuple[list[str],
 def _sections(
     views: Mapping[str, Table], drawn: Mapping[str, Figure], known: Mapping[str, Output], is_chosen: bool
 ) -> list[Section]:
-    """Those that have something to show; views and drawn are in the order of the page."""
-    found = []
+    """Return those that have something to show; views and drawn are in the order of the page."""
+    shown = []
     for name, title in (sections() if is_chosen else sections() | {"kernels": "All kernels"}).items():
-        shown = [view for each, view in views.items() if known[each].section == name]
-        seen = [drawn[each] for each in known if each in drawn and known[each].section == name]
-        if shown or seen:
-            found.append(Section(name, title, shown, seen))
-    return found
+        members = [output for output, about in known.items() if about.section == name]
+        tables = [view for output, view in views.items() if output in members]
+        figures = [drawn[output] for output in members if output in drawn]
+        if tables or figures:
+            shown.append(Section(name, title, tables, figures))
+    return shown
 
 
 # what a reader compares stands first: on a phone, the first columns are all that is seen without scrolling
@@ -333,7 +337,7 @@ def _view(results: Results, name: str, rows: Rows, about: Output) -> Table:
 
 
 def _size(results: Results) -> dict[str, int]:
-    """How much was measured: kernels, passes, clock pairs."""
+    """Return how much was measured: kernels, passes, clock pairs."""
     profile = results.profile
     pairs = profile.groupby(["study", "target"]).size()
     targets = profile.groupby("study").target.nunique()
@@ -341,12 +345,12 @@ def _size(results: Results) -> dict[str, int]:
 
 
 def _iteration(results: Results) -> str | None:
-    """What an iteration costs at auto, as the sum of its kernels measured alone, in words; None where launches are not
-    counted."""
+    """Return what an iteration costs at auto, as the sum of its kernels measured alone, in words; None where launches
+    are not counted."""
     profile = results.profile
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     time_s, energy_j = (
-        float((kernels.launches_per_iteration * kernels[each]).sum()) for each in ("time_s", "energy_j")
+        float((kernels.launches_per_iteration * kernels[column]).sum()) for column in ("time_s", "energy_j")
     )
     if not (time_s > 0 and energy_j > 0):
         return None

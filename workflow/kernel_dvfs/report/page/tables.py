@@ -66,7 +66,7 @@ class Table:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is made of sentences, which a phone shows one below the other."""
+        """Return whether it is made of sentences, which a phone shows one below the other."""
         return 3 * sum(column.kind == "long" for column in self.columns) > len(self.columns)
 
 
@@ -74,13 +74,13 @@ class Table:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None for anything else."""
+    """Return a finite number, or None for anything else."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
 
 
 def shown(column: str, cell: Any) -> str:
-    """The value as read by a person; a dash for nothing."""
+    """Return the value as read by a person; a dash for nothing."""
     if cell is None or cell == "":
         return NOTHING
     if isinstance(cell, bool):
@@ -101,13 +101,13 @@ def shown(column: str, cell: Any) -> str:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A change: `−7.23`, `+0.24`; no sign on what rounds to zero."""
+    """Return a change as text: `−7.23`, `+0.24`; no sign on what rounds to zero."""
     rounded = round(value, digits)
     return f"{rounded:+.{digits}f}".replace("-", MINUS) if rounded else f"{0:.{digits}f}"
 
 
 def plain(value: float) -> str:
-    """Four digits that count, no exponent where it can be helped."""
+    """Return four digits that count, no exponent where it can be helped."""
     if value and not 1e-4 <= abs(value) < 1e7:
         return f"{value:.3g}".replace("-", MINUS)
     digits = 0 if not value or abs(value) >= 1000 else 3 - math.floor(math.log10(abs(value)))
@@ -115,12 +115,12 @@ def plain(value: float) -> str:
 
 
 def duration(time_s: float) -> str:
-    """In the unit that it is read in: `0.85 ms`, `624.1 ms`, `1.234 s`."""
+    """Return a time in the unit that it is read in: `0.85 ms`, `624.1 ms`, `1.234 s`."""
     return f"{plain(1e3 * time_s)} ms" if abs(time_s) < 1 else f"{plain(time_s)} s"
 
 
 def energy_in_words(energy_j: float) -> str:
-    """Likewise: `0.46 mJ`, `441.2 J`."""
+    """Return an energy likewise: `0.46 mJ`, `441.2 J`."""
     return f"{plain(1e3 * energy_j)} mJ" if abs(energy_j) < 1 else f"{plain(energy_j)} J"
 
 
@@ -128,7 +128,7 @@ def energy_in_words(energy_j: float) -> str:
 
 
 def heading(name: str, about: Output | None) -> str:
-    """The heading of a table or figure: its own, or its name in words."""
+    """Return the heading of a table or figure: its own, or its name in words."""
     return (about.title if about else "") or name.replace("_", " ").capitalize()
 
 
@@ -140,51 +140,53 @@ def table(
     folds: bool = True,
     against: str = "auto",
 ) -> Table:
-    """The table of rows (table_file.read_rows); about: what it says of itself; against: what its changes are against.
-    Columns without a value are left out.
+    """Return the table of rows (table_file.read_rows); about: what it says of itself; against: what its changes are
+    against. Columns without a value are left out.
 
     Words and counts that are the same in every row stand above the table, which is narrower without them.
     """
     names = [
-        each
-        for each in (rows[0] if rows else ())
-        if each not in drop and any(row[each] not in (None, "") for row in rows)
+        column
+        for column in (rows[0] if rows else ())
+        if column not in drop and any(row[column] not in (None, "") for row in rows)
     ]
     titles = headings(names, against)
-    same = [each for each in names[1:] if _is_same(each, rows)]
-    names = [each for each in names if each not in same]
+    same = [column for column in names[1:] if _is_same(column, rows)]
+    names = [column for column in names if column not in same]
     # a change takes its interval in
-    bounds = {each: _bounds(each, names) for each in names}
-    names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
-    larger = {each: unit for each in names if (unit := _larger_unit(each, rows))}
-    for each, unit in larger.items():
-        titles[each] = heading_of(f"{each.rpartition('_')[0]}_{unit}", against=against)
-    columns = [Column(each, titles[each] + _INTERVAL * bool(bounds[each]), _kind(each, rows)) for each in names]
+    bounds = {column: _bounds(column, names) for column in names}
+    names = [column for column in names if column not in {bound for pair in bounds.values() if pair for bound in pair}]
+    larger = {column: unit for column in names if (unit := _larger_unit(column, rows))}
+    for column, unit in larger.items():
+        titles[column] = heading_of(f"{column.rpartition('_')[0]}_{unit}", against=against)
+    columns = [
+        Column(column, titles[column] + _INTERVAL * bool(bounds[column]), _kind(column, rows)) for column in names
+    ]
     cells = [
-        [_in_thousands(row[each]) if each in larger else _cell(row, each, bounds[each]) for each in names]
+        [_in_thousands(row[column]) if column in larger else _cell(row, column, bounds[column]) for column in names]
         for row in rows
     ]
     text = about.text if about else ""
-    alike = [(titles[each], shown(each, rows[0][each])) for each in same]
+    alike = [(titles[column], shown(column, rows[0][column])) for column in same]
     return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS, alike)
 
 
 def _is_same(column: str, rows: Rows) -> bool:
-    """Whether every row has the same word here, or count of repeats."""
+    """Return whether every row has the same word here, or count of repeats."""
     values = {row[column] for row in rows}
     return len(rows) > 1 and len(values) == 1 and (column == "repeats" or _kind(column, rows) in ("text", "long"))
 
 
 def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
-    """(low, high) of a column's interval, or None."""
-    stem, found, unit = column.rpartition("_change_percent")
+    """Return (low, high) of a column's interval, or None."""
+    stem, change, unit = column.rpartition("_change_percent")
     pair = (f"{stem}_low_percent", f"{stem}_high_percent")
-    return pair if found and not unit and all(each in names for each in pair) else None
+    return pair if change and not unit and all(bound in names for bound in pair) else None
 
 
 def _larger_unit(column: str, rows: Rows) -> str | None:
-    """A thousand times the unit of a column, where that is what its numbers are read in: microseconds and mJ stand in
-    files, ms and J on a page."""
+    """Return a thousand times the unit of a column, where that is what its numbers are read in: microseconds and mJ
+    stand in files, ms and J on a page."""
     larger = _LARGER.get(column.rpartition("_")[2])
     values = sorted(abs(value) for row in rows if (value := number(row[column])) is not None)
     return larger if larger and values and values[-1] >= _THOUSAND else None
@@ -211,8 +213,8 @@ def _kind(column: str, rows: Rows) -> str:
 
 def _cell(row: Mapping[str, Any], column: str, bounds: tuple[str, str] | None) -> Cell:
     text = shown(column, row[column])
-    if bounds and all(row[each] is not None for each in (column, *bounds)):
-        text += " ({} to {})".format(*(shown(each, row[each]) for each in bounds))
+    if bounds and all(row[bound] is not None for bound in (column, *bounds)):
+        text += " ({} to {})".format(*(shown(bound, row[bound]) for bound in bounds))
     return Cell(text, _as_text(row[column]))
 
 
@@ -220,8 +222,8 @@ def _cell(row: Mapping[str, Any], column: str, bounds: tuple[str, str] | None) -
 
 
 def kernels(results: Results, rows: Rows, about: Output) -> Table:
-    """The rows of kernel_clocks or chosen_clocks with what the profile adds: share, part in the saving, and the clocks
-    that ran.
+    """Return the rows of kernel_clocks or chosen_clocks with what the profile adds: share, part in the saving, and the
+    clocks that ran.
 
     Raises InputError where the profile or the schedule is missing.
     """
@@ -255,7 +257,8 @@ def kernels(results: Results, rows: Rows, about: Output) -> Table:
 
 
 def by_saving(full: Table) -> Table | None:
-    """The table of `kernels` in few columns, largest savings first; None where parts of the saving are unknown."""
+    """Return the table of `kernels` in few columns, largest savings first; None where parts of the saving are
+    unknown."""
     names = [column.name for column in full.columns]
     shown = [name for name in _BRIEF if name in names]
     if _PART not in names or not full.rows:
@@ -278,7 +281,8 @@ def _part(cell: Cell) -> float:
 
 
 def most(parts: Sequence[tuple[str, float]]) -> str:
-    """Which kernels make most of the saving. parts: (id, part of the saving: points, negative = saved), in order."""
+    """Return which kernels make most of the saving. parts: (id, part of the saving: points, negative = saved), in
+    order."""
     total = sum(part for _, part in parts)
     if total >= 0:
         return "Nothing is saved."
@@ -291,6 +295,6 @@ def most(parts: Sequence[tuple[str, float]]) -> str:
 
 
 def _even(rows: Rows) -> Rows:
-    """All rows with the columns of all, the last one last."""
+    """Return all rows with the columns of all, the last one last."""
     columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name != _LAST] + [_LAST]
     return [{name: row.get(name) for name in columns} for row in rows]
