@@ -69,7 +69,7 @@ class PoolColumns:
         self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
         self._ladders: dict[int, list[tuple[float, str]]] = {}
         self._powers: dict[int, np.ndarray] = {}
-        profile, names = owner.profile, [CLASSES[each] for each in served]
+        profile, names = owner.profile, [CLASSES[member] for member in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
                 known = all((name, tp, clock) in profile.curves for name in names)
@@ -79,15 +79,17 @@ class PoolColumns:
     def _capacity(self, tp: int, clock: str) -> float:
         """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
         profile, scale = self.owner.profile, self.owner.slo_scale
-        own, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
-        alone_s = {each: float(profile.curve(CLASSES[each], tp, clock).ttft_p50_s[0]) for each in self.served}
+        name, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
+        alone_s = {member: float(profile.curve(CLASSES[member], tp, clock).ttft_p50_s[0]) for member in self.served}
         limit_s = min(
-            ttft_slo_s(CLASSES[each]) * scale + max(0.0, alone_s[self.kind] - alone_s[each]) for each in self.served
+            ttft_slo_s(CLASSES[member]) * scale + max(0.0, alone_s[self.kind] - alone_s[member])
+            for member in self.served
         )
         able = [
-            profile.capacity(CLASSES[each], tp, clock, ttft_slo_s(CLASSES[each]) * scale, tbt_s) for each in self.served
+            profile.capacity(CLASSES[member], tp, clock, ttft_slo_s(CLASSES[member]) * scale, tbt_s)
+            for member in self.served
         ]
-        return min(profile.capacity(own, tp, clock, limit_s, tbt_s), *able)
+        return min(profile.capacity(name, tp, clock, limit_s, tbt_s), *able)
 
     def largest(self, tp: int) -> float:
         """What an instance at its highest clock may carry, tokens/s; 0 where it cannot keep the promises."""
@@ -116,12 +118,12 @@ class PoolColumns:
     def clock_ladder(self, tp: int) -> list[tuple[float, str]]:
         """(load up to which, clock), ascending: the answers of least_power_clock, worked out once."""
         if tp not in self._ladders:
-            able = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
-            most = max(able.values())
+            capacities = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
+            most = max(capacities.values())
             ladder: list[tuple[float, str]] = []
             for limit in np.linspace(0, most, _STEPS + 1)[1:].tolist() if most > 0 else []:
                 # a hair of tolerance: the last limit is a capacity itself
-                fit = [clock for clock, own in able.items() if own >= limit * (1 - 1e-12)]
+                fit = [clock for clock, capacity in capacities.items() if capacity >= limit * (1 - 1e-12)]
                 best = min(fit, key=lambda clock: self.power_w(tp, clock, limit))
                 if ladder and ladder[-1][1] == best:
                     ladder[-1] = (limit, best)

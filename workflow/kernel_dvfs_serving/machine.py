@@ -49,7 +49,7 @@ class SimulatedMachine:
         parked_w: float | None = None,
         host_s: float = HOST_S,
     ):
-        self._own: dict[str, Any] = {"gpu": gpu, "model": model, "overrides": overrides, "host_s": host_s}
+        self._options: dict[str, Any] = {"gpu": gpu, "model": model, "overrides": overrides, "host_s": host_s}
         self._models: dict[int, StepModel] = {}
         self._engines: dict[tuple[int, str], Engine] = {}
         largest = self.model(8)
@@ -59,27 +59,27 @@ class SimulatedMachine:
     def model(self, tp: int) -> StepModel:
         """Steps of an instance of that degree."""
         if tp not in self._models:
-            self._models[tp] = StepModel(tp=tp, **self._own)
+            self._models[tp] = StepModel(tp=tp, **self._options)
         return self._models[tp]
 
     def __reduce__(self) -> tuple:
         """To another process goes what it is made of, not its tables."""
-        return partial(SimulatedMachine, parked_w=self.parked_w, **self._own), ()
+        return partial(SimulatedMachine, parked_w=self.parked_w, **self._options), ()
 
     def engine(self, tp: int, clock: str) -> Engine:
         """See Machine."""
-        found = self._engines.get((tp, clock))
-        if found is None:
+        engine = self._engines.get((tp, clock))
+        if engine is None:
             mhz, _, cap_w = clock.partition("@")
             model = self._capped(tp, float(cap_w)) if cap_w else self.model(tp)
-            found = self._engines[tp, clock] = model.at(int(mhz))
-        return found
+            engine = self._engines[tp, clock] = model.at(int(mhz))
+        return engine
 
     def _capped(self, tp: int, cap_w: float) -> StepModel:
         """As model, each GPU under a lower power cap."""
-        own = self._own["overrides"] or {}
-        governor = own.get("governor", {}) | {"cap_w": cap_w}
-        return StepModel(tp=tp, **self._own | {"overrides": own | {"governor": governor}})
+        overrides = self._options["overrides"] or {}
+        governor = overrides.get("governor", {}) | {"cap_w": cap_w}
+        return StepModel(tp=tp, **self._options | {"overrides": overrides | {"governor": governor}})
 
     def kv_tokens(self, tp: int) -> int:
         """See Machine."""

@@ -110,21 +110,21 @@ def curve(
     engine: Engine, kv_tokens: int, class_: str, load: PoissonArrivals, **limits: int
 ) -> dict[float, LoadPointWithMeans]:
     """{tokens/s: a point}, ascending: no load, the ladder up to the first broken promise, and loads between."""
-    found = {0.0: isolated(engine, kv_tokens, load, **limits)}
-    kept: float = 0.0
-    broken: float | None = None
+    points = {0.0: isolated(engine, kv_tokens, load, **limits)}
+    kept_tps: float = 0.0
+    broken_tps: float | None = None
     for tps in LADDER_TPS:
-        found[float(tps)] = point = measure(engine, kv_tokens, load, tps, **limits)
+        points[float(tps)] = point = measure(engine, kv_tokens, load, tps, **limits)
         if excess(class_, point) > 1:
-            broken = float(tps)
+            broken_tps = float(tps)
             break
-        kept = float(tps)
-    if broken and excess(class_, found[0.0]) <= 1:
+        kept_tps = float(tps)
+    if broken_tps and excess(class_, points[0.0]) <= 1:
         for _ in range(HALVINGS):
-            middle = round((kept + broken) / 2, 1)
-            found[middle] = point = measure(engine, kv_tokens, load, middle, **limits)
-            kept, broken = (kept, middle) if excess(class_, point) > 1 else (middle, broken)
-    return dict(sorted(found.items()))
+            middle_tps = round((kept_tps + broken_tps) / 2, 1)
+            points[middle_tps] = point = measure(engine, kv_tokens, load, middle_tps, **limits)
+            kept_tps, broken_tps = (kept_tps, middle_tps) if excess(class_, point) > 1 else (middle_tps, broken_tps)
+    return dict(sorted(points.items()))
 
 
 def profile_rows(
@@ -157,11 +157,11 @@ def profile_rows(
             if longest > steps.kv_tokens:
                 continue
             for mhz in core_mhz:
-                found = curve(steps.at(mhz), steps.kv_tokens, class_, loads[class_], **limits)
+                points = curve(steps.at(mhz), steps.kv_tokens, class_, loads[class_], **limits)
                 head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": mhz, "class": class_}
                 rows += [
                     head | {"tps": tps, "source": SOURCE} | {name: getattr(point, name) for name in names}
-                    for tps, point in found.items()
+                    for tps, point in points.items()
                 ]
     if not rows:
         raise InputError(f"serving: {model} on {gpu}: no class fits into the KV cache at tp {degrees}; use a higher tp")
@@ -216,8 +216,8 @@ def simulate_instance(
     """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
     gaps = _Gaps()
     instance = Instance(engine, kv_tokens, Limits(chunk_tokens, max_batch), recorder=gaps)
-    asked = zip(*(np.asarray(each).tolist() for each in (arrival_s, input_tokens, output_tokens)))
-    requests = [Request(number, *each) for number, each in enumerate(asked)]
+    rows = zip(*(np.asarray(array).tolist() for array in (arrival_s, input_tokens, output_tokens)))
+    requests = [Request(number, *row) for number, row in enumerate(rows)]
     coming, now_s = deque(requests), 0.0
     while coming or instance.next_s is not None:
         ends_s = inf if instance.next_s is None else instance.next_s
@@ -234,8 +234,8 @@ def simulate_instance(
         now_s = max(now_s, horizon_s)
     instance.close(now_s)
     return InstanceRun(
-        np.array([np.nan if each.first_s is None else each.first_s - each.arrival_s for each in requests]),
-        np.array([each.finish_s is not None for each in requests], dtype=bool),
+        np.array([np.nan if request.first_s is None else request.first_s - request.arrival_s for request in requests]),
+        np.array([request.finish_s is not None for request in requests], dtype=bool),
         np.array(gaps.seconds),
         np.array(gaps.counts, dtype=np.int64),
         gaps.energy_j,

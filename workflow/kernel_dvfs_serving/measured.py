@@ -158,8 +158,8 @@ def _times(
     weights = np.array([1 / s for _, s in rows])
     weights[len(decoded) :] *= (len(decoded) / len(first)) ** 0.5
     terms = np.array([row for row, _ in rows]) * weights[:, None]
-    found = _fitted(terms, np.array([s for _, s in rows]) * weights)
-    return found, _error(found, decoded), _error(found, first)
+    factors = _fitted(terms, np.array([s for _, s in rows]) * weights)
+    return factors, _error(factors, decoded), _error(factors, first)
 
 
 def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
@@ -183,8 +183,8 @@ def _energies(
     occurs = np.array([row for row, _ in rows])
     power_w = np.array([watt for _, watt in rows])
     wanted = np.maximum(0.0, power_w - idle_w * occurs[:, 0])
-    found = _fitted(occurs[:, 1:] / power_w[:, None], wanted / power_w)
-    return found, _error(np.array([idle_w, *found]), rows)
+    factors = _fitted(occurs[:, 1:] / power_w[:, None], wanted / power_w)
+    return factors, _error(np.array([idle_w, *factors]), rows)
 
 
 def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -192,8 +192,8 @@ def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     from scipy.optimize import nnls  # a third of what importing this package takes, and most need no fit
 
     scale = np.where(terms.max(axis=0) > 0, terms.max(axis=0), 1.0)
-    found: np.ndarray = nnls(terms / scale, wanted)[0] / scale
-    return found
+    factors: np.ndarray = nnls(terms / scale, wanted)[0] / scale
+    return factors
 
 
 def _load(name: str, lengths: tuple[float, float]) -> PoissonArrivals:
@@ -206,5 +206,5 @@ def _load(name: str, lengths: tuple[float, float]) -> PoissonArrivals:
     return PoissonArrivals(prompt, answer, drawn.gap, float((prompt + answer).mean()))
 
 
-def _error(found: np.ndarray, rows: Sequence[Row]) -> float:
-    return float(np.median([abs(row @ found / value - 1) for row, value in rows]))
+def _error(factors: np.ndarray, rows: Sequence[Row]) -> float:
+    return float(np.median([abs(row @ factors / value - 1) for row, value in rows]))

@@ -55,12 +55,12 @@ def by_token_count(input_tokens: np.ndarray, output_tokens: np.ndarray, share: f
     inputs, letters = np.asarray(input_tokens), np.digitize(output_tokens, OUTPUT_BOUNDS)
     known = max(1, int(share * len(inputs)))
     edges = np.unique(np.quantile(inputs[:known], np.linspace(0, 1, 11)[1:-1]))
-    groups, own = np.digitize(inputs[:known], edges), np.digitize(inputs, edges)
+    known_groups, groups = np.digitize(inputs[:known], edges), np.digitize(inputs, edges)
     overall = np.bincount(letters[:known], minlength=3).argmax()
     table = np.full(len(edges) + 1, overall)
-    for group in np.unique(groups):
-        table[group] = np.bincount(letters[:known][groups == group], minlength=3).argmax()
-    return table[own]
+    for group in np.unique(known_groups):
+        table[group] = np.bincount(letters[:known][known_groups == group], minlength=3).argmax()
+    return table[groups]
 
 
 LAST_S, BEGINNING_S = 1800.0, 300.0

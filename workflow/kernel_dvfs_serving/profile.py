@@ -151,8 +151,8 @@ class ServingProfile:
 
     def idle_w(self, tp: int, clock: str) -> float:
         """Power of an instance without load at a clock, W. Raises InputError where it was not profiled."""
-        own = [curve for (_, degree, name), curve in self.curves.items() if (degree, name) == (tp, clock)]
-        return float(np.mean([curve.power(0.0) for curve in own]))
+        curves = [curve for (_, degree, name), curve in self.curves.items() if (degree, name) == (tp, clock)]
+        return float(np.mean([curve.power(0.0) for curve in curves]))
 
     @cached_property
     def parked_w(self) -> float:
@@ -165,8 +165,8 @@ class ServingProfile:
 
     def capacity(self, class_: str, tp: int, core_mhz: int | str, ttft_slo_s: float, tbt_slo_s: float) -> float:
         """See LoadCurve.capacity; 0.0 also where it was not profiled."""
-        found = self.curves.get((class_, tp, str(core_mhz)))
-        return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
+        curve = self.curves.get((class_, tp, str(core_mhz)))
+        return curve.capacity(ttft_slo_s, tbt_slo_s) if curve else 0.0
 
 
 def write_profile(
@@ -182,8 +182,8 @@ def write_profile(
     nothing, where read_profile would refuse the file.
     """
     columns = [*COLUMNS, *(name for name in OPTIONAL if rows and name in rows[0])]
-    said = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
-    head = "# " + "; ".join(f"{name}: {value}" for name, value in said.items()) + "\n"
+    header = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
+    head = "# " + "; ".join(f"{name}: {value}" for name, value in header.items()) + "\n"
     cells = [
         [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in (row[name] for name in columns)]
         for row in rows
@@ -202,8 +202,8 @@ def _parsed(path: str | Path, text: str) -> ServingProfile:
     """See read_profile; path: for messages."""
     if text and not text.endswith("\n"):
         raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
-    said = _said(path, text)
-    promised = said.pop("rows", None)
+    header = _header(path, text)
+    promised = header.pop("rows", None)
     raw = read_csv(path, exactly(*COLUMNS, *OPTIONAL, *_SCALED), text=text)
     columns = {name: column for name in COLUMNS if (column := _column(raw, name))}
     missing = [name for name in COLUMNS if name not in columns]
@@ -227,9 +227,9 @@ def _parsed(path: str | Path, text: str) -> ServingProfile:
     values = {name: _positive(raw, columns[name]) for name in ("power_w", *LATENCIES)}
     _check(raw, columns, values, degrees, loads)
     given = _Given(raw)
-    found: dict[tuple[str, int, str], dict[float, list[float]]] = {}
+    points_by_key: dict[tuple[str, int, str], dict[float, list[float]]] = {}
     for row, key in enumerate(zip(texts["class"], degrees, map(str, clocks), strict=True)):
-        tps, points = loads[row], found.setdefault(key, {})
+        tps, points = loads[row], points_by_key.setdefault(key, {})
         if tps is None or tps < 0:
             raise raw.fault(f"{quote(raw.columns['tps'][row])}; expected a number of at least 0", "tps", row)
         if tps in points:
@@ -237,11 +237,11 @@ def _parsed(path: str | Path, text: str) -> ServingProfile:
         points[tps] = [values[name][row] for name in ("power_w", *LATENCIES)]
         for name, owner in zip(OPTIONAL, (key[0], key[0], f"tp {key[1]}", "the model")):
             given.add(row, name, owner)
-    _require_whole(path, found)
-    curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
+    _require_whole(path, points_by_key)
+    curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in points_by_key.items()}
     model, gpu = heads.pop()
-    told = given.of_profile([key[1] for key in found])
-    return ServingProfile(model, gpu, curves, set(texts["source"]), str(path), **told, engine=said)
+    optional = given.of_profile([key[1] for key in points_by_key])
+    return ServingProfile(model, gpu, curves, set(texts["source"]), str(path), **optional, engine=header)
 
 
 # latencies and power may be in the unit that their heading says
@@ -286,29 +286,29 @@ def _check(
                 raise raw.fault(f"{time_s:g} s without load; is it in ms?", columns[name], row)
 
 
-def _said(path: str | Path, text: str) -> dict[str, float]:
+def _header(path: str | Path, text: str) -> dict[str, float]:
     """What the file's first line says: its rows, and by ENGINE what it was simulated with."""
-    said: dict[str, float] = {}
+    header: dict[str, float] = {}
     first = text.partition("\n")[0].strip()
     if first.startswith("# rows:"):
-        for each in first.removeprefix("#").split(";"):
-            name, _, value = (word.strip() for word in each.partition(":"))
+        for entry in first.removeprefix("#").split(";"):
+            name, _, value = (word.strip() for word in entry.partition(":"))
             try:
-                said[name] = int(value) if name == "rows" else float(value)
+                header[name] = int(value) if name == "rows" else float(value)
             except ValueError:
-                said[name] = -1
-            if said[name] < 0 or name not in ("rows", *ENGINE):
+                header[name] = -1
+            if header[name] < 0 or name not in ("rows", *ENGINE):
                 what = "the number of rows" if name == "rows" else f"numbers for {', '.join(ENGINE)}"
-                raise InputError(f"{path}: line 1: {each.strip()!r}; expected {what}")
-    return said
+                raise InputError(f"{path}: line 1: {entry.strip()!r}; expected {what}")
+    return header
 
 
-def _require_whole(path: str | Path, found: Collection[tuple[str, int, str]]) -> None:
+def _require_whole(path: str | Path, keys: Collection[tuple[str, int, str]]) -> None:
     """A class that a degree has at one clock has to be there at all of that degree's clocks."""
-    clocks = {(tp, clock) for _, tp, clock in found}
-    for class_, tp in sorted({key[:2] for key in found}):
+    clocks = {(tp, clock) for _, tp, clock in keys}
+    for class_, tp in sorted({key[:2] for key in keys}):
         for clock in sorted(clock for degree, clock in clocks if degree == tp):
-            if (class_, tp, clock) not in found:
+            if (class_, tp, clock) not in keys:
                 raise InputError(
                     f"{path}: no rows for {_where(class_, tp, clock)}, which other classes have: cut off? measure it, "
                     "or leave that clock or that class out"
@@ -336,25 +336,25 @@ class _Given:
     def __init__(self, raw: RawTable):
         self._raw = raw
         self._columns = {name: raw.positive(name, 1e18) for name in OPTIONAL if name in raw.columns}
-        self._said: dict[tuple[str, str], float] = {}  # by column, and whose it is
+        self._values: dict[tuple[str, str], float] = {}  # by column, and whose it is
 
     def add(self, row: int, name: str, owner: str) -> None:
         """Take what a row says, where it says it."""
         if name not in self._columns:
             return
         value = self._columns[name][row]
-        if self._said.setdefault((name, owner), value) != value:
-            what = f"{value:g}, but {self._said[name, owner]:g} above for {owner}"
+        if self._values.setdefault((name, owner), value) != value:
+            what = f"{value:g}, but {self._values[name, owner]:g} above for {owner}"
             raise self._raw.fault(f"{what}; it is one figure for all rows of {owner}", name, row)
 
     def of_profile(self, degrees: Collection[int]) -> dict[str, Any]:
         """As keywords of ServingProfile."""
-        said = self._said
+        values = self._values
         lengths = {
-            owner: (value, said["output_tokens", owner])
-            for (name, owner), value in said.items()
-            if name == "input_tokens" and ("output_tokens", owner) in said
+            owner: (value, values["output_tokens", owner])
+            for (name, owner), value in values.items()
+            if name == "input_tokens" and ("output_tokens", owner) in values
         }
-        kv_tokens = {tp: int(said["kv_tokens", f"tp {tp}"]) for tp in degrees if ("kv_tokens", f"tp {tp}") in said}
-        byte = said.get(("kv_byte_per_token", "the model"))
+        kv_tokens = {tp: int(values["kv_tokens", f"tp {tp}"]) for tp in degrees if ("kv_tokens", f"tp {tp}") in values}
+        byte = values.get(("kv_byte_per_token", "the model"))
         return {"lengths": lengths, "kv_tokens": kv_tokens, "kv_byte_per_token": byte}

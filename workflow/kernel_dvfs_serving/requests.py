@@ -131,9 +131,9 @@ def seen_lengths(input_tokens: np.ndarray, output_tokens: np.ndarray) -> Seen:
     kinds = classify(input_tokens, output_tokens)
     parts = {name: kinds == place for place, name in enumerate(CLASSES)}
     return {
-        name: (np.asarray(input_tokens)[own], np.asarray(output_tokens)[own])
-        for name, own in parts.items()
-        if own.sum() >= LEAST_SEEN
+        name: (np.asarray(input_tokens)[members], np.asarray(output_tokens)[members])
+        for name, members in parts.items()
+        if members.sum() >= LEAST_SEEN
     }
 
 
@@ -163,8 +163,8 @@ def draw_mix(shares: Sequence[float], count: int, rng: np.random.Generator) -> t
     drawn = rng.choice(len(CLASSES), size=count, p=parts / parts.sum())
     inputs, outputs = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for place, name in enumerate(CLASSES):
-        own = np.flatnonzero(drawn == place)
-        inputs[own], outputs[own] = draw_lengths(name, own.size, rng)
+        places = np.flatnonzero(drawn == place)
+        inputs[places], outputs[places] = draw_lengths(name, places.size, rng)
     return inputs, outputs
 
 

@@ -113,8 +113,8 @@ class StepModel:
     def launch(self, kernel: Kernel, core_mhz: int) -> tuple[float, float]:
         """(s, J) of one launch on one GPU, standing power included."""
         time_s = launch_time_s(kernel, core_mhz / 1000, 1.0)
-        own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
-        return time_s, own_j + self.standing_w(core_mhz) * time_s
+        work_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
+        return time_s, work_j + self.standing_w(core_mhz) * time_s
 
     def rows(self, tokens: int) -> list[StepKernel]:
         """The kernel rows of a step with so many new tokens, without attention over the cache."""
@@ -123,14 +123,14 @@ class StepModel:
     @cached_property
     def token_kernels(self) -> list[list[tuple[str, Kernel, int]]]:
         """Per knot: [(row id, Kernel, launches)], communication and host included."""
-        made = []
+        kernels_by_knot = []
         for tokens in KNOTS.tolist():
-            own = [(row.id, self.kernel(row), row.launches) for row in self.rows(tokens)]
+            kernels = [(row.id, self.kernel(row), row.launches) for row in self.rows(tokens)]
             count, byte = models.all_reduces(self.model, tokens)
-            own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
-            own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
-            made.append(own)
-        return made
+            kernels.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
+            kernels.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
+            kernels_by_knot.append(kernels)
+        return kernels_by_knot
 
     def kernel(self, row: StepKernel) -> Kernel:
         """A row's model parameters. Three things are particular to kernels that stream weights or cache.
@@ -170,18 +170,18 @@ class StepModel:
     def linear_kernels(self) -> dict[str, tuple[Kernel, int]]:
         """Attention's rows at a large unit of work: {"prompt" | "context": (Kernel, launches)}."""
         kinds = {"prompt": models.prompt_attention, "context": models.decode_attention}
-        made = {}
+        kernels = {}
         for name, row_of in kinds.items():
             row = row_of(self.model, self.tp, _UNIT)
-            made[name] = self.kernel(row), row.launches
-        return made
+            kernels[name] = self.kernel(row), row.launches
+        return kernels
 
     def table(self, core_mhz: int) -> StepTable:
         """What steps at a clock are made of, on all GPUs."""
         sums = np.array(
             [
-                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in own], axis=0)
-                for own in self.token_kernels
+                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in kernels], axis=0)
+                for kernels in self.token_kernels
             ]
         )
         prompt, context = (self._linear_part(name, core_mhz) for name in ("prompt", "context"))
@@ -298,12 +298,12 @@ class ClockEngine(Engine):
         self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
     ) -> tuple[float, float]:
         """See Engine.step; at most MAX_TOKENS new tokens."""
-        found = self._table.step(new_tokens, prompt_pairs, context_tokens, sequences)
-        if found[1] > self.cap_w * found[0]:
+        step = self._table.step(new_tokens, prompt_pairs, context_tokens, sequences)
+        if step[1] > self.cap_w * step[0]:
             asked = new_tokens, prompt_pairs, context_tokens, sequences
             _, (low_s, low_j), (high_s, high_j), share = self._capped(*asked)
             return low_s + share * (high_s - low_s), self._held_factor * (low_j + share * (high_j - low_j))
-        return found
+        return step
 
     def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
         """See Engine.least_j. A step at the power cap takes longer than here and draws the cap."""
@@ -329,32 +329,32 @@ class ClockEngine(Engine):
         Power rises with the clock, so look near the last one.
         """
         index, cap_w, last = self._hint, self.cap_w / self._held_factor, self._index
-        here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
-        below = here[1] - cap_w * here[0]
+        step = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
+        below = step[1] - cap_w * step[0]
         following: tuple[float, float] | None = None
         while index > 0 and below > 0:
             index -= 1
-            following = here
-            here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
-            below = here[1] - cap_w * here[0]
+            following = step
+            step = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
+            below = step[1] - cap_w * step[0]
         while index < last:
             if following is None:
                 following = self._table_at(index + 1).step(new_tokens, prompt_pairs, context_tokens, sequences)
             above = following[1] - cap_w * following[0]
             if above > 0:
                 break
-            index, here, below, following = index + 1, following, above, None
+            index, step, below, following = index + 1, following, above, None
         self._hint = index
         if following is None:  # the highest there is
-            return index, here, here, 0.0
-        return index, here, following, -below / (above - below) if below <= 0 else 0.0
+            return index, step, step, 0.0
+        return index, step, following, -below / (above - below) if below <= 0 else 0.0
 
     def _table_at(self, place: int) -> StepTable:
         """Of the clock at that place of the GPU's."""
-        found = self._tables.get(place)
-        if found is None:
-            found = self._tables[place] = self.model.at(self.model.clocks[place])._table
-        return found
+        table = self._tables.get(place)
+        if table is None:
+            table = self._tables[place] = self.model.at(self.model.clocks[place])._table
+        return table
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """A decode step of `batch` as a line over context, at the clocks that the cap leaves at `context_tokens`."""
@@ -365,7 +365,7 @@ class ClockEngine(Engine):
         if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
             return line
         place, _, _, share = self._capped(batch, 0, context_tokens, batch)
-        low, high = (self._table_at(each).linear(batch) for each in (place, min(place + 1, self._index)))
+        low, high = (self._table_at(index).linear(batch) for index in (place, min(place + 1, self._index)))
         held = Linear(*(a + share * (b - a) for a, b in zip(low, high)))
         return held._replace(
             energy_j=self._held_factor * held.energy_j,

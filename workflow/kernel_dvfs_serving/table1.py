@@ -83,7 +83,7 @@ def simulated_cells(
 ) -> list[ComparedCell]:
     """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
     loads = {class_: PoissonArrivals.draw(class_, requests, seed) for class_ in CLASSES}
-    made = []
+    cells = []
     for tp in DEGREES:
         steps = StepModel(gpu, model, tp, host_s=host_s)
         for ghz in CLOCKS_GHZ:
@@ -91,22 +91,22 @@ def simulated_cells(
             engine = steps.at(min(round(1000 * ghz), steps.top_mhz))
             for class_, load in loads.items():
                 point = measure(engine, steps.kv_tokens, load, TPS, **limits)
-                feasible, theirs = excess(class_, point) <= 1, paper_row(class_).get((tp, ghz))
+                feasible, paper_wh = excess(class_, point) <= 1, paper_row(class_).get((tp, ghz))
                 kind = ""
-                if feasible and theirs is None:
+                if feasible and paper_wh is None:
                     old = StepModel(gpu, model, tp, host_s=OLD_HOST_S).at(engine.core_mhz)
                     slow = (
-                        excess(class_, measure(each, steps.kv_tokens, load, TPS, **limits)) > 1
-                        for each in (old, Slower(old, OLD_STEPS))
+                        excess(class_, measure(old_engine, steps.kv_tokens, load, TPS, **limits)) > 1
+                        for old_engine in (old, Slower(old, OLD_STEPS))
                     )
                     kind = next((name for name, broken in zip(KINDS, slow) if broken), KINDS[-1])
                 lifetime_s = point.ttft_mean_s + (float(load.output.mean()) - 1) * point.tbt_mean_s
-                made.append(
+                cells.append(
                     ComparedCell(
                         class_,
                         tp,
                         ghz,
-                        theirs,
+                        paper_wh,
                         feasible,
                         point.power_w,
                         point.power_w * load.tokens / TPS / 3600,
@@ -116,7 +116,7 @@ def simulated_cells(
                         kind,
                     )
                 )
-    return sorted(made, key=lambda cell: (CLASSES.index(cell.class_), cell.tp, cell.ghz))
+    return sorted(cells, key=lambda cell: (CLASSES.index(cell.class_), cell.tp, cell.ghz))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,17 @@ class ClassAgreement:
 
 def agreement(cells: Sequence[ComparedCell]) -> list[ClassAgreement]:
     """A ClassAgreement for each class of `cells`."""
-    made = []
+    rows = []
     for class_ in CLASSES:
-        own = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
+        class_cells = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
         paper = paper_row(class_)
-        feasible = {column for column, cell in own.items() if cell.feasible}
+        feasible = {column for column, cell in class_cells.items() if cell.feasible}
         both = [column for column in COLUMNS if column in feasible and column in paper]
         share, lifetime = (
-            {column: getattr(cell, name) for column, cell in own.items()} for name in ("share_wh", "lifetime_wh")
+            {column: getattr(cell, name) for column, cell in class_cells.items()}
+            for name in ("share_wh", "lifetime_wh")
         )
-        made.append(
+        rows.append(
             ClassAgreement(
                 class_=class_,
                 paper_best=best(paper)[0],
@@ -158,7 +159,7 @@ def agreement(cells: Sequence[ComparedCell]) -> list[ClassAgreement]:
                 ratio_error_lifetime=_ratio_error(both, paper, lifetime),
             )
         )
-    return made
+    return rows
 
 
 def _order(columns: Sequence[Setting], paper: Row, ours: Row) -> float | None:

@@ -85,14 +85,14 @@ def read_trace(path: str | Path, expected_sha256: str | None = None, columns: Ma
             f"--columns {missing[0]}=HEADING"
         )
     counts = [_tokens(raw, name) for name in COLUMNS[1:]]
-    kept = (counts[0] > 0) & (counts[1] > 0)
-    if not kept.any():
+    complete = (counts[0] > 0) & (counts[1] > 0)
+    if not complete.any():
         raise raw.fault("no request has both a prompt and an answer", None, 0)
-    raw = raw.without(np.flatnonzero(~kept).tolist(), "a request without a prompt or an answer")
+    raw = raw.without(np.flatnonzero(~complete).tolist(), "a request without a prompt or an answer")
     arrival_s, notices = _times(raw)
     name = str(path).replace("\\", "/").rpartition("/")[2]
     subject = KNOWN.get(sha256) or (name if "synthetic" not in name else f"synthetic trace ({name})")
-    trace = make_trace(arrival_s - arrival_s[0], counts[0][kept], counts[1][kept], subject)
+    trace = make_trace(arrival_s - arrival_s[0], counts[0][complete], counts[1][complete], subject)
     return replace(trace, notices=(*raw.notices, *notices))
 
 
@@ -108,12 +108,12 @@ def _json_lines(path: str | Path, text: str) -> RawTable:
             request = parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error}); a request is one object a line") from None
-        found = {} if not isinstance(request, dict) else {_HEADINGS.get(plain(key)): key for key in request}
-        if missing := [name for name in COLUMNS if name not in found]:
+        keys = {} if not isinstance(request, dict) else {_HEADINGS.get(plain(key)): key for key in request}
+        if missing := [name for name in COLUMNS if name not in keys]:
             raise InputError(f"{path}, line {number}: no {', '.join(missing)}; a request is one object a line")
         for name in COLUMNS:
-            names[name].append(request[found[name]])
-            shown[name] = found[name]
+            names[name].append(request[keys[name]])
+            shown[name] = keys[name]
         lines.append(number)
     return RawTable(path, names, lambda row: f"line {lines[row]}", None, shown, (), len(lines))
 
@@ -222,21 +222,21 @@ def held(trace: Trace, most_tokens: int, of: str, too_long: str = "keep") -> Tra
     if not longer.any():
         return trace
     many = f"{longer.sum()} of {len(tokens)} requests ({100 * longer.mean():.2g} %)"
-    said = f"{trace.subject}: {many} have more tokens than {of} ({most_tokens}), the longest {tokens.max()}"
+    notice = f"{trace.subject}: {many} have more tokens than {of} ({most_tokens}), the longest {tokens.max()}"
     if too_long == "refuse" or (too_long == "leave-out" and longer.all()):
-        raise InputError(f"{said}; leave them out: --too-long leave-out, or plan with them: --too-long keep")
+        raise InputError(f"{notice}; leave them out: --too-long leave-out, or plan with them: --too-long keep")
     if too_long == "keep":
         choices = "planned with all the same: --too-long leave-out or refuse"
-        return replace(trace, notices=(*trace.notices, f"{said}; {choices}"))
-    own = ~longer
-    left = make_trace(
-        trace.arrival_s[own],
-        trace.input_tokens[own],
-        trace.output_tokens[own],
+        return replace(trace, notices=(*trace.notices, f"{notice}; {choices}"))
+    short = ~longer
+    rest = make_trace(
+        trace.arrival_s[short],
+        trace.input_tokens[short],
+        trace.output_tokens[short],
         f"{trace.subject} without {longer.sum()} long requests",
         trace.span_s,
     )
-    return replace(left, notices=(*trace.notices, f"{said}; left out"))
+    return replace(rest, notices=(*trace.notices, f"{notice}; left out"))
 
 
 def held_by_model(trace: Trace, model: str, too_long: str = "keep") -> Trace:
@@ -339,7 +339,7 @@ def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> T
     late_s[0] = 0.0
     arrival_s = (trace.arrival_s + late_s).ravel()
     order = np.argsort(arrival_s, kind="stable")
-    inputs, outputs = (np.tile(each, times)[order] for each in (trace.input_tokens, trace.output_tokens))
+    inputs, outputs = (np.tile(lengths, times)[order] for lengths in (trace.input_tokens, trace.output_tokens))
     span_s = max(trace.span_s, float(arrival_s.max()))
     subject = f"{trace.subject}, {times} copies of each request"
     return replace(make_trace(arrival_s[order], inputs, outputs, subject, span_s), notices=trace.notices)
@@ -347,21 +347,21 @@ def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> T
 
 def dealt(trace: Trace, cells: int) -> Trace:
     """What one of so many cells gets of a trace whose requests are dealt to them in turn."""
-    own = slice(None, None, cells)
-    arrays = trace.arrival_s[own], trace.input_tokens[own], trace.output_tokens[own]
+    in_turn = slice(None, None, cells)
+    arrays = trace.arrival_s[in_turn], trace.input_tokens[in_turn], trace.output_tokens[in_turn]
     return make_trace(*arrays, f"{trace.subject}, one of {cells} cells", trace.span_s) if cells > 1 else trace
 
 
 def halves(trace: Trace) -> tuple[Trace, Trace]:
     """Both halves of a trace's time, each a trace of its own; twice the same where one half has all requests."""
-    middle_s, found = trace.span_s / 2, []
+    middle_s, parts = trace.span_s / 2, []
     first = trace.arrival_s < middle_s
     if first.all() or not first.any():
         return trace, trace
-    for start_s, own in ((0.0, first), (middle_s, ~first)):
-        arrays = trace.arrival_s[own] - start_s, trace.input_tokens[own], trace.output_tokens[own]
-        found.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
-    return found[0], found[1]
+    for start_s, members in ((0.0, first), (middle_s, ~first)):
+        arrays = trace.arrival_s[members] - start_s, trace.input_tokens[members], trace.output_tokens[members]
+        parts.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
+    return parts[0], parts[1]
 
 
 def of_loads(loads_tps: Mapping[str, float], span_s: float, seed: int) -> Trace:
@@ -371,12 +371,12 @@ def of_loads(loads_tps: Mapping[str, float], span_s: float, seed: int) -> Trace:
     for name, tps in loads_tps.items():
         count = rng.poisson(tps * span_s / sum(mean_tokens(name)))
         parts.append((np.sort(rng.uniform(0, span_s, count)), *draw_lengths(name, count, rng)))
-    arrival_s, inputs, outputs = (np.concatenate(each) for each in zip(*parts))
+    arrival_s, inputs, outputs = (np.concatenate(arrays) for arrays in zip(*parts))
     if not len(arrival_s):
         raise InputError(f"no request in {span_s:g} s at these loads; give higher loads")
     order = np.argsort(arrival_s, kind="stable")
-    told = ", ".join(f"{name} {tps:g}" for name, tps in loads_tps.items())
-    return make_trace(arrival_s[order], inputs[order], outputs[order], f"synthetic load, tokens/s: {told}", span_s)
+    loads = ", ".join(f"{name} {tps:g}" for name, tps in loads_tps.items())
+    return make_trace(arrival_s[order], inputs[order], outputs[order], f"synthetic load, tokens/s: {loads}", span_s)
 
 
 def poisson(tokens_per_s: float, span_s: int, seed: int, service: str = "conversation") -> Trace:
