@@ -127,7 +127,7 @@ class Cluster:
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
         # plain numbers, which are read one by one: (arrival, prompt, answer, class, class it is taken for)
         columns_ = (trace.arrival_s, trace.input_tokens, trace.output_tokens, self.kinds, predicted)
-        self._coming = list(zip(*(each.tolist() for each in columns_)))
+        self._coming = list(zip(*(column.tolist() for column in columns_)))
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
         self.tbt_slo_s = columns.slo_scale * TBT_SLO_S
         count = len(trace.arrival_s)
@@ -203,10 +203,11 @@ class Cluster:
         self.ttft_s[number] = request.first_s - request.arrival_s
         gaps = request.output - 1
         by_mean = self.settings.gaps == "mean"
-        in_time = request.finish_s - request.first_s <= self.tbt_slo_s * gaps if by_mean else 100 * request.slow <= gaps
-        self.first_kept[number], self.gaps_kept[number] = self.ttft_s[number] <= request.slo_s, in_time
-        kept = bool(self.first_kept[number]) and in_time
-        self.late += not kept
+        rest_s = request.finish_s - request.first_s
+        gaps_kept = rest_s <= self.tbt_slo_s * gaps if by_mean else 100 * request.slow <= gaps
+        self.first_kept[number], self.gaps_kept[number] = self.ttft_s[number] <= request.slo_s, gaps_kept
+        in_time = bool(self.first_kept[number]) and gaps_kept
+        self.late += not in_time
         self._overdue.discard(number)
         self._check_hope()
         self._last_finish_s = request.finish_s
@@ -302,17 +303,17 @@ class Router:
         else:
             place = self._destination(self._homes[request.predicted])
             places = [place, *self._chains[place]]
-        for each in places:
+        for pool in places:
             best, least = None, inf
-            for replica in self.serving[each]:
+            for replica in self.serving[pool]:
                 if replica.instance.fits(request) and (load := replica.relative_load) < least:
                     best, least = replica, load
             if best is not None:
                 return best
         if above is None:
             # nothing at least as able: better a smaller pool's than none
-            able = [each for pool in self.serving for each in pool if each.instance.fits(request)]
-            return min(able, key=lambda each: each.relative_load, default=None)
+            able = [replica for replicas in self.serving for replica in replicas if replica.instance.fits(request)]
+            return min(able, key=lambda replica: replica.relative_load, default=None)
         return None
 
     def _destination(self, place: int) -> int:
@@ -621,7 +622,7 @@ class Fleet:
             self.agenda.at(max(unfinished) + 1e-9, self._switch, server, layout, held)
             return
         requests = list(held)
-        kept = server.layout
+        layout_before = server.layout
         for replica in server.replicas:
             replica.instance.close(self.agenda.now_s)
             requests += replica.instance.take_running(self.agenda.now_s)
@@ -629,8 +630,8 @@ class Fleet:
             replica.ticket += 1
         server.replicas = []
         # GPUs of the old layout without instance, while the last steps ended
-        self._park_rest(server, kept)
-        moved = units(kept, layout)
+        self._park_rest(server, layout_before)
+        moved = units(layout_before, layout)
         seconds = self.settings.reload_s if moved is None else moved * self.settings.reshard_unit_s
         seconds += self.settings.reshard_gap_s + self.router.transfer_s(requests) if layout else 0.0
         self.stand_by(server, "switching", seconds)
@@ -648,11 +649,11 @@ class Fleet:
         assert pool is not None
         server.state, server.parked_since_s = ON, self.agenda.now_s
         self.set_layout(server, layout)
-        for request in sorted(requests, key=lambda each: (not each.started, each.number)):
-            own = [each for each in server.replicas if each.instance.fits(request)]
-            if own and request.started:
+        for request in sorted(requests, key=lambda request: (not request.started, request.number)):
+            able = [replica for replica in server.replicas if replica.instance.fits(request)]
+            if able and request.started:
                 # its KV cache is on these GPUs
-                self.router.deliver(request, min(own, key=lambda each: each.relative_load))
+                self.router.deliver(request, min(able, key=lambda replica: replica.relative_load))
             else:
                 self.router.route(request)
         self.router.retry_backlog()
@@ -678,5 +679,6 @@ class Fleet:
 def _mean_answers(output_tokens: np.ndarray) -> list[float]:
     """Tokens of the mean answer of each letter: what an operator knows of the own service. A bound where none came."""
     letters = np.digitize(output_tokens, OUTPUT_BOUNDS)
-    own = [output_tokens[letters == letter] for letter in range(3)]
-    return [float(each.mean()) if each.size else bound for each, bound in zip(own, (*OUTPUT_BOUNDS, OUTPUT_BOUNDS[-1]))]
+    answers_by_letter = [output_tokens[letters == letter] for letter in range(3)]
+    bounds = (*OUTPUT_BOUNDS, OUTPUT_BOUNDS[-1])
+    return [float(answers.mean()) if answers.size else bound for answers, bound in zip(answers_by_letter, bounds)]

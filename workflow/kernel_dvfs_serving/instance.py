@@ -103,8 +103,8 @@ class Slower(Engine):
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """See Engine."""
-        own = self._engine.linear(batch, context_tokens)
-        return Linear(own.time_s * self._factor, own.time_per_token_s * self._factor, *own[2:])
+        line = self._engine.linear(batch, context_tokens)
+        return Linear(line.time_s * self._factor, line.time_per_token_s * self._factor, *line[2:])
 
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
         """See Engine."""
@@ -291,52 +291,52 @@ class Instance:
     def _begin_run(self, now_s: float) -> None:
         if self._pending_engine is not None:
             self.engine, self._pending_engine = self._pending_engine, None
-        own = self.scheduler
+        scheduler = self.scheduler
         if not self.halted:
-            own.schedule()
-            self.preempted += len(own.preempted)
-            for request in own.suspended:
+            scheduler.schedule()
+            self.preempted += len(scheduler.preempted)
+            for request in scheduler.suspended:
                 self._suspend(request, now_s)
-            for request in own.skipped:
+            for request in scheduler.skipped:
                 if request not in self._interrupted:
                     self._suspend(request, now_s)
                     self._interrupted.add(request)
-            self._interrupted.update(own.returned)
-        if self.halted or not (own.batch or own.chunks):
+            self._interrupted.update(scheduler.returned)
+        if self.halted or not (scheduler.batch or scheduler.chunks):
             if self.next_s is not None:
                 self.next_s, self._run_start_s = None, now_s
             return
         if self.next_s is None:
             self._account_idle(now_s)
         self._run_start_s = now_s
-        if own.chunks:
+        if scheduler.chunks:
             prompt = pairs = 0
-            for request, tokens in own.chunks:
+            for request, tokens in scheduler.chunks:
                 prompt += tokens
                 pairs += tokens * request.computed + tokens * (tokens + 1) // 2
             time_s, self._run_energy_j = self.engine.step(
-                prompt + own.batch, pairs, own.context, own.batch + len(own.chunks)
+                prompt + scheduler.batch, pairs, scheduler.context, scheduler.batch + len(scheduler.chunks)
             )
             self._run_steps = 1
             self.next_s = now_s + time_s
         else:
             # a request that was interrupted ends its own long gap with its next step, so that one stands alone
-            self._plan_run(1 if self._interrupted else own.alike())
+            self._plan_run(1 if self._interrupted else scheduler.alike())
 
     def _end_run(self, now_s: float) -> list[Request]:
-        own, start_s, steps = self.scheduler, self._run_start_s, self._run_steps
+        scheduler, start_s, steps = self.scheduler, self._run_start_s, self._run_steps
         self.recorder.busy(start_s, now_s, self._run_energy_j)
         gap_s = (now_s - start_s) / steps
         self._slow_steps += steps * (gap_s > self.slow_gap_s)
-        resumed = self._interrupted.difference(own.skipped)
-        if own.batch > len(resumed):
-            self.recorder.gap(gap_s, (own.batch - len(resumed)) * steps)
+        resumed = self._interrupted.difference(scheduler.skipped)
+        if scheduler.batch > len(resumed):
+            self.recorder.gap(gap_s, (scheduler.batch - len(resumed)) * steps)
         for request in resumed:
             self._late_gap(request, now_s)
             request.slow_from = self._slow_steps
         self._interrupted -= resumed
-        self._processed += own.batch * steps + sum(tokens for _, tokens in own.chunks)
-        got, left = own.advance(steps)
+        self._processed += scheduler.batch * steps + sum(tokens for _, tokens in scheduler.chunks)
+        got, left = scheduler.advance(steps)
         self._processed += len(got)
         for request in got:
             if request.generated == 1:

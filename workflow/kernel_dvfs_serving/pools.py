@@ -52,12 +52,12 @@ def pool_kinds(count: int) -> list[PoolKind]:
     """The pools, small to large. Raises InputError for a count that there is no merging for."""
     if count not in _MERGED:
         raise InputError(f"pools = {count}; allowed: {', '.join(map(str, COUNTS))}")
-    found = []
+    pools = []
     for names in _MERGED[count]:
         members = [index(name) for name in names]
-        kind = 3 * max(each // 3 for each in members) + max(each % 3 for each in members)
-        found.append(PoolKind(CLASSES[kind], members, kind))
-    return found
+        kind = 3 * max(member // 3 for member in members) + max(member % 3 for member in members)
+        pools.append(PoolKind(CLASSES[kind], members, kind))
+    return pools
 
 
 def home(pools: list[PoolKind], kind: int) -> int:
@@ -67,12 +67,12 @@ def home(pools: list[PoolKind], kind: int) -> int:
 
 def larger(pools: list[PoolKind], place: int) -> list[int]:
     """Places of pools that may serve another's requests, nearest first: the answer's letter up, then the prompt's."""
-    own = pools[place].kind
-    others = [other for other, pool in enumerate(pools) if other != place and dominates(pool.kind, own)]
+    kind = pools[place].kind
+    others = [other for other, pool in enumerate(pools) if other != place and dominates(pool.kind, kind)]
 
     def distance(other: int) -> tuple[int, int]:
-        kind = pools[other].kind
-        return (kind // 3 - own // 3, kind % 3 - own % 3)
+        other_kind = pools[other].kind
+        return (other_kind // 3 - kind // 3, other_kind % 3 - kind % 3)
 
     return sorted(others, key=distance)
 
@@ -121,7 +121,7 @@ def static(pools: list[PoolKind], columns: Columns, loads: np.ndarray, servers: 
     peaks = [loads[:, pool.members].sum(1).max() for pool in pools]
     counts = [1] * len(pools)
     for _ in range(servers - len(pools)):
-        place = max(range(len(pools)), key=lambda each: peaks[each] / able[each] / counts[each])
+        place = max(range(len(pools)), key=lambda candidate: peaks[candidate] / able[candidate] / counts[candidate])
         counts[place] += 1
     return spread(pools, columns, loads, counts)
 
@@ -138,7 +138,7 @@ def _walk(
     carried = [np.zeros(len(loads)) for _ in pools]
     served: list[set[int]] = [set() for _ in pools]
     occurs = loads.max(0) > 0
-    found = Sizing([], [], [], [], 0.0)
+    sizing = Sizing([], [], [], [], 0.0)
     short_tps = 0.0
     for place, pool in enumerate(pools):
         served[place] |= {kind for kind in pool.members if occurs[kind]}
@@ -146,8 +146,8 @@ def _walk(
         peak = float(need.max())
         offer = columns.pool(pool.kind, served[place])
         able = offer.largest(FULL_TP)
-        found.servers.append(count_of(place, peak, able))
-        fits = found.servers[-1] * able
+        sizing.servers.append(count_of(place, peak, able))
+        fits = sizing.servers[-1] * able
         share = fits / peak if peak > fits else 1.0
         following = carry_target(pools, place)
         if following is None:
@@ -157,7 +157,7 @@ def _walk(
             # the same share at all times: a request's way does not depend on the moment
             carried[following] += (1 - share) * need
             served[following] |= served[place]
-        found.shares.append(share)
-        found.loads.append(share * need)
-        found.offers.append(offer)
-    return replace(found, short_tps=short_tps)
+        sizing.shares.append(share)
+        sizing.loads.append(share * need)
+        sizing.offers.append(offer)
+    return replace(sizing, short_tps=short_tps)

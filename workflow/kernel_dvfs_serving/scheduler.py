@@ -86,10 +86,10 @@ class CachedBlocks(Blocks):
 
     def hits(self, request: Request) -> int:
         """See Blocks. The last token is always read."""
-        most, found = (request.length - 1) // BLOCK_TOKENS, 0
-        while found < most and self._content(request, found) in self._known:
-            found += 1
-        return found
+        most, hits = (request.length - 1) // BLOCK_TOKENS, 0
+        while hits < most and self._content(request, hits) in self._known:
+            hits += 1
+        return hits
 
     def needed(self, request: Request, tokens: int, hits: int) -> int:
         """See Blocks; a block that nobody uses is a free one."""
@@ -329,10 +329,10 @@ class EngineScheduler:
                 place += 1
                 continue
             break
-        self.skipped = [each for each in order if each.decodes and each not in given]
-        self.chunks = [each for each in self.chunks if each[0] in given]
-        own = [each for each in order if each.decodes and each in given]
-        self.batch, self.context = len(own), sum(self.computed(each) + 1 for each in own)
+        self.skipped = [request for request in order if request.decodes and request not in given]
+        self.chunks = [chunk for chunk in self.chunks if chunk[0] in given]
+        decoding = [request for request in order if request.decodes and request in given]
+        self.batch, self.context = len(decoding), sum(self.computed(request) + 1 for request in decoding)
         for request in self.skipped:
             request.since -= 1  # a step goes by without it
         self._gather()
@@ -365,13 +365,13 @@ class EngineScheduler:
 
     def _gather(self) -> None:
         """Count those that decode anew."""
-        own = [each for each in self.running if each.decodes]
+        decoding = [request for request in self.running if request.decodes]
         self._phases = [0] * BLOCK_TOKENS
-        for request in own:
+        for request in decoding:
             self._phases[request.since % BLOCK_TOKENS] += 1
-        self._leaving = [(_leaves(request), request.admission, request) for request in own]
+        self._leaving = [(_leaves(request), request.admission, request) for request in decoding]
         heapify(self._leaving)
-        self._whole_context = sum(self.computed(each) + 1 for each in own)
+        self._whole_context = sum(self.computed(request) + 1 for request in decoding)
 
     def _decode(self, request: Request) -> None:
         """From now on a token a step."""

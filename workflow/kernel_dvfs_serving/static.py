@@ -81,8 +81,8 @@ class _Fixed(Router):
 
     def choose(self, request: Request, above: int | None = None) -> Replica | None:
         """The replica that a request goes to; None where there is none that could hold it."""
-        able = [each for each in self.serving[0] if each.instance.fits(request)]
-        return min(able, key=lambda each: self.cost(each, request), default=None)
+        able = [replica for replica in self.serving[0] if replica.instance.fits(request)]
+        return min(able, key=lambda replica: self.cost(replica, request), default=None)
 
     def cost(self, replica: Replica, request: Request) -> float:
         """The replica that costs least has the request."""
@@ -150,11 +150,11 @@ class EarliestFirst(_Fixed):
         chunk, batch, context = plan.step_tokens, instance.decoding, instance.context_tokens
         tokens = instance.unread + self.coming.get(replica, 0) + request.input
         whole, rest = divmod(tokens, max(1, chunk - batch))
-        found_s = self.settings.clock_latency_s if resting else 0.0
+        estimate_s = self.settings.clock_latency_s if resting else 0.0
         if rest:
-            found_s += engine.step(rest + batch, rest * PAIR_TOKENS, context, batch + 1)[0]
+            estimate_s += engine.step(rest + batch, rest * PAIR_TOKENS, context, batch + 1)[0]
         if whole:
-            found_s += whole * engine.step(chunk, chunk * PAIR_TOKENS, context, batch + 1)[0]
+            estimate_s += whole * engine.step(chunk, chunk * PAIR_TOKENS, context, batch + 1)[0]
         if replica.outstanding + self.expected_tokens(request) > FULL * instance.kv_tokens:
-            found_s += FULL_S
-        return found_s
+            estimate_s += FULL_S
+        return estimate_s

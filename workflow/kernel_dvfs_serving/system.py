@@ -25,8 +25,8 @@ class System:
 
 
 SYSTEMS = {
-    each.name: each
-    for each in (
+    system.name: system
+    for system in (
         System("SinglePool", False, False, False, False),
         System("MultiPool", True, False, False, False),
         System("ScaleInst", True, True, False, False),
