@@ -59,9 +59,9 @@ class _Experiment(TypedDict):
 
 def _check(where: str, asked: Any) -> ServingOptions:
     """Raise InputError, beginning with `where`, for what is missing or no possible value."""
-    found = checked(asked, ServingOptions, where, _REMEDY)
-    checked_settings(f"{where}: settings", found["settings"])
-    return found
+    options = checked(asked, ServingOptions, where, _REMEDY)
+    checked_settings(f"{where}: settings", options["settings"])
+    return options
 
 
 class ServingStudy:
@@ -76,9 +76,9 @@ class ServingStudy:
     @cached_property
     def _asked(self) -> _ServingStudyFile:
         path = self.folder / "study.json"
-        found = read(path, _ServingStudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
-        checked_settings(f"{path}: settings", found["settings"])
-        return found
+        content = read(path, _ServingStudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
+        checked_settings(f"{path}: settings", content["settings"])
+        return content
 
     def __getitem__(self, key: str) -> Any:
         asked: Mapping[str, Any] = self._asked
@@ -115,7 +115,7 @@ class ServingStudy:
 
         self._check_input("profile")
         profile, settings = read_profile(self["profile"]), self.settings()
-        own = machine(
+        runs_on = machine(
             profile,
             self["gpu"],
             self["model"],
@@ -123,7 +123,7 @@ class ServingStudy:
             max_batch=settings.max_batch,
             chunk_tokens=settings.chunk_tokens,
         )
-        return Replayer(own, profile, slo_scale=self["slo_scale"])
+        return Replayer(runs_on, profile, slo_scale=self["slo_scale"])
 
     def path(self, experiment: str) -> Path:
         """The file of an experiment."""
@@ -142,9 +142,9 @@ class ServingStudy:
         return file["found"]
 
 
-def write_experiment(path: str | Path, found: Any, made_of: Mapping[str, str | Path] | None = None) -> None:
+def write_experiment(path: str | Path, findings: Any, made_of: Mapping[str, str | Path] | None = None) -> None:
     """Write what an experiment found, under seal. made_of: ServingStudy.made_of, where it is of a study."""
-    write_sealed(path, {"schema": EXPERIMENT, "found": found}, made_of)
+    write_sealed(path, {"schema": EXPERIMENT, "found": findings}, made_of)
 
 
 def _inputs(asked: ServingOptions) -> dict[str, str | Path]:
@@ -155,8 +155,8 @@ def _trace(asked: ServingOptions) -> Trace:
     """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
     from kernel_dvfs_serving.trace import multiplied, read_trace
 
-    one = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
-    return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
+    trace = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
+    return multiplied(trace, asked["trace_times"], asked["settings"]["seed"])
 
 
 def make_study(folder: str | Path, asked: dict[str, Any]) -> tuple[str, ...]:

@@ -230,8 +230,8 @@ def _check_replay(asked: dict) -> None:
 
 def _replay_name(asked: dict, settings: dict) -> str:
     """Trace, servers and pools; whatever else is not the default makes another study, settings and promise in words."""
-    told = settings | {"slo_scale": asked["slo_scale"]}
-    changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
+    named = settings | {"slo_scale": asked["slo_scale"]}
+    changed = [key for key, value in named.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
     name = Path(asked["trace"]).stem if asked["trace"] else "synthetic-hour"
     if asked["trace_times"] is not None:
         name += f"-x{asked['trace_times']}"
@@ -239,7 +239,7 @@ def _replay_name(asked: dict, settings: dict) -> str:
     unsaid = _differing(asked, _REPLAY_TOLD)
     if asked["profile"]:
         unsaid |= {key: asked[key] for key in _GIVEN_TOLD}
-    return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed)) + _digest(unsaid)
+    return name + "".join(f"-{key}-{named[key]}" for key in sorted(changed)) + _digest(unsaid)
 
 
 def line_of_serving(folder: str) -> str:
@@ -258,17 +258,19 @@ def line_of_serving(folder: str) -> str:
         if not keeping:
             return f"serving: no system keeps the promise; give more servers ({subject}). See {folder}"
         best = min(keeping, key=keeping.__getitem__)
-        kept = int(100 * rows[best]["kept_percent"]) / 100  # 98.999 % is not 99
-        told = f"{best} wins with {keeping[best]:.3f} J a token served in time ({kept:g} % of the promises kept)"
+        kept_percent = int(100 * rows[best]["kept_percent"]) / 100  # 98.999 % is not 99
+        answer = (
+            f"{best} wins with {keeping[best]:.3f} J a token served in time ({kept_percent:g} % of the promises kept)"
+        )
         if TUNED not in keeping:
-            told += "; no static plan keeps the promise"
+            answer += "; no static plan keeps the promise"
         elif best != TUNED:
-            told += f", {keeping[best] / keeping[TUNED]:.3f} of the {TUNED}'s {keeping[TUNED]:.3f}"
+            answer += f", {keeping[best] / keeping[TUNED]:.3f} of the {TUNED}'s {keeping[TUNED]:.3f}"
         plan = rows[best]["plan"] or ""
     except (Missing, LookupError, TypeError, ArithmeticError):
         return f"serving: tables and figures are in {folder}"
     if plan:
-        told += f". Start {plan}"
+        answer += f". Start {plan}"
     if plan.startswith("1 server "):
-        told += f"; {NO_SPARE}"
-    return f"serving: {told}. How sure: {subject}; tuned on this trace. Open {folder}/report.html"
+        answer += f"; {NO_SPARE}"
+    return f"serving: {answer}. How sure: {subject}; tuned on this trace. Open {folder}/report.html"

@@ -112,16 +112,16 @@ def sensitivity(study: ServingStudy) -> p9.ggplot:
     )
 
 
-def over_time(found: dict) -> pd.DataFrame:
+def over_time(run: dict) -> pd.DataFrame:
     """time_min (middle of a minute), kw: means of all states' bins; the last minute only if it is whole."""
     import pandas as pd
 
-    each = max(1, round(60.0 / found["bin_s"]))
-    total = [sum(powers) for powers in zip(*found["power_w"].values())][: int(found["end_s"] / found["bin_s"])]
-    means = [sum(total[start : start + each]) / each for start in range(0, len(total) - each + 1, each)]
-    step_min = each * found["bin_s"] / 60
+    bins = max(1, round(60.0 / run["bin_s"]))
+    total = [sum(powers) for powers in zip(*run["power_w"].values())][: int(run["end_s"] / run["bin_s"])]
+    means = [sum(total[start : start + bins]) / bins for start in range(0, len(total) - bins + 1, bins)]
+    step_min = bins * run["bin_s"] / 60
     return pd.DataFrame({"time_min": [(place + 0.5) * step_min for place in range(len(means))], "kw": means}).assign(
-        system=found["system"], kw=lambda frame: frame.kw / 1000
+        system=run["system"], kw=lambda frame: frame.kw / 1000
     )
 
 
@@ -136,7 +136,7 @@ def power(study: ServingStudy) -> p9.ggplot:
 
     from kernel_dvfs.report import style
 
-    frame = pd.concat([over_time(each) for each in study.experiment("systems") if each["system"] in OVER_TIME])
+    frame = pd.concat([over_time(run) for run in study.experiment("systems") if run["system"] in OVER_TIME])
     names = list(dict.fromkeys(frame.system))
     return (
         p9.ggplot(
@@ -168,13 +168,14 @@ def ratios(cells: pd.DataFrame) -> pd.DataFrame:
 
     frames = []
     for name, panel in _TABLE1_PANELS.items():
-        own = cells[["class", "tp", "ghz"]].assign(panel=panel, wh=cells[name])
+        panel_cells = cells[["class", "tp", "ghz"]].assign(panel=panel, wh=cells[name])
         if name != "paper_wh":
-            own.loc[~cells.feasible, "wh"] = float("nan")
-        at_reference = own[(own.tp == REFERENCE[0]) & (own.ghz == REFERENCE[1])].set_index("class").wh
-        own["ratio"] = own.wh / own["class"].map(at_reference)
-        own["is_best"] = own.ratio == own.groupby("class").ratio.transform("min")
-        frames.append(own)
+            panel_cells.loc[~cells.feasible, "wh"] = float("nan")
+        is_reference = (panel_cells.tp == REFERENCE[0]) & (panel_cells.ghz == REFERENCE[1])
+        at_reference = panel_cells[is_reference].set_index("class").wh
+        panel_cells["ratio"] = panel_cells.wh / panel_cells["class"].map(at_reference)
+        panel_cells["is_best"] = panel_cells.ratio == panel_cells.groupby("class").ratio.transform("min")
+        frames.append(panel_cells)
     frame = pd.concat(frames, ignore_index=True)
     names = [f"{tp}\n{ghz}" for tp, ghz in COLUMNS]
     return frame.assign(
