@@ -100,12 +100,12 @@ APEX_US = {
 
 
 def experiment() -> dict:
-    """All of them as plain JSON values."""
+    """Return all of them as plain JSON values."""
     return {"subject": SUBJECT, "anchors": [asdict(anchor) for anchor in anchors()]}
 
 
 def anchors() -> list[Anchor]:
-    """All of them, each with our figure."""
+    """Return all of them, each with our figure."""
     return [*_splitwise(), *_ml_energy(), *_beam(), *_apex()]
 
 
@@ -147,7 +147,7 @@ def _ml_energy() -> list[Anchor]:
 
 
 def _closed_loop(model: StepModel, batch: int) -> tuple[float, float, float, float]:
-    """(W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
+    """Return (W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
     count = 6 * batch
     rng = np.random.default_rng(1)
     # lengths scatter, or all requests would end together for ever

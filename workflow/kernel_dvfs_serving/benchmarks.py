@@ -75,7 +75,7 @@ class BenchmarkResult:
 
     @property
     def tps(self) -> float:
-        """Tokens/s, prompt and answer: in the run's middle where the requests' times are known, else in all of it."""
+        """Return tokens/s, prompt and answer: in the run's middle where the requests' times are known, else of all."""
         if not self.is_timed:
             return self.content["completed"] * (self.input_tokens + self.output_tokens) / self.duration_s
         begun_s = min(self.content["start_times"])
@@ -91,7 +91,7 @@ class BenchmarkResult:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it says when each request was sent and each token came (vLLM's --save-detailed)."""
+        """Return whether it says when each request was sent and each token came (vLLM's --save-detailed)."""
         lists = [self.content.get(name) for name in _TIMED]
         return (
             all(isinstance(entries, list) and entries for entries in lists)
@@ -100,7 +100,7 @@ class BenchmarkResult:
 
     @property
     def class_(self) -> str:
-        """Its requests' class. Raises InputError where they belong to several."""
+        """Return its requests' class. Raises InputError where they belong to several."""
         inputs, outputs = (self.content.get(name) for name in ("input_lens", "output_lens"))
         if isinstance(inputs, list) and isinstance(outputs, list):
             if len(inputs) != len(outputs) or not all(tokens == 0 or _positive(tokens) for tokens in inputs + outputs):
@@ -115,7 +115,7 @@ class BenchmarkResult:
 
 
 def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """(rows for profile.write_profile, notes for the user) of a list of runs (YAML, docs/serving.md).
+    """Return (rows for profile.write_profile, notes for the user) of a list of runs (YAML, docs/serving.md).
 
     Paths are relative to the list. Raises InputError: in which run and file, what, and the remedy.
     """
@@ -233,7 +233,7 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
 def _span(
     where: str, result: BenchmarkResult, run: dict[str, Any], log: PowerLog, listed: dict[str, Any]
 ) -> tuple[float, float]:
-    """When a result's run started and ended, s on its power log's clock. Raises InputError where nothing says it."""
+    """Return when a result's run started and ended, s on its log's clock. Raises InputError where nothing says it."""
     ends_s = result.ends_s
     if "ends" in run:
         if ends_s is not None:
@@ -259,7 +259,7 @@ def _span(
 
 
 def _moment(where: str, text: Any) -> float:
-    """A date as vLLM writes it, s, local time as if it were UTC. Raises InputError."""
+    """Return a date as vLLM writes it, s, local time as if it were UTC. Raises InputError."""
     try:
         return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -267,7 +267,7 @@ def _moment(where: str, text: Any) -> float:
 
 
 def _cache(where: str, listed: dict[str, Any], tp: int) -> dict[str, Any]:
-    """What the list says of KV caches, as columns."""
+    """Return what the list says of KV caches, as columns."""
     columns: dict[str, Any] = {}
     if "kv_tokens" in listed:
         if tp not in listed["kv_tokens"]:
@@ -281,7 +281,7 @@ def _cache(where: str, listed: dict[str, Any], tp: int) -> dict[str, Any]:
 def _idle_rows(
     path: str | Path, rows: list[dict[str, Any]], idle_w: dict[tuple[int, int], float]
 ) -> list[dict[str, Any]]:
-    """A row without load for each curve: idle power, and the latencies of the least load measured.
+    """Return a row without load for each curve: idle power, and the latencies of the least load measured.
 
     idle_w: of the whole instance, by degree and clock. Raises InputError where it is missing, or no less than power
     under load.
@@ -307,7 +307,7 @@ def _idle_rows(
 
 
 def _setting(result: BenchmarkResult, run: dict[str, Any], name: str) -> int:
-    """A whole number that the run, or the result by --metadata, says."""
+    """Return a whole number that the run, or the result by --metadata, says."""
     value = run.get(name, result.content.get(name))
     try:
         if value is not None and not isinstance(value, bool) and int(value) == float(value) and int(value) >= 1:
@@ -324,7 +324,7 @@ def _setting(result: BenchmarkResult, run: dict[str, Any], name: str) -> int:
 
 
 def read_results(path: str | Path) -> list[BenchmarkResult]:
-    """The results of a file of vLLM's or SGLang's benchmark. Raises InputError."""
+    """Return the results of a file of vLLM's or SGLang's benchmark. Raises InputError."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -383,8 +383,8 @@ class PowerLog:
     def mean(
         self, result: BenchmarkResult, start_s: float, end_s: float, gpus: list[int | str] | None = None
     ) -> tuple[float, float | None, int]:
-        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s,
-        or over its middle, as its tokens are counted.
+        """Return (W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to
+        end_s, or over its middle, as its tokens are counted.
 
         Raises InputError where it was not logged throughout.
         """
@@ -422,7 +422,7 @@ _SHORT_GAP = 0.25
 
 
 def read_power(path: str | Path) -> PowerLog:
-    """A log of power from its CSV. Raises InputError: which line, what, and the remedy."""
+    """Return a log of power from its CSV. Raises InputError: which line, what, and the remedy."""
     raw = read_csv(path, exactly("timestamp", *_POWER, *_CLOCK, *_GPU), may_be_cut=True)
     # what a board cannot measure at once it may measure as a mean
     has = [column for column in _POWER if any(to_number(cell) is not None for cell in raw.columns.get(column, ()))]
@@ -466,7 +466,7 @@ def read_power(path: str | Path) -> PowerLog:
 
 
 def _moments(raw: RawTable) -> tuple[list[float], bool]:
-    """(seconds, whether they are Unix time; else local time as if it were UTC)."""
+    """Return (seconds, whether they are Unix time; else local time as if it were UTC)."""
     cells = raw.texts("timestamp")
     if to_number(cells[0]) is not None:
         moments = [nan if value is None else value for value in raw.numbers("timestamp")]

@@ -51,7 +51,7 @@ class Agenda:
 
     @property
     def now_s(self) -> float:
-        """The moment, s."""
+        """Return the moment, s."""
         return self._environment.now
 
     def at(self, moment_s: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -68,11 +68,11 @@ class Decisions(Protocol):
     """What is decided while a cluster runs: the module dynamollm.py, or a static.Static."""
 
     def router(self, cluster: Cluster) -> Router:
-        """Who hands requests to replicas."""
+        """Return who hands requests to replicas."""
         ...
 
     def begin(self, cluster: Cluster) -> None:
-        """Servers and instances for the first moment, and on the agenda what is decided later."""
+        """Begin with servers and instances for the first moment, and on the agenda what is decided later."""
         ...
 
     def watch_queue(self, cluster: Cluster, replica: Replica) -> None:
@@ -153,12 +153,12 @@ class Cluster:
 
     @property
     def now_s(self) -> float:
-        """The moment."""
+        """Return the moment."""
         return self.agenda.now_s
 
     @property
     def active(self) -> bool:
-        """Whether anything is still to come or to be finished."""
+        """Return whether anything is still to come or to be finished."""
         return self._arrived < len(self._coming) or self.open > len(self.router.backlog)
 
     def run(self) -> Cluster:
@@ -234,7 +234,7 @@ class Cluster:
             raise Hopeless(late)
 
     def fits(self, request: Request) -> bool:
-        """Whether any instance there may be could hold the request, as its engine is told."""
+        """Return whether any instance there may be could hold the request, as its engine is told."""
         tokens = request.input + request.output
         return tokens <= min(self.limits.context, self.machine.kv_tokens(max(self.columns.degrees)) - 2 * BLOCK_TOKENS)
 
@@ -279,7 +279,7 @@ class Router:
         request.stop_at = limit if limit is not None and limit < request.output else None
 
     def expected_tokens(self, request: Request) -> float:
-        """What a request is expected to take in all, prompt and answer."""
+        """Return what a request is expected to take in all, prompt and answer."""
         return request.input + self._expected_output[request.predicted % 3]
 
     def route(self, request: Request) -> None:
@@ -297,7 +297,7 @@ class Router:
             self.backlog.append(request)
 
     def choose(self, request: Request, above: int | None = None) -> Replica | None:
-        """The replica that a request should go to, None where there is none. above: in no pool but those larger."""
+        """Return the replica that a request should go to, or None. above: in no pool but those larger."""
         if above is not None:
             places = self._chains[above]
         else:
@@ -317,7 +317,7 @@ class Router:
         return None
 
     def _destination(self, place: int) -> int:
-        """The pool that is to serve a request of pool `place`: on, pool by pool, the way its servers were counted.
+        """Return the pool that is to serve a request of pool `place`: on, pool by pool, as its servers were counted.
 
         Any other way would fill a pool whose servers do not count on it, and leave idle the one whose servers do.
         """
@@ -385,12 +385,12 @@ class Router:
         replica.instance.submit(request, self.agenda.now_s)
 
     def transfer_s(self, requests: Iterable[Request]) -> float:
-        """How long the KV cache of requests takes over the links between GPUs, s."""
+        """Return how long the KV cache of requests takes over the links between GPUs, s."""
         tokens = sum(request.computed for request in requests)
         return tokens * self.machine.kv_byte_per_token / (self.settings.kv_gb_per_s * 1e9)
 
     def withdraw(self, server: Server) -> list[Request]:
-        """No more requests to a server; those it has not begun."""
+        """Send no more requests to a server; return those that it has not begun."""
         assert server.pool is not None
         waiting: list[Request] = []
         for replica in server.replicas:
@@ -466,7 +466,7 @@ class Fleet:
         return self.offers[pool].largest(tp) or float(tp)
 
     def on_by_pool(self) -> list[int]:
-        """Servers of each pool that serve, or will once they are divided."""
+        """Return how many servers of each pool serve, or will once they are divided."""
         counts = [0] * len(self.plans)
         for server in self.servers:
             if server.pool is not None and server.state in (ON, SWITCHING):
@@ -677,7 +677,7 @@ class Fleet:
 
 
 def _mean_answers(output_tokens: np.ndarray) -> list[float]:
-    """Tokens of the mean answer of each letter: what an operator knows of the own service. A bound where none came."""
+    """Return the mean answer's tokens by letter, which an operator knows of the service; a bound where none came."""
     letters = np.digitize(output_tokens, OUTPUT_BOUNDS)
     answers_by_letter = [output_tokens[letters == letter] for letter in range(3)]
     bounds = (*OUTPUT_BOUNDS, OUTPUT_BOUNDS[-1])

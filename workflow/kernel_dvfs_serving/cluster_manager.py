@@ -22,7 +22,7 @@ def begin(cluster: Cluster) -> None:
 
 
 def sized(cluster: Cluster, start_s: float) -> Sizing:
-    """Servers for the epoch from start_s on, by what was known now."""
+    """Return the sizing for the epoch from start_s on, by what was known now."""
     settings = cluster.settings
     loads = cluster.forecast.between(start_s, start_s + settings.cluster_epoch_s, cluster.now_s)
     plan = size(cluster.pools, cluster.columns, loads, settings.servers)
@@ -33,7 +33,7 @@ def sized(cluster: Cluster, start_s: float) -> Sizing:
 
 
 def _running(cluster: Cluster) -> int:
-    """Servers that are there, or will be, and are not on their way out."""
+    """Return how many servers are there, or will be, and are not on their way out."""
     return sum(server.state not in (OFF, DRAINING) for server in cluster.fleet.servers)
 
 

@@ -29,12 +29,12 @@ _POWER = f"sum(DCGM_FI_DEV_POWER_USAGE{_OWN})"
 
 
 def as_yaml(content: dict[str, Any]) -> str:
-    """Plain values as YAML, keys in their order."""
+    """Return plain values as YAML, keys in their order."""
     return yaml.safe_dump(content, sort_keys=False, width=120)
 
 
 def sealed_yaml(content: dict[str, Any]) -> str:
-    """The same, with its checksum as it is read back, last."""
+    """Return the same, with its checksum as it is read back, last."""
     text = as_yaml(content)
     return f"{text}{CHECKSUM}: {checksum(parse_yaml(text))}\n"
 
@@ -52,7 +52,7 @@ class Served(NamedTuple):
 
 
 def vllm_line(served: Served, tp: int, step_tokens: int) -> str:
-    """What starts a replica, to be pasted into a shell: every limit of the simulated engine as a flag of vLLM's."""
+    """Return what starts a replica, for a shell: every limit of the simulated engine as a flag of vLLM's."""
     flags = {
         "--tensor-parallel-size": tp,
         "--max-num-batched-tokens": step_tokens,
@@ -70,7 +70,7 @@ def vllm_line(served: Served, tp: int, step_tokens: int) -> str:
 
 
 def router_line(router: str, replicas: int, port: int = 8080) -> str:
-    """What hands requests to them: HOST and the replicas' addresses are the operator's."""
+    """Return what hands requests to them: HOST and the replicas' addresses are the operator's."""
     if router == LEAST:
         urls = " ".join(f"http://REPLICA-{place + 1}:8000" for place in range(replicas))
         policy = "--policy cache_aware --balance-abs-threshold 0 --balance-rel-threshold 1.0"
@@ -79,13 +79,13 @@ def router_line(router: str, replicas: int, port: int = 8080) -> str:
 
 
 def lock_line(clock: str, rest: str) -> str:
-    """What sets the clocks, once, on each server."""
+    """Return what sets the clocks, once, on each server."""
     mhz, _, cap_w = clock.partition("@")
     return f"nvidia-smi --power-limit={cap_w}" if cap_w else f"nvidia-smi --lock-gpu-clocks={rest},{mhz}"
 
 
 def started(served: Served, plan: dict[str, Any]) -> dict[str, str]:
-    """The three lines of a plan (tuned.plan_values, with its replicas)."""
+    """Return the three lines of a plan (tuned.plan_values, with its replicas)."""
     return {
         "replica": vllm_line(served, plan["tp"], plan["step_tokens"]),
         "router": router_line(plan["router"], plan["replicas"]),
@@ -128,7 +128,7 @@ class Planned(NamedTuple):
 
 
 def written(verdicts: list[dict[str, Any]], about: dict[str, Any], served: dict[int, Served]) -> dict[str, Any]:
-    """Plans (tuned.Trials.verdict, with keep_percent and kept_on) in plain values fit for YAML, with what starts each.
+    """Return plans (tuned.Trials.verdict, with keep_percent and kept_on) as plain values for YAML, with their starts.
 
     about: cells, slo_scale and gaps, and what else is to be said of all plans. served: by degree.
     """
@@ -176,7 +176,7 @@ def read_static(
 
 
 def lines(verdicts: list[dict[str, Any]], levels: Sequence[float], cells: int = 1, spare: int = 0) -> Iterator[str]:
-    """Plans a line each: first with all margins, by level and router, then what the margins cost."""
+    """Yield plans, a line each: first with all margins, by level and router, then what the margins cost."""
     yield "keep %  router                servers  degree     clock   step  J/token  kept, %: " + " / ".join(TRIALS)
     last = list(MARGINS)[-1]
     whole = [verdict for verdict in verdicts if verdict["kept_on"] == last]
@@ -197,7 +197,7 @@ def lines(verdicts: list[dict[str, Any]], levels: Sequence[float], cells: int = 
 
 
 def row(verdict: dict[str, Any]) -> str:
-    """A plan in a line; what is kept is rounded down, as 98.999 % is not 99."""
+    """Return a plan in a line; what is kept is rounded down, as 98.999 % is not 99."""
     kept_percent = " / ".join(f"{int(100 * value) / 100:.2f}" for value in verdict["kept_percent"].values())
     token_j = verdict["j_per_token_in_time"]
     cost = "none   " if token_j is None else f"{token_j:.4f}"
@@ -212,7 +212,7 @@ def row(verdict: dict[str, Any]) -> str:
 
 
 def recording_rules(plan: dict[str, Any]) -> dict[str, Any]:
-    """Prometheus recording rules of a file's first plan: what was planned and promised, and what is seen.
+    """Return Prometheus recording rules of a file's first plan: what was planned and promised, and what is seen.
 
     plan: `written`. Planned: servers and replicas of all cells, J a token. Seen: tokens/s, latencies (P99
     over 5 min), power by the DCGM exporter, and J a token of both.
@@ -242,7 +242,7 @@ def recording_rules(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _either(expression: str, names: list[str] | tuple[str, ...]) -> str:
-    """The expression of the first of the names that there is."""
+    """Return the expression of the first of the names that there is."""
     return " or ".join(expression.replace("{}", name) for name in names)
 
 

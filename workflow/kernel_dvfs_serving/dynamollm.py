@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def router(cluster: Cluster) -> Router:
-    """By pools, to the least loaded replica."""
+    """Return the router by pools, to the least loaded replica."""
     return Router(cluster)
 
 
 def begin(cluster: Cluster) -> None:
-    """Servers and instances for the first epoch, there at no cost, and the managers' clocks."""
+    """Begin with the first epoch's servers and instances, there at no cost, and the managers' clocks."""
     settings, system = cluster.settings, cluster.system
     if system.scale_instances:
         plan = cluster_manager.sized(cluster, 0.0)

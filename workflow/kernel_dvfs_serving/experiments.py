@@ -33,13 +33,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def systems(study: ServingStudy) -> list[dict]:
-    """Every system on the study's trace, some with timelines."""
+    """Return every system's outcome on the study's trace, some with timelines."""
     return every_system(study.replayer(), study.trace(), study.settings(), cores=study.cores)
 
 
 def every_system(replayer: Replayer, trace: Trace, settings: ClusterSettings, *, cores: int) -> list[dict]:
-    """Every system on a trace, each with what it keeps on both halves and with slower steps (`tried`: tuned.Trials).
-    cores: as tuned.second_for."""
+    """Return every system's outcome on a trace, with what it keeps on both halves and with slower steps (`tried`:
+    tuned.Trials). cores: as tuned.second_for."""
     trials = Trials(replayer, trace, settings)
     variants = [(name, name, settings) for name in SYSTEMS]
     variants += [(name, "DynamoLLM", replace(settings, **changes)) for name, changes in VARIANTS.items()]
@@ -54,7 +54,7 @@ def every_system(replayer: Replayer, trace: Trace, settings: ClusterSettings, *,
 
 
 def _fixed(tuner: PlanTuner, settings: ClusterSettings) -> dict | None:
-    """The cheapest plan of a family that keeps the promise with all margins, on the whole trace.
+    """Return the outcome, on the whole trace, of a family's cheapest plan that keeps the promise with all margins.
 
     Where none does it is all servers but the spare at the largest degree and highest clock, and says so by what it
     keeps. None where the machine has no such plans.
@@ -78,7 +78,7 @@ def _fixed(tuner: PlanTuner, settings: ClusterSettings) -> dict | None:
 
 
 def sensitivity(study: ServingStudy) -> list[dict]:
-    """What the plan hangs on: its degree, clock, step or servers otherwise, and for DynamoLLM the load slot."""
+    """Return outcomes with the plan's degree, clock, step or servers otherwise, and with DynamoLLM's load slot."""
     replayer, trace, settings = study.replayer(), study.trace(), study.settings()
     trials = Trials(replayer, trace, settings)
     best = next(outcome for outcome in study.experiment("systems") if outcome["system"] == TUNED)
@@ -101,7 +101,7 @@ def sensitivity(study: ServingStudy) -> list[dict]:
 
 
 def loads(study: ServingStudy) -> list[dict]:
-    """The paper's baseline and DynamoLLM under its three constant loads, Poisson arrivals."""
+    """Return the outcomes of the paper's baseline and DynamoLLM under its three constant loads, Poisson arrivals."""
     replayer, settings, outcomes = study.replayer(), study.settings(), []
     for tps in LOADS_TPS.values():
         trace = poisson(tps * settings.servers, LOADS_SPAN_S, settings.seed)
@@ -112,7 +112,7 @@ def loads(study: ServingStudy) -> list[dict]:
 
 
 def misprediction(study: ServingStudy) -> list[dict]:
-    """DynamoLLM with answers' classes mispredicted, and with the token-count predictor."""
+    """Return the outcomes of DynamoLLM with answers' classes mispredicted, and with the token-count predictor."""
     replayer, trace = study.replayer(), study.trace()
     seed = study["settings"]["seed"]
     asked = [(share, seed + offset) for share in MISPREDICTION for offset in range(MISPREDICTION_SEEDS if share else 1)]

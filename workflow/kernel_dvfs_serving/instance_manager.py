@@ -44,7 +44,7 @@ def watch_queue(cluster: Cluster, replica: Replica) -> None:
 
 
 def _trouble_s(cluster: Cluster, replica: Replica) -> float:
-    """When the first of the queued requests has used its share of its time."""
+    """Return when the first of the queued requests has used its share of its time."""
     share = cluster.settings.queue_share
     waiting = replica.instance.waiting
     return min(request.arrival_s + share * (request.deadline_s - request.arrival_s) for request in waiting) + 1e-6

@@ -53,18 +53,18 @@ class PoissonArrivals:
 
     @classmethod
     def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1, seen: Seen | None = None) -> PoissonArrivals:
-        """So many requests of a class; seed and class decide arrivals and lengths. seen: see draw_lengths."""
+        """Return so many requests of a class; seed and class decide arrivals and lengths. seen: see draw_lengths."""
         rng = np.random.default_rng([seed, index(class_)])
         inputs, outputs = draw_lengths(class_, requests, rng, seen)
         return cls(inputs, outputs, rng.exponential(size=requests), float((inputs + outputs).mean()))
 
     def arrivals(self, tps: float) -> np.ndarray:
-        """(n,) moments, s, at `tps` tokens/s."""
+        """Return (n,) moments, s, at `tps` tokens/s."""
         return np.cumsum(self.gap) * self.tokens / tps
 
 
 def measure(engine: Engine, kv_tokens: int, load: PoissonArrivals, tps: float, **limits: int) -> LoadPointWithMeans:
-    """The instance at `tps` > 0. limits: max_batch, chunk_tokens, as simulate_instance."""
+    """Return how the instance does at `tps` > 0. limits: max_batch, chunk_tokens, as simulate_instance."""
     arrival_s = load.arrivals(tps)
     warm_s, end_s = arrival_s[int(WARM_UP * len(arrival_s))], arrival_s[-1]
 
@@ -88,7 +88,7 @@ def measure(engine: Engine, kv_tokens: int, load: PoissonArrivals, tps: float, *
 
 
 def isolated(engine: Engine, kv_tokens: int, load: PoissonArrivals, **limits: int) -> LoadPointWithMeans:
-    """The limit of no load: idle power, and the latencies of one request of mean length alone."""
+    """Return the limit of no load: idle power, and the latencies of one request of mean length alone."""
     tokens = [round(float(lengths.mean())) for lengths in (load.input, load.output)]
     alone = simulate_instance(engine, kv_tokens, np.zeros(1), np.array(tokens[:1]), np.array(tokens[1:]), **limits)
     gaps = alone.gap_s, alone.gap_count
@@ -102,14 +102,14 @@ def _mean(values: np.ndarray, counts: np.ndarray) -> float:
 
 
 def excess(class_: str, point: LoadPoint) -> float:
-    """The worse of both P99 latencies over its promise; above 1 a promise is broken."""
+    """Return the worse of both P99 latencies over its promise; above 1 a promise is broken."""
     return max(point.ttft_p99_s / ttft_slo_s(class_), point.tbt_p99_s / TBT_SLO_S)
 
 
 def curve(
     engine: Engine, kv_tokens: int, class_: str, load: PoissonArrivals, **limits: int
 ) -> dict[float, LoadPointWithMeans]:
-    """{tokens/s: a point}, ascending: no load, the ladder up to the first broken promise, and loads between."""
+    """Return {tokens/s: a point}, ascending: no load, the ladder up to the first broken promise, and loads between."""
     points = {0.0: isolated(engine, kv_tokens, load, **limits)}
     kept_tps: float = 0.0
     broken_tps: float | None = None
@@ -141,7 +141,7 @@ def profile_rows(
     seen: Seen | None = None,
     **limits: int,
 ) -> list[dict]:
-    """Rows (dicts by profile.COLUMNS) for every class, degree and clock.
+    """Return rows (dicts by profile.COLUMNS) for every class, degree and clock.
 
     overrides, host_s: as steps.StepModel. seen: lengths to draw from, see draw_lengths. limits: as measure. A class
     that a degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown
@@ -213,7 +213,7 @@ def simulate_instance(
     chunk_tokens: int = CHUNK_TOKENS,
     horizon_s: float | None = None,
 ) -> InstanceRun:
-    """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
+    """Return a run of requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
     gaps = _Gaps()
     instance = Instance(engine, kv_tokens, Limits(chunk_tokens, max_batch), recorder=gaps)
     rows = zip(*(np.asarray(array).tolist() for array in (arrival_s, input_tokens, output_tokens)))
@@ -245,7 +245,7 @@ def simulate_instance(
 
 
 def weighted_quantile(values: np.ndarray, counts: np.ndarray, share: float) -> float:
-    """The smallest value that at least `share` of all counts do not exceed; NaN of nothing."""
+    """Return the smallest value that at least `share` of all counts do not exceed; NaN of nothing."""
     values, counts = np.asarray(values), np.asarray(counts)
     if not values.size:
         return float("nan")

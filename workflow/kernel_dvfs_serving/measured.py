@@ -108,7 +108,7 @@ class _Terms(Engine):
 
 
 def engine(profile: ServingProfile, tp: int, clock: str, kv_tokens: int, **limits: int) -> MeasuredEngine:
-    """The engine of a degree and clock of the profile. limits: max_batch, chunk_tokens, as make_profile.measure.
+    """Return the engine of a degree and clock of the profile. limits: max_batch, chunk_tokens, as make_profile.measure.
 
     Raises InputError where it has no such rows, or where they describe no engine: no time between tokens, or a fit
     that misses them by more than WORST_MEDIAN_ERROR.
@@ -137,7 +137,7 @@ def engine(profile: ServingProfile, tp: int, clock: str, kv_tokens: int, **limit
 def _times(
     curves: dict[str, LoadCurve], lengths: Lengths, max_batch: int, chunk_tokens: int
 ) -> tuple[np.ndarray, float, float]:
-    """((5,) t0 to t4, median relative errors of time between tokens and of time to the first token)."""
+    """Return ((5,) t0 to t4, median relative errors of time between tokens and of time to the first token)."""
     plain: list[Row] = []
     mixed: list[Row] = []
     first: list[Row] = []
@@ -163,7 +163,7 @@ def _times(
 
 
 def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
-    """(5,) what t0 to t4 are multiplied by; a prompt's chunk begins at `start`, decoding attends over `context`."""
+    """Return (5,) what t0 to t4 are multiplied by. start: of a prompt's chunk. context: that decoding attends over."""
     pairs = 0.0 if context else tokens * start + tokens * (tokens + 1) / 2
     return np.array([1.0, tokens, max(0.0, tokens - RIDGE_TOKENS), context, pairs])
 
@@ -171,7 +171,7 @@ def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
 def _energies(
     curves: dict[str, LoadCurve], lengths: Lengths, terms: _Terms, kv_tokens: int, idle_w: float, **limits: int
 ) -> tuple[np.ndarray, float]:
-    """((5,) w and e0 to e3, median relative error of power). idle_w is measured, so it is not fitted."""
+    """Return ((5,) w and e0 to e3, median relative error of power). idle_w is measured, so it is not fitted."""
     rows: list[Row] = []
     for name, curve in curves.items():
         load = _load(name, lengths[name])
@@ -188,7 +188,7 @@ def _energies(
 
 
 def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The factors, none negative, that come nearest to `wanted`; columns are scaled alike, they differ widely."""
+    """Return the factors, none negative, that come nearest to `wanted`. Columns, which differ widely, are scaled."""
     from scipy.optimize import nnls  # a third of what importing this package takes, and most need no fit
 
     scale = np.where(terms.max(axis=0) > 0, terms.max(axis=0), 1.0)
@@ -197,7 +197,7 @@ def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _load(name: str, lengths: tuple[float, float]) -> PoissonArrivals:
-    """Poisson arrivals of a class, lengths scaled to the profile's means."""
+    """Return Poisson arrivals of a class, lengths scaled to the profile's means."""
     drawn = PoissonArrivals.draw(name, REQUESTS)
     prompt, answer = (
         np.maximum(1, (tokens * mean / tokens.mean()).round().astype(int))

@@ -32,7 +32,7 @@ class Division(NamedTuple):
 
 
 def divide(offer: PoolColumns, peak_tps: float, servers: int, degrees: Sequence[int], parked_w: float) -> Division:
-    """The least-power division of a pool's servers. parked_w: of a GPU without instance."""
+    """Return the least-power division of a pool's servers. parked_w: of a GPU without instance."""
     able = tuple(tp for tp in degrees if offer.largest(tp) > 0)
     if not able:
         return Division({FULL_TP: servers}, float("inf"), False)
@@ -40,7 +40,7 @@ def divide(offer: PoolColumns, peak_tps: float, servers: int, degrees: Sequence[
 
 
 def priced(offer: PoolColumns, peak_tps: float, servers: int, counts: dict[int, int], parked_w: float) -> Division:
-    """A given division of a pool's servers, {degree: instances}, under a load."""
+    """Return a given division of a pool's servers, {degree: instances}, under a load."""
     degrees = tuple(counts)
     if not degrees or any(offer.largest(tp) <= 0 for tp in degrees):
         return Division(counts, float("inf"), False)
@@ -50,7 +50,7 @@ def priced(offer: PoolColumns, peak_tps: float, servers: int, counts: dict[int, 
 def _best(
     offer: PoolColumns, peak_tps: float, servers: int, degrees: tuple[int, ...], numbers: np.ndarray, parked_w: float
 ) -> Division:
-    """The least-power one of divisions, `numbers` of shape (divisions, degrees), that carry the peak."""
+    """Return the least-power one of divisions, `numbers` of shape (divisions, degrees), that carry the peak."""
     able = np.array([offer.largest(tp) for tp in degrees])
     fits = numbers @ able >= peak_tps * (1 - 1e-9)
     carries = bool(fits.any())
@@ -66,7 +66,7 @@ def _best(
 
 @lru_cache(maxsize=32)
 def _divisions(servers: int, degrees: tuple[int, ...]) -> np.ndarray:
-    """Every way to put instances of these degrees on the servers' GPUs, at least one: (ways, degrees)."""
+    """Return every way to put instances of these degrees on the servers' GPUs, at least one: (ways, degrees)."""
     gpus = SERVER_GPUS * servers
     axes = np.meshgrid(*(np.arange(gpus // tp + 1) for tp in degrees), indexing="ij")
     numbers = np.stack([axis.ravel() for axis in axes], axis=1)
@@ -107,7 +107,7 @@ def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
 
 
 def layouts(cluster: Cluster, pool: int, servers: int, load: np.ndarray) -> list[Layout]:
-    """The least-power division of a pool's servers, server by server."""
+    """Return the least-power division of a pool's servers, server by server."""
     begun = time.process_time()
     offer, peak_tps, degrees = cluster.fleet.offers[pool], float(load.max()), cluster.columns.degrees
     division = divide(offer, peak_tps, servers, degrees, cluster.machine.parked_w)
@@ -116,14 +116,14 @@ def layouts(cluster: Cluster, pool: int, servers: int, load: np.ndarray) -> list
 
 
 def _priced(cluster: Cluster, pool: int, divided: Sequence[Layout], load: np.ndarray) -> Division:
-    """A pool divided so, under a load."""
+    """Return a pool divided so, under a load."""
     degrees = [tp for layout in divided for tp in layout]
     counts = {tp: degrees.count(tp) for tp in set(degrees)}
     return priced(cluster.fleet.offers[pool], float(load.max()), len(divided), counts, cluster.machine.parked_w)
 
 
 def _change_j(cluster: Cluster, before: Sequence[Layout], after: Sequence[Layout]) -> float:
-    """Energy of changing layouts: the changed servers' GPUs idle meanwhile."""
+    """Return the energy of changing layouts: the changed servers' GPUs idle meanwhile."""
     settings, seconds = cluster.settings, 0.0
     for old, new in zip(before, after):
         if old != new:

@@ -49,7 +49,7 @@ COUNTS = tuple(sorted(_MERGED))
 
 
 def pool_kinds(count: int) -> list[PoolKind]:
-    """The pools, small to large. Raises InputError for a count that there is no merging for."""
+    """Return the pools, small to large. Raises InputError for a count that there is no merging for."""
     if count not in _MERGED:
         raise InputError(f"pools = {count}; allowed: {', '.join(map(str, COUNTS))}")
     pools = []
@@ -61,12 +61,13 @@ def pool_kinds(count: int) -> list[PoolKind]:
 
 
 def home(pools: list[PoolKind], kind: int) -> int:
-    """Place of the pool that a class belongs to."""
+    """Return the place of the pool that a class belongs to."""
     return next(place for place, pool in enumerate(pools) if kind in pool.members)
 
 
 def larger(pools: list[PoolKind], place: int) -> list[int]:
-    """Places of pools that may serve another's requests, nearest first: the answer's letter up, then the prompt's."""
+    """Return the places of pools that may serve another's requests, the nearest first: first the answer's letter goes
+    up, then the prompt's."""
     kind = pools[place].kind
     others = [other for other, pool in enumerate(pools) if other != place and dominates(pool.kind, kind)]
 
@@ -78,7 +79,7 @@ def larger(pools: list[PoolKind], place: int) -> list[int]:
 
 
 def carry_target(pools: list[PoolKind], place: int) -> int | None:
-    """Where a pool's remainder goes when servers are counted: the nearest larger pool; None for the largest."""
+    """Return where a pool's remainder goes when servers are counted: the nearest larger pool; None for the largest."""
     others = larger(pools, place)
     return others[0] if others else None
 
@@ -98,7 +99,7 @@ class Sizing:
 
 
 def size(pools: list[PoolKind], columns: Columns, loads: np.ndarray, limit: int) -> Sizing:
-    """Servers for loads of shape (slots, classes), tokens/s, at most `limit` in all: each pool's own peak counts."""
+    """Return the sizing for loads (slots, classes), tokens/s, on up to `limit` servers: each pool's own peak counts."""
 
     def full(place: int, need: float, able: float) -> int:
         if carry_target(pools, place) is not None:
@@ -114,7 +115,7 @@ def size(pools: list[PoolKind], columns: Columns, loads: np.ndarray, limit: int)
 
 
 def static(pools: list[PoolKind], columns: Columns, loads: np.ndarray, servers: int) -> Sizing:
-    """All servers, for good: one at least to each pool, the others by turns to the pool that is fullest at its peak."""
+    """Return the sizing with all servers: one at least a pool, the others by turns to the pool fullest at its peak."""
     if servers < len(pools):
         raise InputError(f"{servers} servers are too few for {len(pools)} pools; add servers, or merge pools")
     able = [columns.pool(pool.kind, pool.members).largest(FULL_TP) or 1.0 for pool in pools]
@@ -127,14 +128,14 @@ def static(pools: list[PoolKind], columns: Columns, loads: np.ndarray, servers: 
 
 
 def spread(pools: list[PoolKind], columns: Columns, loads: np.ndarray, counts: Sequence[int]) -> Sizing:
-    """Who serves what with so many servers per pool: what does not fit is carried to the next larger pool."""
+    """Return the sizing of so many servers per pool: what does not fit is carried to the next larger pool."""
     return _walk(pools, columns, loads, lambda place, need, able: counts[place])
 
 
 def _walk(
     pools: list[PoolKind], columns: Columns, loads: np.ndarray, count_of: Callable[[int, float, float], int]
 ) -> Sizing:
-    """From the smallest pool up; count_of(place, peak load, load that one server may carry) -> servers."""
+    """Return the sizing, smallest pool first. count_of(place, peak load, load that one server may carry) -> servers."""
     carried = [np.zeros(len(loads)) for _ in pools]
     served: list[set[int]] = [set() for _ in pools]
     occurs = loads.max(0) > 0

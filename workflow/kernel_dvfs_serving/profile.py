@@ -67,17 +67,17 @@ class LoadCurve:
             )
 
     def power(self, tps: float | np.ndarray) -> np.ndarray:
-        """W at loads (any shape), linear between profiled ones. Raises InputError outside them."""
+        """Return the power, W, at loads (any shape), linear between profiled ones. Raises InputError outside them."""
         self.check(tps)
         return np.interp(tps, self.tps, self.power_w)
 
     def at(self, tps: float) -> LoadPoint:
-        """All columns at one load. Raises InputError outside the profiled ones."""
+        """Return all columns at one load. Raises InputError outside the profiled ones."""
         self.check(tps)
         return LoadPoint(*(float(np.interp(tps, self.tps, getattr(self, name))) for name in ("power_w", *LATENCIES)))
 
     def capacity(self, ttft_slo_s: float, tbt_slo_s: float) -> float:
-        """The largest load at and below which both P99 latencies keep their promise; 0.0 if none does.
+        """Return the largest load at and below which both P99 latencies keep their promise; 0.0 if none does.
 
         Where the last profiled load still keeps it, that load: nothing is extrapolated.
         """
@@ -94,7 +94,7 @@ class LoadCurve:
         return max(self.ttft_p99_s[place] - ttft_slo_s, self.tbt_p99_s[place] - tbt_slo_s)
 
     def _crossing(self, place: int, ttft_slo_s: float, tbt_slo_s: float) -> float:
-        """Where, between the load before `place` and that at it, the first promise breaks."""
+        """Return where, between the load before `place` and that at it, the first promise breaks."""
         shares = []
         for values, limit in ((self.ttft_p99_s, ttft_slo_s), (self.tbt_p99_s, tbt_slo_s)):
             if values[place] > limit:
@@ -119,29 +119,29 @@ class ServingProfile:
 
     @property
     def simulated(self) -> bool:
-        """Whether all of it was simulated here; anything else is taken as a measurement."""
+        """Return whether all of it was simulated here; anything else is taken as a measurement."""
         return self.sources == {SIMULATED}
 
     def tokens(self, class_: str) -> tuple[float, float]:
-        """Mean (prompt, answer) tokens of a class's requests: the profile's, else those of the class as drawn here."""
+        """Return the mean (prompt, answer) tokens of a class: the profile's, else those of the class as drawn here."""
         return self.lengths.get(class_) or mean_tokens(class_)
 
     @cached_property
     def classes(self) -> list[str]:
-        """Classes profiled, in the order of CLASSES."""
+        """Return the classes profiled, in the order of CLASSES."""
         return [name for name in CLASSES if any(key[0] == name for key in self.curves)]
 
     @cached_property
     def degrees(self) -> list[int]:
-        """Tensor-parallel degrees profiled, ascending."""
+        """Return the tensor-parallel degrees profiled, ascending."""
         return sorted({key[1] for key in self.curves})
 
     def clocks(self, tp: int) -> list[str]:
-        """Names of the clocks profiled at a degree, by rising MHz."""
+        """Return the names of the clocks profiled at a degree, by rising MHz."""
         return sorted({key[2] for key in self.curves if key[1] == tp}, key=int)
 
     def curve(self, class_: str, tp: int, core_mhz: int | str) -> LoadCurve:
-        """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
+        """Return a curve. core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
         try:
             return self.curves[class_, tp, str(core_mhz)]
         except KeyError:
@@ -150,13 +150,13 @@ class ServingProfile:
             ) from None
 
     def idle_w(self, tp: int, clock: str) -> float:
-        """Power of an instance without load at a clock, W. Raises InputError where it was not profiled."""
+        """Return the power of an instance without load at a clock, W. Raises InputError where it was not profiled."""
         curves = [curve for (_, degree, name), curve in self.curves.items() if (degree, name) == (tp, clock)]
         return float(np.mean([curve.power(0.0) for curve in curves]))
 
     @cached_property
     def parked_w(self) -> float:
-        """Power of a GPU without an instance, W: of the degree and clock that draws least at no load."""
+        """Return the power of a GPU without an instance, W: of the degree and clock that draws least at no load."""
         return min(self.idle_w(tp, clock) / tp for tp, clock in {key[1:] for key in self.curves})
 
     def at(self, class_: str, tp: int, core_mhz: int | str, tps: float) -> LoadPoint:
@@ -194,12 +194,12 @@ def write_profile(
 
 
 def read_profile(path: str | Path) -> ServingProfile:
-    """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
+    """Return a profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
     return _parsed(path, read_text(path))
 
 
 def _parsed(path: str | Path, text: str) -> ServingProfile:
-    """See read_profile; path: for messages."""
+    """Return what read_profile does. path: for messages."""
     if text and not text.endswith("\n"):
         raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
     header = _header(path, text)
@@ -252,7 +252,7 @@ _SCALED = {
 
 
 def _column(raw: RawTable, name: str) -> str | None:
-    """The column of a quantity, in whatever unit."""
+    """Return the column of a quantity, in whatever unit."""
     if name in raw.columns:
         return name
     return next((column for column, (of, _) in _SCALED.items() if of == name and column in raw.columns), None)
@@ -287,7 +287,7 @@ def _check(
 
 
 def _header(path: str | Path, text: str) -> dict[str, float]:
-    """What the file's first line says: its rows, and by ENGINE what it was simulated with."""
+    """Return what the file's first line says: its rows, and by ENGINE what it was simulated with."""
     header: dict[str, float] = {}
     first = text.partition("\n")[0].strip()
     if first.startswith("# rows:"):
@@ -348,7 +348,7 @@ class _Given:
             raise self._raw.fault(f"{what}; it is one figure for all rows of {owner}", name, row)
 
     def of_profile(self, degrees: Collection[int]) -> dict[str, Any]:
-        """As keywords of ServingProfile."""
+        """Return them as keywords of ServingProfile."""
         values = self._values
         lengths = {
             owner: (value, values["output_tokens", owner])

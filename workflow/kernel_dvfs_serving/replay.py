@@ -31,7 +31,7 @@ class Replayer:
         self.machine, self.columns = machine, Columns(profile, **columns)
 
     def run(self, trace: Trace, system: str, settings: ClusterSettings) -> Cluster:
-        """The finished Cluster of a system, by name."""
+        """Return the finished Cluster of a system, by name."""
         knobs = SYSTEMS[system]
         kinds = classify(trace.input_tokens, trace.output_tokens)
         self.columns.require(np.unique(kinds).tolist())
@@ -40,7 +40,7 @@ class Replayer:
     def run_system(
         self, trace: Trace, system: System, settings: ClusterSettings, decisions: Decisions, *limits: Any
     ) -> Cluster:
-        """The finished Cluster of a system by whoever decides for it. limits: see Cluster. Raises cluster.Hopeless."""
+        """Return the finished Cluster of a system under `decisions`. limits: see Cluster. Raises cluster.Hopeless."""
         loads = slot_loads(trace, settings.load_slot_s)
         forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
         guessed = predicted(trace, settings)
@@ -48,7 +48,7 @@ class Replayer:
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:
-    """Figures of a finished Cluster; timeline: also power by state over time.
+    """Return the figures of a finished Cluster; timeline: also power by state over time.
 
     Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
     answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
@@ -99,7 +99,7 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
 
 
 def answer(figures: dict, source: str) -> str:
-    """An outcome in a line. source: where the numbers are from."""
+    """Return an outcome in a line. source: where the numbers are from."""
     token_j = figures["j_per_token_in_time"]
     energy = "no token was served in time" if token_j is None else f"{token_j:.4f} J per token served in time"
     servers = f"{figures['servers']} server{'s' if figures['servers'] > 1 else ''}"
@@ -107,7 +107,7 @@ def answer(figures: dict, source: str) -> str:
 
 
 def lines(figures: dict) -> list[str]:
-    """What has to be said aloud: requests given up, load that the servers could not carry."""
+    """Return what has to be said aloud: requests given up, load that the servers could not carry."""
     notes = []
     if figures["rejected"]:
         share = 100.0 * figures["rejected"] / figures["requests"]

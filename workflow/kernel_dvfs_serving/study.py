@@ -86,16 +86,16 @@ class ServingStudy:
 
     @property
     def subject(self) -> str:
-        """Whose numbers these are, for captions."""
+        """Return whose numbers these are, for captions."""
         return f"{self['hardware']}, {self['trace_subject']}"
 
     def settings(self, **changed: Any) -> ClusterSettings:
-        """The study's settings, with some changed."""
+        """Return the study's settings, with some changed."""
         return checked_settings("settings", self["settings"] | changed)
 
     @property
     def inputs(self) -> dict[str, str | Path]:
-        """The files that the study is of, by name."""
+        """Return the files that the study is of, by name."""
         return _inputs(self._asked)
 
     def _check_input(self, name: str) -> None:
@@ -103,12 +103,12 @@ class ServingStudy:
             raise InputError(f"{self.folder / 'study.json'}: {what}; delete it and {_REMEDY}")
 
     def trace(self) -> Trace:
-        """The study's trace."""
+        """Return the study's trace."""
         self._check_input("trace")
         return _trace(self._asked)
 
     def replayer(self) -> Replayer:
-        """Machine and profile of the study."""
+        """Return a Replayer on the study's machine and profile."""
         from kernel_dvfs_serving.machine import machine
         from kernel_dvfs_serving.profile import read_profile
         from kernel_dvfs_serving.replay import Replayer
@@ -126,16 +126,16 @@ class ServingStudy:
         return Replayer(runs_on, profile, slo_scale=self["slo_scale"])
 
     def path(self, experiment: str) -> Path:
-        """The file of an experiment."""
+        """Return the file of an experiment."""
         return self.folder / "experiments" / f"{experiment}.json"
 
     @property
     def made_of(self) -> dict[str, Path]:
-        """What an experiment follows from, by name."""
+        """Return what an experiment follows from, by name."""
         return {"study": self.folder / "study.json"}
 
     def experiment(self, name: str) -> Any:
-        """What an experiment found. Raises InputError."""
+        """Return what an experiment found. Raises InputError."""
         remedy = "delete it and run snakemake --cores 1 serving"
         inputs = self.made_of
         file = read(self.path(name), _Experiment, EXPERIMENT, remedy, missing=_REMEDY, is_sealed=True, inputs=inputs)
@@ -152,7 +152,7 @@ def _inputs(asked: ServingOptions) -> dict[str, str | Path]:
 
 
 def _trace(asked: ServingOptions) -> Trace:
-    """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
+    """Return the given or the shipped trace, each request as often as `trace_times` says."""
     from kernel_dvfs_serving.trace import multiplied, read_trace
 
     trace = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])

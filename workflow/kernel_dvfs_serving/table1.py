@@ -45,12 +45,12 @@ PAPER_WH: dict[str, tuple[float | None, ...]] = {
 
 
 def paper_row(class_: str) -> Row:
-    """{(tp, GHz): Wh} of a class, cells that broke a promise left out."""
+    """Return {(tp, GHz): Wh} of a class, cells that broke a promise left out."""
     return {column: wh for column, wh in zip(COLUMNS, PAPER_WH[class_]) if wh is not None}
 
 
 def best(row: Row) -> tuple[Setting, float]:
-    """((tp, GHz), change against the reference in percent) of the least energy in a row."""
+    """Return ((tp, GHz), change against the reference in percent) of the least energy in a row."""
     column = min(row, key=row.__getitem__)
     return column, change_percent(row[column], row[REFERENCE])
 
@@ -81,7 +81,7 @@ KINDS = ("the host's 18 ms a step of 2023", "steps 1.8 times as long, too", "nei
 def simulated_cells(
     gpu: str, model: str, requests: int = REQUESTS, seed: int = 1, host_s: float = HOST_S, **limits: int
 ) -> list[ComparedCell]:
-    """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
+    """Return every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
     loads = {class_: PoissonArrivals.draw(class_, requests, seed) for class_ in CLASSES}
     cells = []
     for tp in DEGREES:
@@ -135,7 +135,7 @@ class ClassAgreement:
 
 
 def agreement(cells: Sequence[ComparedCell]) -> list[ClassAgreement]:
-    """A ClassAgreement for each class of `cells`."""
+    """Return a ClassAgreement for each class of `cells`."""
     rows = []
     for class_ in CLASSES:
         class_cells = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
@@ -180,7 +180,7 @@ def _ratio_error(columns: Sequence[Setting], paper: Row, ours: Row) -> float | N
 
 
 def experiment(gpu: str, model: str, **options: Any) -> dict:
-    """All of it as plain JSON values. options: as simulated_cells."""
+    """Return all of it as plain JSON values. options: as simulated_cells."""
     cells = simulated_cells(gpu, model, **options)
     return {
         "subject": f"simulated {gpu_spec.resolve(gpu)['name']}, {model}",

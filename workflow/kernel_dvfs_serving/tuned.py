@@ -67,8 +67,7 @@ def replayed(
     timeline: bool = False,
     limits: Sequence = (),
 ) -> dict:
-    """The outcome of a plan on a trace (replay.outcome), with what it sets. limits: see Cluster. Raises
-    cluster.Hopeless."""
+    """Return a plan's outcome on a trace (replay.outcome), and what it sets. limits: see Cluster. Raises Hopeless."""
     kind = plan.router_name, "@" in plan.clock
     name = next(family.name for family in FAMILIES if (family.router, family.capped) == kind)
     plan_settings = replace(settings, servers=plan.servers, chunk_tokens=plan.step_tokens)
@@ -77,7 +76,7 @@ def replayed(
 
 
 def plan_values(plan: Static) -> dict[str, Any]:
-    """What a plan sets, in plain values."""
+    """Return what a plan sets, in plain values."""
     names = ("servers", "tp", "clock", "rest", "step_tokens", "answer_tokens")
     return {name: getattr(plan, name) for name in names} | {"router": plan.router_name}
 
@@ -95,13 +94,12 @@ class Trials:
         self.pairs = [(trial_replayer, half) for trial_replayer in (replayer, slower) for half in halves(trace)]
 
     def verdict(self, plan: Static) -> dict[str, Any]:
-        """A plan, and what comes of it (`tried`)."""
+        """Return a plan, and what comes of it (`tried`)."""
         run = self.tried(lambda replayer, trace: replayed(replayer, trace, plan, self.settings))
         return plan_values(plan) | {"replicas": plan.replicas} | run
 
     def tried(self, run: Callable[[Replayer, Trace], dict]) -> dict[str, Any]:
-        """Something that is run on all of them: J a token and latencies on both halves as profiled, and what is kept of
-        each trial."""
+        """Run something on all of them; return both halves' J a token and latencies as profiled, and what is kept."""
         runs = [run(*pair) for pair in self.pairs]
         joules = sum(run["energy_kwh"] * J_PER_KWH for run in runs[:2])
         tokens = sum(run["tokens_in_time"] for run in runs[:2])
@@ -142,14 +140,13 @@ class PlanTuner:
         self.kinds = [(*kind, tokens) for kind in kinds for tokens in steps]
 
     def plan(self, servers: int, tp: int, clock: str, step_tokens: int) -> Static:
-        """The plan of so many servers, a degree, a clock and a step."""
+        """Return the plan of so many servers, a degree, a clock and a step."""
         rest = clock if self.family.capped else min(self._columns.clocks[tp], key=int)
         return Static(servers, tp, clock, rest, step_tokens, self.family.router, self._answer)
 
     def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
-        """{"j_per_token", "kept_percent": the least of the trials}. Where it keeps fewer promises than `level`,
-        percent, or takes more than `most_j` a token, only that may be found: {"ended": "late" or "dear"}.
-        """
+        """Return {"j_per_token", "kept_percent": the least of the trials}. Where it keeps fewer promises than `level`,
+        percent, or takes more than `most_j` a token, only that may be found: {"ended": "late" or "dear"}."""
         joules, tokens, kept_percent = 0.0, 0, 100.0
         plain = range(min(2, self.count))
         # what the halves that are still to come take at least is not there to be spent
@@ -194,7 +191,7 @@ class PlanTuner:
         return run
 
     def _least_j(self, plan: Static, trial: int) -> float:
-        """What a plan takes at least on a trial, J."""
+        """Return what a plan takes at least on a trial, J."""
         trace = self.trials.pairs[trial][1]
         return self._floor_w(plan) * trace.span_s + self._rest_j(plan, trial)[0]
 
@@ -203,7 +200,7 @@ class PlanTuner:
         return int(trace.input_tokens.sum(dtype=int) + trace.output_tokens.sum(dtype=int))
 
     def frontier(self, levels: Sequence[float] = LEVELS) -> dict[float, Static]:
-        """The cheapest plan found at each level of kept promises, percent, that any plan reaches.
+        """Return the cheapest plan found at each level of kept promises, percent, that any plan reaches.
 
         Of each degree, clock and step the fewest servers that keep a level are looked for: more of them idle more.
         Levels are kept the more, the more servers there are; a trace may break this by a request or two, and then a
@@ -220,7 +217,7 @@ class PlanTuner:
         return {level: totals["plan"] for level, totals in sorted(best.items())}
 
     def _halves(self, *parts: tuple) -> list[dict[float, dict]]:
-        """What `search` finds of two halves, of the second in the other process while that one lives."""
+        """Return what `search` finds of two halves, of the second in the other process while that one lives."""
         first, second = parts
         if self._second is None:
             return [self.search(*part) for part in parts]
@@ -235,7 +232,7 @@ class PlanTuner:
         return [first_best, second_best]
 
     def search(self, levels: Sequence[float], best: dict[float, dict], kinds: Sequence[tuple[int, str, int]]) -> dict:
-        """`best`, the cheapest plans so far by level, with what of these kinds is cheaper."""
+        """Return `best`, the cheapest plans so far by level, with what of these kinds is cheaper."""
         best = dict(best)
         for kind in kinds:
             reach, least, least_j = self._lone_percent(*kind), 1, 0.0
@@ -269,7 +266,7 @@ class PlanTuner:
     def _fewest(
         self, kind: tuple[int, str, int], level: float, least: int, most: int, limits: tuple[float, float]
     ) -> int | None:
-        """Fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves.
+        """Return the fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves.
 
         limits: as on() takes them. More servers idle more: beyond a number that is too dear none is of use.
         """
@@ -289,23 +286,24 @@ class PlanTuner:
         return None if "ended" in self.on(self.plan(count, *kind), *limits) else count
 
     def _breaks(self, plan: Static, level: float, limits: tuple[float, float]) -> bool:
-        """Whether it breaks a level; one that is too dear does not, as far as is known."""
+        """Return whether it breaks a level; one that is too dear does not, as far as is known."""
         totals = self.on(plan, *limits)
         return totals.get("ended") != "dear" and bool(totals["kept_percent"] < level)
 
     def _affordable(self, kind: tuple[int, str, int], j_per_token: float, least: int, least_j: float) -> int:
-        """Most servers that need not cost more: all beyond `least`, which take `least_j`, draw their idle power."""
+        """Return the most servers that need not cost more: all beyond `least`, which take `least_j`, draw idle
+        power."""
         plain = range(min(2, self.count))
         left_j = j_per_token * sum(self._tokens(trial) for trial in plain) - least_j
         idle_j = self._floor_w(self.plan(1, *kind)) * sum(self.trials.pairs[trial][1].span_s for trial in plain)
         return int(min(self._most, least + left_j / idle_j if idle_j else inf)) if left_j >= 0 else 0
 
     def _floor_w(self, plan: Static) -> float:
-        """Power of a plan's servers without a request, W: they never draw less."""
+        """Return the power of a plan's servers without a request, W: they never draw less."""
         return plan.replicas * self._idle_w(plan)
 
     def _idle_w(self, plan: Static) -> float:
-        """The least that one of its replicas draws, W."""
+        """Return the least that one of its replicas draws, W."""
         return min(engine.least_w for engine in self._engines(plan))
 
     def _engines(self, plan: Static) -> list[Engine]:
@@ -313,8 +311,8 @@ class PlanTuner:
         return [machine.engine(plan.tp, clock) for clock in dict.fromkeys((plan.clock, plan.rest))]
 
     def _rest_j(self, plan: Static, trial: int) -> list[float]:
-        """Beyond that, what the requests from each on take at least, J; what no replica can hold is rejected in the end
-        and takes nothing."""
+        """Return what, beyond that, the requests from each on take at least, J; what no replica can hold is rejected in
+        the end and takes nothing."""
         key = plan.tp, plan.clock, plan.rest, plan.step_tokens, trial
         if key not in self._rests_j:
             self._rests_j[key] = self._made_rest_j(plan, self.trials.pairs[trial][1])
@@ -332,7 +330,7 @@ class PlanTuner:
         return [*np.cumsum(request_j[::-1])[::-1].tolist(), 0.0]
 
     def _lone_percent(self, tp: int, clock: str, step_tokens: int) -> float:
-        """Share of requests, percent, whose promises a replica keeps that holds nothing else: no plan keeps more."""
+        """Return the percent of requests whose promises a replica keeps that holds nothing else: no plan keeps more."""
         machine, trace = self.trials.pairs[self.count - 1][0].machine, self.trials.trace
         engine, inputs = machine.engine(tp, clock), trace.input_tokens
         kinds = classify(inputs, trace.output_tokens)
@@ -349,9 +347,9 @@ class PlanTuner:
 
 
 def planned(trials: Trials, levels: Sequence[float], second: Second | None) -> tuple[list[dict[str, Any]], int]:
-    """(the cheapest plans with their verdicts, and in how many replays): of each level that is kept with all margins by
-    either router, the cheaper first; then, of the router that is cheaper at the first of these, with fewer margins.
-    None where no level is kept with all."""
+    """Return (the cheapest plans with their verdicts, and in how many replays): of each level that is kept with all
+    margins by either router, the cheaper first; then, of the router that is cheaper at the first of these, with fewer
+    margins. None where no level is kept with all."""
     plans: list[dict[str, Any]] = []
     replays = 0
     names = list(MARGINS)
@@ -404,7 +402,7 @@ class Second:
         self._end.send((family, count, arguments))
 
     def answer(self) -> tuple[dict[float, dict], int]:
-        """What it found, and in how many replays. Raises EOFError or OSError if the process is gone."""
+        """Return what it found, and in how many replays. Raises EOFError or OSError if the process is gone."""
         answer = self._end.recv()
         if isinstance(answer, Exception):
             raise answer
@@ -438,7 +436,7 @@ def _end_with_parent() -> None:
 
 
 def second_for(trials: Trials, cores: int | None = None) -> AbstractContextManager[Second | None]:
-    """A Second where it pays: a second core, and a trace that takes longer to replay than a process to start.
+    """Return a Second where it pays: a second core, and a trace that takes longer to replay than a process to start.
 
     cores: that may be used; None: as many as there are.
     """
@@ -453,12 +451,12 @@ def second_for(trials: Trials, cores: int | None = None) -> AbstractContextManag
 
 
 def _cost(best: dict[float, dict], level: float) -> float:
-    """Of the cheapest plan found for a level, J a token; inf of none."""
+    """Return what the cheapest plan found for a level takes, J a token; inf of none."""
     return best[level]["j_per_token"] if level in best else inf
 
 
 def _longest(engine: Engine, promise_s: float, most: int, chunk_tokens: int) -> int:
-    """Longest prompt, tokens, that a lone request reads within its promise, s; 0 if none."""
+    """Return the longest prompt, tokens, that a lone request reads within its promise, s; 0 if none."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -470,6 +468,6 @@ def _longest(engine: Engine, promise_s: float, most: int, chunk_tokens: int) -> 
 
 
 def lone_ttft_s(engine: Engine, input_tokens: int, chunk_tokens: int) -> float:
-    """Time to the first token of a request that has the replica to itself, s."""
+    """Return the time to the first token of a request that has the replica to itself, s."""
     chunks = ((start, min(chunk_tokens, input_tokens - start)) for start in range(0, input_tokens, chunk_tokens))
     return sum(engine.step(size, size * start + size * (size + 1) // 2, 0)[0] for start, size in chunks)

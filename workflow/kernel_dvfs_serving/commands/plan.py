@@ -111,7 +111,7 @@ def _percents(text: str) -> list[float]:
 
 
 def _loads(given: list[str]) -> dict[str, float]:
-    """{class: tokens/s}. Raises InputError."""
+    """Return {class: tokens/s}. Raises InputError."""
     loads: dict[str, float] = {}
     for load in given:
         name, _, text = load.partition("=")

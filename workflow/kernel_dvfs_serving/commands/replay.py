@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> ClusterSettings:
-    """The settings that are given. Raises InputError."""
+    """Return the settings that are given. Raises InputError."""
     changed = {"servers": options.servers, "pools": options.pools}
     for assignment in options.set:
         key, _, text = assignment.partition("=")

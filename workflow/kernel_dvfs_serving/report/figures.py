@@ -22,7 +22,7 @@ OUTPUTS = Outputs()
 
 
 def savings_data(study: ServingStudy) -> pd.DataFrame:
-    """system (ordered), change_percent, label; without SinglePool on all servers, far off the scale."""
+    """Return system (ordered), change_percent, label; without SinglePool on all servers, far off the scale."""
     import pandas as pd
 
     frame = tables.savings(study)
@@ -43,7 +43,7 @@ def savings_data(study: ServingStudy) -> pd.DataFrame:
     reads=["systems"],
 )
 def savings(study: ServingStudy) -> p9.ggplot:
-    """One bar a system; its label stands on the side of zero that is free."""
+    """Return one bar a system; its label stands on the side of zero that is free."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -76,7 +76,7 @@ def savings(study: ServingStudy) -> p9.ggplot:
     reads=["sensitivity"],
 )
 def sensitivity(study: ServingStudy) -> p9.ggplot:
-    """A panel for each thing varied, all on one scale of energy."""
+    """Return a panel for each thing varied, all on one scale of energy."""
     import pandas as pd
     import plotnine as p9
 
@@ -113,7 +113,7 @@ def sensitivity(study: ServingStudy) -> p9.ggplot:
 
 
 def over_time(run: dict) -> pd.DataFrame:
-    """time_min (middle of a minute), kw: means of all states' bins; the last minute only if it is whole."""
+    """Return time_min (middle of a minute), kw: means of all states' bins; the last minute only if it is whole."""
     import pandas as pd
 
     bins = max(1, round(60.0 / run["bin_s"]))
@@ -130,7 +130,7 @@ def over_time(run: dict) -> pd.DataFrame:
     reads=["systems"],
 )
 def power(study: ServingStudy) -> p9.ggplot:
-    """Four systems of the trace."""
+    """Return the power of four systems of the trace."""
     import pandas as pd
     import plotnine as p9
 
@@ -163,7 +163,7 @@ _TABLE1_PANELS = {
 
 
 def ratios(cells: pd.DataFrame) -> pd.DataFrame:
-    """Long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
+    """Return the long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
     import pandas as pd
 
     frames = []
@@ -193,7 +193,7 @@ def ratios(cells: pd.DataFrame) -> pd.DataFrame:
     subject=tables.OUTPUTS["table", "table1"].subject,
 )
 def table1(study: ServingStudy) -> p9.ggplot:
-    """A panel a reading."""
+    """Return a panel a reading."""
     import plotnine as p9
 
     from kernel_dvfs.report import style

@@ -29,7 +29,7 @@ _SHOWN = (*FIXED, "DynamoLLM", HINDSIGHT)
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of a study's folder. Raises InputError without its experiment `systems`."""
+    """Return (a study's page as HTML, [what is missing]). Raises InputError without its experiment `systems`."""
     study = ServingStudy(folder)
     runs = by_system(study.experiment("systems"))
     missing: list[InputError] = []
@@ -59,7 +59,7 @@ def make(folder: str | Path) -> tuple[str, list[InputError]]:
 
 
 def _chain(study: ServingStudy) -> dict[str, str]:
-    """What the answer was made of, down to profile and trace."""
+    """Return what the answer was made of, down to profile and trace."""
     rows = provenance.of_file(study.path("systems"), "experiments/systems.json", study.made_of)
     return dict([*rows, *provenance.of_file(study.folder / "study.json", "study.json", study.inputs)[1:]])
 
@@ -98,7 +98,7 @@ def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, s
 
 
 def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str, bool]]:
-    """[(what speaks for or against it, whether against)]."""
+    """Return [(what speaks for or against it, whether against)]."""
     marks = []
     if "simulated" in study.subject:
         marks.append(("Simulated: no server ran.", True))

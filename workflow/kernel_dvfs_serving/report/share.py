@@ -15,25 +15,25 @@ _CHARACTERS = 72  # of a subtitle's line
 
 
 def change_percent(value: float | None, reference: float | None) -> float | None:
-    """kernel_dvfs.change.change_percent; None where either is missing (no token served in time)."""
+    """Return kernel_dvfs.change.change_percent; None where either is missing (no token served in time)."""
     return None if value is None or reference is None else change.change_percent(value, reference)
 
 
 def promise_kept(study: ServingStudy, run: dict) -> bool:
-    """Whether a run keeps as many promises as it must: only then is what it does not spend saved."""
+    """Return whether a run keeps as many promises as it must: only then is what it does not spend saved."""
     return run["kept_percent"] >= study["settings"]["promise_percent"]
 
 
 def token_change_percent(study: ServingStudy, run: dict, reference: dict) -> float | None:
-    """Change of the energy of a token served in time against another run; None also where either breaks the promise:
-    who does not do the work saves nothing, and against who does not nothing is saved."""
+    """Return the change of the energy of a token served in time against another run; None also where either breaks the
+    promise: who does not do the work saves nothing, and against who does not nothing is saved."""
     if not (promise_kept(study, reference) and promise_kept(study, run)):
         return None
     return change_percent(run["j_per_token_in_time"], reference["j_per_token_in_time"])
 
 
 def plan_in_words(run: dict) -> str:
-    """What a fixed plan starts; "" for a system that divides servers itself."""
+    """Return what a fixed plan starts; "" for a system that divides servers itself."""
     if "replicas" not in run:
         return ""
     servers, tp, clock = run["replicas"] * run["tp"] // SERVER_GPUS, run["tp"], run["clock"]
@@ -44,12 +44,12 @@ def plan_in_words(run: dict) -> str:
 
 
 def by_system(runs: list[dict]) -> dict[str, dict]:
-    """{system: run}."""
+    """Return {system: run}."""
     return {run["system"]: run for run in runs}
 
 
 def subtitle(study: ServingStudy, better: str = "") -> str:
-    """The study's subject and size; better: the direction in which numbers are better, or ""."""
+    """Return the study's subject and size; better: the direction in which numbers are better, or ""."""
     settings = study["settings"]
     text = f"{study.subject}, at most {settings['servers']} servers of 8 GPUs" + (
         f"; better: {better}" if better else ""

@@ -29,12 +29,12 @@ OUTPUTS = Outputs()
 
 
 def _of(experiment: str) -> Callable[[ServingStudy], str]:
-    """Whose numbers those of an instance are, as its experiment says."""
+    """Return whose numbers those of an instance are, as its experiment says."""
     return lambda study: study.experiment(experiment)["subject"]
 
 
 def framed(rows: Iterable[Any], columns: list[str] | None = None) -> pd.DataFrame:
-    """Rows as a frame; columns: of no rows."""
+    """Return rows as a frame; columns: of no rows."""
     import pandas as pd
 
     return pd.DataFrame(list(rows), columns=columns)
@@ -52,13 +52,13 @@ STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
     reads=["systems"],
 )
 def savings(study: ServingStudy) -> pd.DataFrame:
-    """One row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
+    """Return one row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
     runs = by_system(study.experiment("systems"))
     return framed([savings_row(study, run, runs) for run in runs.values()])
 
 
 def savings_row(study: ServingStudy, run: dict, runs: dict) -> dict:
-    """A system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
+    """Return a system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
     cells = {
         "system": run["system"],
         "servers": run["servers"],
@@ -75,7 +75,7 @@ def savings_row(study: ServingStudy, run: dict, runs: dict) -> dict:
 
 
 def tried_cells(tried: dict) -> dict:
-    """What was tried on both halves of a trace (tuned.Trials): J a token, and percent kept, each trial of its own."""
+    """Return what was tried on both halves of a trace (tuned.Trials): J a token, and percent kept, trial by trial."""
     kept_cells = {
         f"kept_{name.replace(', ', ' ').replace(' ', '_')}": value for name, value in tried["kept_percent"].items()
     }
@@ -87,7 +87,7 @@ def tried_cells(tried: dict) -> dict:
     reads=["systems"],
 )
 def classes(study: ServingStudy) -> pd.DataFrame:
-    """One row a system, one column a class that occurs."""
+    """Return one row a system, one column a class that occurs."""
     return framed([{"system": run["system"]} | run["kept_percent_by_class"] for run in study.experiment("systems")])
 
 
@@ -96,7 +96,7 @@ def classes(study: ServingStudy) -> pd.DataFrame:
     reads=["systems"],
 )
 def cost(study: ServingStudy) -> pd.DataFrame:
-    """One row a system; changes against the tuned static plan. Servers are charged from start to release."""
+    """Return one row a system; changes against the tuned static plan. Servers are charged from start to release."""
     runs = by_system(study.experiment("systems"))
     rows = {name: costs(study, run) for name, run in runs.items()}
     # a baseline that breaks the promise costs nothing that could be compared
@@ -113,7 +113,7 @@ def cost(study: ServingStudy) -> pd.DataFrame:
 
 
 def costs(study: ServingStudy, run: dict) -> dict:
-    """Of one run, per hour."""
+    """Return what one run costs, per hour."""
     hours = run["end_s"] / 3600
     servers, kwh = run["server_hours"] / hours, run["energy_kwh"] / hours
     vm, energy = servers * study["usd_per_server_hour"], kwh * study["usd_per_kwh"]
@@ -133,7 +133,7 @@ def costs(study: ServingStudy, run: dict) -> dict:
     reads=["systems"],
 )
 def margins(study: ServingStudy) -> pd.DataFrame:
-    """One row a margin; one that is kept nowhere is missing."""
+    """Return one row a margin; one that is kept nowhere is missing."""
     margin_plans = by_system(study.experiment("systems"))[TUNED]["margins"]
     rows = [{"kept_on": plan["kept_on"], "plan": plan_in_words(plan)} | tried_cells(plan) for plan in margin_plans]
     return framed(rows, columns=None if rows else ["kept_on", "plan"])
@@ -145,7 +145,7 @@ def margins(study: ServingStudy) -> pd.DataFrame:
     reads=["sensitivity"],
 )
 def sensitivity(study: ServingStudy) -> pd.DataFrame:
-    """One row a value of what is varied."""
+    """Return one row a value of what is varied."""
     names = ("varied", "value", "system", "servers", "j_per_token_in_time", "kept_percent")
     rows = [{name: run[name] for name in names} for run in study.experiment("sensitivity")]
     promise_percent = study["settings"]["promise_percent"]
@@ -171,7 +171,7 @@ _DAY_S, _WEEK_S = 72_000, 6 * 86_400  # a trace at least this long stands beside
     reads=["systems", "loads"],
 )
 def paper(study: ServingStudy) -> pd.DataFrame:
-    """One row a claim, changes in percent, negative = saved. distance: ours minus theirs, percentage points.
+    """Return one row a claim, changes in percent, negative = saved. distance: ours minus theirs, percentage points.
 
     Ours is the energy of a token served in time; where fewer promises than must be are kept, `why` says so first.
     """
@@ -242,7 +242,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     reads=["misprediction"],
 )
 def misprediction(study: ServingStudy) -> pd.DataFrame:
-    """One row a share and seed; changes against none."""
+    """Return one row a share and seed; changes against none."""
     runs = study.experiment("misprediction")
     base = runs[0]
     return framed(
@@ -271,7 +271,7 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
     subject=_of("anchors"),
 )
 def anchors(study: ServingStudy) -> pd.DataFrame:
-    """One row an anchors.Anchor. error_percent: ours against the published one."""
+    """Return one row an anchors.Anchor. error_percent: ours against the published one."""
     frame = framed(study.experiment("anchors")["anchors"])
     return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
 
@@ -284,7 +284,7 @@ def anchors(study: ServingStudy) -> pd.DataFrame:
     subject=_of("table1"),
 )
 def table1(study: ServingStudy) -> pd.DataFrame:
-    """One row a table1.ComparedCell."""
+    """Return one row a table1.ComparedCell."""
     return framed(study.experiment("table1")["cells"]).rename(columns={"class_": "class"})
 
 
@@ -296,7 +296,7 @@ def table1(study: ServingStudy) -> pd.DataFrame:
     subject=_of("table1"),
 )
 def table1_agreement(study: ServingStudy) -> pd.DataFrame:
-    """One row a table1.ClassAgreement; cells as text, `TP2@1.2`."""
+    """Return one row a table1.ClassAgreement; cells as text, `TP2@1.2`."""
     frame = framed(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
     for name in ("paper_best", "ours_best_share", "ours_best_lifetime"):
         frame[name] = [_cell_name(column) for column in frame[name]]
@@ -310,5 +310,5 @@ def table1_agreement(study: ServingStudy) -> pd.DataFrame:
 
 
 def _cell_name(column: list | None) -> str:
-    """`TP2@1.2` of [2, 1.2]; a dash for none."""
+    """Return `TP2@1.2` of [2, 1.2]; a dash for none."""
     return f"TP{column[0]}@{column[1]}" if column is not None else "-"
