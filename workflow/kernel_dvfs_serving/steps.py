@@ -137,8 +137,8 @@ class StepModel:
 
         A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
         tiles of queries for each head of the cache, and grouped layers of rows for each expert, which costs time and
-        energy. And such kernels move fewer bytes per
-        clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        energy. And such kernels move fewer bytes per clock than a plain stream because they wait, which is time as
+        well: energy per byte is the plain stream's.
         """
         family = self.spec["families"][row.family]
         rest = row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import change_of, digest, write_sealed
 from kernel_dvfs_clocks.shape import Is, checked, read
+from kernel_dvfs_serving.machine import machine
+from kernel_dvfs_serving.profile import read_profile
 from kernel_dvfs_serving.system import SYNTHETIC_HOUR
 from kernel_dvfs_serving.system import settings as checked_settings
 
@@ -109,9 +111,7 @@ class ServingStudy:
 
     def replayer(self) -> Replayer:
         """Return a Replayer on the study's machine and profile."""
-        from kernel_dvfs_serving.machine import machine
-        from kernel_dvfs_serving.profile import read_profile
-        from kernel_dvfs_serving.replay import Replayer
+        from kernel_dvfs_serving.replay import Replayer  # loads pandas, which reading a study does not need
 
         self._check_input("profile")
         profile, settings = read_profile(self["profile"]), self.settings()
@@ -153,7 +153,7 @@ def _inputs(asked: ServingOptions) -> dict[str, str | Path]:
 
 def _trace(asked: ServingOptions) -> Trace:
     """Return the given or the shipped trace, each request as often as `trace_times` says."""
-    from kernel_dvfs_serving.trace import multiplied, read_trace
+    from kernel_dvfs_serving.trace import multiplied, read_trace  # loads pandas
 
     trace = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
     return multiplied(trace, asked["trace_times"], asked["settings"]["seed"])
@@ -166,8 +166,7 @@ def make_study(folder: str | Path, asked: dict[str, Any]) -> tuple[str, ...]:
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
-    from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.trace import held_by_model, model_len, summary
+    from kernel_dvfs_serving.trace import held_by_model, model_len, summary  # loads pandas
 
     checked_asked = _check("serving study", asked)
     trace, profile = _trace(checked_asked), read_profile(asked["profile"])
