@@ -365,7 +365,7 @@ def test_what_a_log_does_not_have_is_left_out_and_told(tmp_path, usual, log):
 
 def test_results_appended_to_one_file_are_all_read(tmp_path, usual):
     (tmp_path / "all.json").write_text(json.dumps(usual) + "\n" + json.dumps(usual | {"completed": 199}))
-    assert [result.said["completed"] for result in read_results(tmp_path / "all.json")] == [200, 199]
+    assert [result.content["completed"] for result in read_results(tmp_path / "all.json")] == [200, 199]
 
 
 @pytest.mark.parametrize(

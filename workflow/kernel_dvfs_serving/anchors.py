@@ -100,38 +100,38 @@ APEX_US = {
 
 
 def experiment() -> dict:
-    """All of them as plain JSON values."""
+    """Return all of them as plain JSON values."""
     return {"subject": SUBJECT, "anchors": [asdict(anchor) for anchor in anchors()]}
 
 
 def anchors() -> list[Anchor]:
-    """All of them, each with our figure."""
+    """Return all of them, each with our figure."""
     return [*_splitwise(), *_ml_energy(), *_beam(), *_apex()]
 
 
 def _splitwise() -> list[Anchor]:
-    made = []
-    for tp, own in SPLITWISE_PROMPT_MS.items():
+    anchor_list = []
+    for tp, first_token_ms in SPLITWISE_PROMPT_MS.items():
         model = StepModel("h100_sxm", "llama2-70b", tp)
-        for tokens, published in own.items():
+        for tokens, published in first_token_ms.items():
             ours = 1e3 * model.prefill(tokens, model.top_mhz).time_s
-            made.append(
+            anchor_list.append(
                 Anchor(SPLITWISE, f"tp {tp}, {tokens} prompt tokens", "time to first token", "ms", published, ours, OLD)
             )
-        for batch, rows in ((1, SPLITWISE_TOKEN_MS), (64, SPLITWISE_TOKEN_BATCH_64_MS)):
-            if tp in rows:
+        for batch, token_ms in ((1, SPLITWISE_TOKEN_MS), (64, SPLITWISE_TOKEN_BATCH_64_MS)):
+            if tp in token_ms:
                 ours = 1e3 * model.decode(batch, batch * (512 + 64), model.top_mhz).time_s
-                made.append(
-                    Anchor(SPLITWISE, f"tp {tp}, batch {batch}", "time between tokens", "ms", rows[tp], ours, OLD)
+                anchor_list.append(
+                    Anchor(SPLITWISE, f"tp {tp}, batch {batch}", "time between tokens", "ms", token_ms[tp], ours, OLD)
                 )
-    return made
+    return anchor_list
 
 
 def _ml_energy() -> list[Anchor]:
     model = StepModel("h100_sxm", "llama3-70b", 4)
-    made = []
-    for batch, published in ML_ENERGY_ROWS.items():
-        ours = _closed_loop(model, batch)
+    anchor_list = []
+    for batch, published_row in ML_ENERGY_ROWS.items():
+        our_row = _closed_loop(model, batch)
         role = INFORMED if batch in ML_ENERGY_USED else PREDICTED
         names = (
             ("power", "W", SEEN),
@@ -139,15 +139,15 @@ def _ml_energy() -> list[Anchor]:
             ("median time between tokens", "ms", role),
             ("energy", "J/token", SEEN),
         )
-        made += [
-            Anchor(ML_ENERGY, f"at most {batch} sequences", quantity, unit, theirs, own, role)
-            for (quantity, unit, role), theirs, own in zip(names, published, ours)
+        anchor_list += [
+            Anchor(ML_ENERGY, f"at most {batch} sequences", quantity, unit, published_value, our_value, role)
+            for (quantity, unit, role), published_value, our_value in zip(names, published_row, our_row)
         ]
-    return made
+    return anchor_list
 
 
 def _closed_loop(model: StepModel, batch: int) -> tuple[float, float, float, float]:
-    """(W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
+    """Return (W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
     count = 6 * batch
     rng = np.random.default_rng(1)
     # lengths scatter, or all requests would end together for ever
@@ -174,11 +174,11 @@ def _beam() -> list[Anchor]:
     stage = replace(whole, name="llama3-70b, one of 2 stages", layers=40)
     # the host's time that the family's figures were fitted with
     model = StepModel("a100_sxm", stage, 4, BEAM_GPU_MODEL, host_s=0.001, sequence_s=0.0)
-    made = []
+    anchor_list = []
     for (batch, context), rows in BEAM_ROWS.items():
         top = max(rows)
         ours = {mhz: model.decode(batch, context, mhz) for mhz in rows}
-        made.append(
+        anchor_list.append(
             Anchor(BEAM, f"batch {batch}, {top} MHz", "step", "ms", rows[top][0], 1e3 * ours[top].time_s, PREDICTED)
         )
         for mhz in rows:
@@ -186,9 +186,9 @@ def _beam() -> list[Anchor]:
                 continue
             time = (rows[mhz][0] / rows[top][0], ours[mhz].time_s / ours[top].time_s)
             energy = (rows[mhz][1] / rows[top][1], _energy_j(ours[mhz]) / _energy_j(ours[top]))
-            made.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"time, {top} MHz = 1", "1", *time, INFORMED))
-            made.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"energy, {top} MHz = 1", "1", *energy, SEEN))
-    return made
+            anchor_list.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"time, {top} MHz = 1", "1", *time, INFORMED))
+            anchor_list.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"energy, {top} MHz = 1", "1", *energy, SEEN))
+    return anchor_list
 
 
 def _energy_j(step: EngineStep) -> float:
@@ -196,10 +196,10 @@ def _energy_j(step: EngineStep) -> float:
 
 
 def _apex() -> list[Anchor]:
-    made = []
-    for tp, own in APEX_US.items():
+    anchor_list = []
+    for tp, time_us in APEX_US.items():
         model = StepModel("h100_sxm", "llama2-70b", tp)
-        for kilobyte, published in own.items():
+        for kilobyte, published in time_us.items():
             ours = 1e6 * model.all_reduce(kilobyte * 1024).latency_s
-            made.append(Anchor(APEX, f"{tp} GPUs, {kilobyte} kB", "time", "us", published, ours, INFORMED))
-    return made
+            anchor_list.append(Anchor(APEX, f"{tp} GPUs, {kilobyte} kB", "time", "us", published, ours, INFORMED))
+    return anchor_list

@@ -55,9 +55,9 @@ ONLY_GPU = "0"
 _SHOWN = 40
 # of all time zones
 _LEAST_OFFSET_H, _MOST_OFFSET_H = -12, 14
-# result's keys, ms, by column of a profile; vLLM and SGLang agree on them
 # a list each, one entry a request
 _TIMED = ("start_times", "ttfts", "itls", "input_lens", "output_lens")
+# result's keys, ms, by column of a profile; vLLM and SGLang agree on them
 _LATENCY_KEYS = dict(zip(LATENCIES, ("median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms")))
 
 
@@ -71,17 +71,17 @@ class BenchmarkResult:
     input_tokens: float  # mean of a request
     output_tokens: float
     latencies_s: dict[str, float]  # by LATENCIES
-    said: dict[str, Any]  # all of it
+    content: dict[str, Any]  # all of it
 
     @property
     def tps(self) -> float:
-        """Tokens/s, prompt and answer: in the run's middle where the requests' times are known, else in all of it."""
+        """Return tokens/s, prompt and answer: in the run's middle where the requests' times are known, else of all."""
         if not self.is_timed:
-            return self.said["completed"] * (self.input_tokens + self.output_tokens) / self.duration_s
-        begun_s = min(self.said["start_times"])
+            return self.content["completed"] * (self.input_tokens + self.output_tokens) / self.duration_s
+        begun_s = min(self.content["start_times"])
         from_s, to_s = begun_s + TRIMMED * self.duration_s, begun_s + (1 - TRIMMED) * self.duration_s
         tokens = 0.0
-        for start_s, ttft_s, gaps_s, prompt, answer in zip(*(self.said[name] for name in _TIMED)):
+        for start_s, ttft_s, gaps_s, prompt, answer in zip(*(self.content[name] for name in _TIMED)):
             if answer:
                 # a prompt is read by its first token; several tokens may come at once, after one gap
                 moments = start_s + ttft_s + np.concatenate([[0.0], np.cumsum(gaps_s)])
@@ -91,28 +91,31 @@ class BenchmarkResult:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it says when each request was sent and each token came (vLLM's --save-detailed)."""
-        own = [self.said.get(name) for name in _TIMED]
-        return all(isinstance(each, list) and each for each in own) and len({len(each) for each in own if each}) == 1
+        """Return whether it says when each request was sent and each token came (vLLM's --save-detailed)."""
+        lists = [self.content.get(name) for name in _TIMED]
+        return (
+            all(isinstance(entries, list) and entries for entries in lists)
+            and len({len(entries) for entries in lists if entries}) == 1
+        )
 
     @property
     def class_(self) -> str:
-        """Its requests' class. Raises InputError where they belong to several."""
-        inputs, outputs = (self.said.get(name) for name in ("input_lens", "output_lens"))
+        """Return its requests' class. Raises InputError where they belong to several."""
+        inputs, outputs = (self.content.get(name) for name in ("input_lens", "output_lens"))
         if isinstance(inputs, list) and isinstance(outputs, list):
-            if len(inputs) != len(outputs) or not all(each == 0 or _positive(each) for each in inputs + outputs):
+            if len(inputs) != len(outputs) or not all(tokens == 0 or _positive(tokens) for tokens in inputs + outputs):
                 raise InputError(f"{self.where}: input_lens and output_lens are not two numbers a request; cut off?")
             # a request that failed has no answer
             answered = [pair for pair in zip(inputs, outputs) if pair[1]]
-            found = set(classify(*np.array(answered, dtype=float).T).tolist()) if answered else set()
-            if len(found) > 1:
-                names = ", ".join(CLASSES[each] for each in sorted(found))
+            kinds = set(classify(*np.array(answered, dtype=float).T).tolist()) if answered else set()
+            if len(kinds) > 1:
+                names = ", ".join(CLASSES[kind] for kind in sorted(kinds))
                 raise InputError(f"{self.where}: requests of classes {names}; benchmark each class by itself")
         return CLASSES[int(classify(np.array([self.input_tokens]), np.array([self.output_tokens]))[0])]
 
 
 def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """(rows for profile.write_profile, notes for the user) of a list of runs (YAML, docs/serving.md).
+    """Return (rows for profile.write_profile, notes for the user) of a list of runs (YAML, docs/serving.md).
 
     Paths are relative to the list. Raises InputError: in which run and file, what, and the remedy.
     """
@@ -122,23 +125,23 @@ def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
     idle_w: dict[tuple[int, int], list[float]] = {}  # by degree and clock: each run's
     for number, run in enumerate(listed["runs"], start=1):
         where = f"{path}: run {number}"
-        own = _rows_of(Path(path), where, run, listed, notes)
-        rows += own
+        new_rows = _rows_of(Path(path), where, run, listed, notes)
+        rows += new_rows
         if "idle_power_w" in run:
             if not _positive(run["idle_power_w"]):
                 raise InputError(f"{where}: idle_power_w {run['idle_power_w']}; expected watts of the whole instance")
-            for setting in {(row["tp"], row["core_mhz"]) for row in own}:
+            for setting in {(row["tp"], row["core_mhz"]) for row in new_rows}:
                 idle_w.setdefault(setting, []).append(float(run["idle_power_w"]))
     # means of a class's requests are one figure of the whole profile
     for class_ in {row["class"] for row in rows}:
-        own = [row for row in rows if row["class"] == class_]
+        class_rows = [row for row in rows if row["class"] == class_]
         for name in ("input_tokens", "output_tokens"):
-            mean = float(np.average([row[name] for row in own]))
-            for row in own:
+            mean = float(np.average([row[name] for row in class_rows]))
+            for row in class_rows:
                 row[name] = mean
     if any(note is _WHOLE for note in notes):
         notes = [note for note in notes if note is not _WHOLE] + [f"{path}: {_WHOLE}"]
-    rows += _idle_rows(path, rows, {setting: float(np.mean(own)) for setting, own in idle_w.items()})
+    rows += _idle_rows(path, rows, {setting: float(np.mean(runs_w)) for setting, runs_w in idle_w.items()})
     rows.sort(key=lambda row: (row["tp"], CLASSES.index(row["class"]), row["core_mhz"], row["tps"]))
     return rows, notes
 
@@ -154,7 +157,7 @@ def _read_list(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected model, gpu and runs, a list of {{result: ..., power: ...}}")
     _require_keys(str(path), listed, _LIST_KEYS, ("model", "gpu"))
     kv_tokens = listed.get("kv_tokens", {})
-    if not isinstance(kv_tokens, dict) or not all(_positive(each) for pair in kv_tokens.items() for each in pair):
+    if not isinstance(kv_tokens, dict) or not all(_positive(number) for pair in kv_tokens.items() for number in pair):
         raise InputError(f"{path}: kv_tokens {kv_tokens}; expected {{tp: tokens}}")
     if "kv_byte_per_token" in listed and not _positive(listed["kv_byte_per_token"]):
         raise InputError(f"{path}: kv_byte_per_token {listed['kv_byte_per_token']}; expected a number above 0")
@@ -230,7 +233,7 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
 def _span(
     where: str, result: BenchmarkResult, run: dict[str, Any], log: PowerLog, listed: dict[str, Any]
 ) -> tuple[float, float]:
-    """When a result's run started and ended, s on its power log's clock. Raises InputError where nothing says it."""
+    """Return when a result's run started and ended, s on its log's clock. Raises InputError where nothing says it."""
     ends_s = result.ends_s
     if "ends" in run:
         if ends_s is not None:
@@ -256,7 +259,7 @@ def _span(
 
 
 def _moment(where: str, text: Any) -> float:
-    """A date as vLLM writes it, s, local time as if it were UTC. Raises InputError."""
+    """Return a date as vLLM writes it, s, local time as if it were UTC. Raises InputError."""
     try:
         return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -264,21 +267,21 @@ def _moment(where: str, text: Any) -> float:
 
 
 def _cache(where: str, listed: dict[str, Any], tp: int) -> dict[str, Any]:
-    """What the list says of KV caches, as columns."""
-    made: dict[str, Any] = {}
+    """Return what the list says of KV caches, as columns."""
+    columns: dict[str, Any] = {}
     if "kv_tokens" in listed:
         if tp not in listed["kv_tokens"]:
             raise InputError(f"{where}: tp {tp} is not in kv_tokens; give all degrees, or none")
-        made["kv_tokens"] = int(listed["kv_tokens"][tp])
+        columns["kv_tokens"] = int(listed["kv_tokens"][tp])
     if "kv_byte_per_token" in listed:
-        made["kv_byte_per_token"] = float(listed["kv_byte_per_token"])
-    return made
+        columns["kv_byte_per_token"] = float(listed["kv_byte_per_token"])
+    return columns
 
 
 def _idle_rows(
     path: str | Path, rows: list[dict[str, Any]], idle_w: dict[tuple[int, int], float]
 ) -> list[dict[str, Any]]:
-    """A row without load for each curve: idle power, and the latencies of the least load measured.
+    """Return a row without load for each curve: idle power, and the latencies of the least load measured.
 
     idle_w: of the whole instance, by degree and clock. Raises InputError where it is missing, or no less than power
     under load.
@@ -304,62 +307,64 @@ def _idle_rows(
 
 
 def _setting(result: BenchmarkResult, run: dict[str, Any], name: str) -> int:
-    """A whole number that the run, or the result by --metadata, says."""
-    value = run.get(name, result.said.get(name))
+    """Return a whole number that the run, or the result by --metadata, says."""
+    value = run.get(name, result.content.get(name))
     try:
         if value is not None and not isinstance(value, bool) and int(value) == float(value) and int(value) >= 1:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    said = "missing" if value is None else repr(value)[:_SHOWN]
-    raise InputError(f"{result.where}: {name} {said}; give it to the run, or to the benchmark: --metadata {name}=...")
+    problem = "missing" if value is None else repr(value)[:_SHOWN]
+    raise InputError(
+        f"{result.where}: {name} {problem}; give it to the run, or to the benchmark: --metadata {name}=..."
+    )
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
 def read_results(path: str | Path) -> list[BenchmarkResult]:
-    """The results of a file of vLLM's or SGLang's benchmark. Raises InputError."""
+    """Return the results of a file of vLLM's or SGLang's benchmark. Raises InputError."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
-    found: list[BenchmarkResult] = []
+    results: list[BenchmarkResult] = []
     decoder, place = json.JSONDecoder(), 0
     while place < len(text):
         if text[place].isspace():
             place += 1
             continue
-        where = f"{path}: result {len(found) + 1}"
+        where = f"{path}: result {len(results) + 1}"
         try:
-            said, place = decoder.raw_decode(text, place)
+            content, place = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: not JSON ({error}); cut off?") from None
-        if not isinstance(said, dict):
+        if not isinstance(content, dict):
             raise InputError(f"{where}: expected an object, as vllm bench serve --save-result writes")
-        found.append(_result(where, said))
-    if not found:
+        results.append(_result(where, content))
+    if not results:
         raise InputError(f"{path}: empty; run the benchmark with --save-result")
-    return found
+    return results
 
 
-def _result(where: str, said: dict[str, Any]) -> BenchmarkResult:
+def _result(where: str, content: dict[str, Any]) -> BenchmarkResult:
     def number(name: str, remedy: str = "is this vllm bench serve's or SGLang's?") -> float:
-        value = said.get(name)
+        value = content.get(name)
         if not _positive(value):
             raise InputError(f"{where}: {name} {'missing' if value is None else repr(value)[:_SHOWN]}; {remedy}")
         return float(value)  # type: ignore[arg-type]
 
     completed = number("completed")
-    asked, lost = (said.get(name) if _positive(said.get(name)) else 0 for name in ("num_prompts", "failed"))
+    asked, lost = (content.get(name) if _positive(content.get(name)) else 0 for name in ("num_prompts", "failed"))
     failed = max(float(lost or 0), float(asked or 0) - completed)
     if failed > FAILED_SHARE * (completed + failed):
         raise InputError(f"{where}: {failed:.0f} of {completed + failed:.0f} requests failed; measure that load again")
     percentiles = "add --percentile-metrics ttft,tpot,itl --metric-percentiles 99 to the benchmark"
     latencies = {column: number(name, percentiles) / 1e3 for column, name in _LATENCY_KEYS.items()}
-    ends_s = _moment(f"{where}: date", said["date"]) if "date" in said else None
+    ends_s = _moment(f"{where}: date", content["date"]) if "date" in content else None
     inputs, outputs = (number(f"total_{name}_tokens") / completed for name in ("input", "output"))
-    return BenchmarkResult(where, ends_s, number("duration"), inputs, outputs, latencies, said)
+    return BenchmarkResult(where, ends_s, number("duration"), inputs, outputs, latencies, content)
 
 
 # -- power -------------------------------------------------------------------------------------------------------------
@@ -378,8 +383,8 @@ class PowerLog:
     def mean(
         self, result: BenchmarkResult, start_s: float, end_s: float, gpus: list[int | str] | None = None
     ) -> tuple[float, float | None, int]:
-        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s,
-        or over its middle, as its tokens are counted.
+        """Return (W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to
+        end_s, or over its middle, as its tokens are counted.
 
         Raises InputError where it was not logged throughout.
         """
@@ -387,10 +392,10 @@ class PowerLog:
         if gpus is not None:
             if not isinstance(gpus, list):
                 raise InputError(f"{self.path}: gpus {gpus}; expected a list such as [0, 1]")
-            missing = [str(each) for each in gpus if str(each) not in self.names]
+            missing = [str(gpu) for gpu in gpus if str(gpu) not in self.names]
             if missing or not gpus:
                 raise InputError(f"{self.path}: no GPU {some(missing)}; it has {some(chosen)}")
-            chosen = {own: chosen[own] for own in (self.names[str(each)] for each in gpus)}
+            chosen = {gpu: chosen[gpu] for gpu in (self.names[str(name)] for name in gpus)}
         total_w, clocks = 0.0, []
         trimmed_s = TRIMMED * (end_s - start_s) if result.is_timed else 0.0
         start_s, end_s = start_s + trimmed_s, end_s - trimmed_s
@@ -417,10 +422,10 @@ _SHORT_GAP = 0.25
 
 
 def read_power(path: str | Path) -> PowerLog:
-    """A log of power from its CSV. Raises InputError: which line, what, and the remedy."""
+    """Return a log of power from its CSV. Raises InputError: which line, what, and the remedy."""
     raw = read_csv(path, exactly("timestamp", *_POWER, *_CLOCK, *_GPU), may_be_cut=True)
     # what a board cannot measure at once it may measure as a mean
-    has = [each for each in _POWER if any(to_number(cell) is not None for cell in raw.columns.get(each, ()))]
+    has = [column for column in _POWER if any(to_number(cell) is not None for cell in raw.columns.get(column, ()))]
     if not has or "timestamp" not in raw.columns:
         raise raw.fault(f"no columns timestamp and power.draw.instant [W]; log with {_HOW}")
     power = has[0]
@@ -439,16 +444,16 @@ def read_power(path: str | Path) -> PowerLog:
         what = f"{quote(raw.columns[power][most])} is {shown_w(watts[most])}, no power of a GPU{likely}"
         raise raw.fault(what, power, most)
     times, is_unix = _moments(raw)
-    clock = next((each for each in _CLOCK if each in raw.columns), None)
+    clock = next((column for column in _CLOCK if column in raw.columns), None)
     mhz = [nan if value is None else value for value in raw.numbers(clock)] if clock else [nan] * raw.rows
-    named = [each for each in _GPU if each in raw.columns]
+    named = [column for column in _GPU if column in raw.columns]
     gpus = raw.texts(named[0]) if named else [ONLY_GPU] * raw.rows
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    samples_by_gpu: dict[str, list[tuple[float, float, float]]] = {}
     for gpu, sample in zip(gpus, zip(times, watts, mhz, strict=True), strict=True):
-        found.setdefault(gpu, []).append(sample)
-    samples = {gpu: np.array(sorted(own)) for gpu, own in found.items()}
-    for gpu, own in samples.items():
-        gaps_s = np.diff(own[:, 0])
+        samples_by_gpu.setdefault(gpu, []).append(sample)
+    samples = {gpu: np.array(sorted(rows)) for gpu, rows in samples_by_gpu.items()}
+    for gpu, gpu_samples in samples.items():
+        gaps_s = np.diff(gpu_samples[:, 0])
         several = not named and len(gaps_s) > 3 and np.percentile(gaps_s, 25) < _SHORT_GAP * np.percentile(gaps_s, 95)
         if several or (gaps_s == 0).any():
             of = f" of GPU {gpu}" if named else ""
@@ -456,12 +461,12 @@ def read_power(path: str | Path) -> PowerLog:
                 f"{path}: several samples{of} at one time: of several GPUs, or two logs in one? log what tells GPUs "
                 f"apart (index, uuid, pci.bus_id or serial): {_HOW}"
             )
-    names = {text: gpu for each in named for text, gpu in zip(raw.texts(each), gpus, strict=True)}
+    names = {text: gpu for column in named for text, gpu in zip(raw.texts(column), gpus, strict=True)}
     return PowerLog(str(path), samples, is_unix, names or {ONLY_GPU: ONLY_GPU}, raw.notices)
 
 
 def _moments(raw: RawTable) -> tuple[list[float], bool]:
-    """(seconds, whether they are Unix time; else local time as if it were UTC)."""
+    """Return (seconds, whether they are Unix time; else local time as if it were UTC)."""
     cells = raw.texts("timestamp")
     if to_number(cells[0]) is not None:
         moments = [nan if value is None else value for value in raw.numbers("timestamp")]

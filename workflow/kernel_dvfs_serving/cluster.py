@@ -51,7 +51,7 @@ class Agenda:
 
     @property
     def now_s(self) -> float:
-        """The moment, s."""
+        """Return the moment, s."""
         return self._environment.now
 
     def at(self, moment_s: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -68,11 +68,11 @@ class Decisions(Protocol):
     """What is decided while a cluster runs: the module dynamollm.py, or a static.Static."""
 
     def router(self, cluster: Cluster) -> Router:
-        """Who hands requests to replicas."""
+        """Return who hands requests to replicas."""
         ...
 
     def begin(self, cluster: Cluster) -> None:
-        """Servers and instances for the first moment, and on the agenda what is decided later."""
+        """Begin with servers and instances for the first moment, and on the agenda what is decided later."""
         ...
 
     def watch_queue(self, cluster: Cluster, replica: Replica) -> None:
@@ -127,7 +127,7 @@ class Cluster:
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
         # plain numbers, which are read one by one: (arrival, prompt, answer, class, class it is taken for)
         columns_ = (trace.arrival_s, trace.input_tokens, trace.output_tokens, self.kinds, predicted)
-        self._coming = list(zip(*(each.tolist() for each in columns_)))
+        self._coming = list(zip(*(column.tolist() for column in columns_)))
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
         self.tbt_slo_s = columns.slo_scale * TBT_SLO_S
         count = len(trace.arrival_s)
@@ -153,12 +153,12 @@ class Cluster:
 
     @property
     def now_s(self) -> float:
-        """The moment."""
+        """Return the moment."""
         return self.agenda.now_s
 
     @property
     def active(self) -> bool:
-        """Whether anything is still to come or to be finished."""
+        """Return whether anything is still to come or to be finished."""
         return self._arrived < len(self._coming) or self.open > len(self.router.backlog)
 
     def run(self) -> Cluster:
@@ -203,10 +203,11 @@ class Cluster:
         self.ttft_s[number] = request.first_s - request.arrival_s
         gaps = request.output - 1
         by_mean = self.settings.gaps == "mean"
-        in_time = request.finish_s - request.first_s <= self.tbt_slo_s * gaps if by_mean else 100 * request.slow <= gaps
-        self.first_kept[number], self.gaps_kept[number] = self.ttft_s[number] <= request.slo_s, in_time
-        kept = bool(self.first_kept[number]) and in_time
-        self.late += not kept
+        rest_s = request.finish_s - request.first_s
+        gaps_kept = rest_s <= self.tbt_slo_s * gaps if by_mean else 100 * request.slow <= gaps
+        self.first_kept[number], self.gaps_kept[number] = self.ttft_s[number] <= request.slo_s, gaps_kept
+        in_time = bool(self.first_kept[number]) and gaps_kept
+        self.late += not in_time
         self._overdue.discard(number)
         self._check_hope()
         self._last_finish_s = request.finish_s
@@ -233,7 +234,7 @@ class Cluster:
             raise Hopeless(late)
 
     def fits(self, request: Request) -> bool:
-        """Whether any instance there may be could hold the request, as its engine is told."""
+        """Return whether any instance there may be could hold the request, as its engine is told."""
         tokens = request.input + request.output
         return tokens <= min(self.limits.context, self.machine.kv_tokens(max(self.columns.degrees)) - 2 * BLOCK_TOKENS)
 
@@ -278,7 +279,7 @@ class Router:
         request.stop_at = limit if limit is not None and limit < request.output else None
 
     def expected_tokens(self, request: Request) -> float:
-        """What a request is expected to take in all, prompt and answer."""
+        """Return what a request is expected to take in all, prompt and answer."""
         return request.input + self._expected_output[request.predicted % 3]
 
     def route(self, request: Request) -> None:
@@ -296,27 +297,27 @@ class Router:
             self.backlog.append(request)
 
     def choose(self, request: Request, above: int | None = None) -> Replica | None:
-        """The replica that a request should go to, None where there is none. above: in no pool but those larger."""
+        """Return the replica that a request should go to, or None. above: in no pool but those larger."""
         if above is not None:
             places = self._chains[above]
         else:
             place = self._destination(self._homes[request.predicted])
             places = [place, *self._chains[place]]
-        for each in places:
+        for pool in places:
             best, least = None, inf
-            for replica in self.serving[each]:
+            for replica in self.serving[pool]:
                 if replica.instance.fits(request) and (load := replica.relative_load) < least:
                     best, least = replica, load
             if best is not None:
                 return best
         if above is None:
             # nothing at least as able: better a smaller pool's than none
-            able = [each for pool in self.serving for each in pool if each.instance.fits(request)]
-            return min(able, key=lambda each: each.relative_load, default=None)
+            able = [replica for replicas in self.serving for replica in replicas if replica.instance.fits(request)]
+            return min(able, key=lambda replica: replica.relative_load, default=None)
         return None
 
     def _destination(self, place: int) -> int:
-        """The pool that is to serve a request of pool `place`: on, pool by pool, the way its servers were counted.
+        """Return the pool that is to serve a request of pool `place`: on, pool by pool, as its servers were counted.
 
         Any other way would fill a pool whose servers do not count on it, and leave idle the one whose servers do.
         """
@@ -384,12 +385,12 @@ class Router:
         replica.instance.submit(request, self.agenda.now_s)
 
     def transfer_s(self, requests: Iterable[Request]) -> float:
-        """How long the KV cache of requests takes over the links between GPUs, s."""
+        """Return how long the KV cache of requests takes over the links between GPUs, s."""
         tokens = sum(request.computed for request in requests)
         return tokens * self.machine.kv_byte_per_token / (self.settings.kv_gb_per_s * 1e9)
 
     def withdraw(self, server: Server) -> list[Request]:
-        """No more requests to a server; those it has not begun."""
+        """Send no more requests to a server; return those that it has not begun."""
         assert server.pool is not None
         waiting: list[Request] = []
         for replica in server.replicas:
@@ -465,7 +466,7 @@ class Fleet:
         return self.offers[pool].largest(tp) or float(tp)
 
     def on_by_pool(self) -> list[int]:
-        """Servers of each pool that serve, or will once they are divided."""
+        """Return how many servers of each pool serve, or will once they are divided."""
         counts = [0] * len(self.plans)
         for server in self.servers:
             if server.pool is not None and server.state in (ON, SWITCHING):
@@ -621,7 +622,7 @@ class Fleet:
             self.agenda.at(max(unfinished) + 1e-9, self._switch, server, layout, held)
             return
         requests = list(held)
-        kept = server.layout
+        layout_before = server.layout
         for replica in server.replicas:
             replica.instance.close(self.agenda.now_s)
             requests += replica.instance.take_running(self.agenda.now_s)
@@ -629,8 +630,8 @@ class Fleet:
             replica.ticket += 1
         server.replicas = []
         # GPUs of the old layout without instance, while the last steps ended
-        self._park_rest(server, kept)
-        moved = units(kept, layout)
+        self._park_rest(server, layout_before)
+        moved = units(layout_before, layout)
         seconds = self.settings.reload_s if moved is None else moved * self.settings.reshard_unit_s
         seconds += self.settings.reshard_gap_s + self.router.transfer_s(requests) if layout else 0.0
         self.stand_by(server, "switching", seconds)
@@ -648,11 +649,11 @@ class Fleet:
         assert pool is not None
         server.state, server.parked_since_s = ON, self.agenda.now_s
         self.set_layout(server, layout)
-        for request in sorted(requests, key=lambda each: (not each.started, each.number)):
-            own = [each for each in server.replicas if each.instance.fits(request)]
-            if own and request.started:
+        for request in sorted(requests, key=lambda request: (not request.started, request.number)):
+            able = [replica for replica in server.replicas if replica.instance.fits(request)]
+            if able and request.started:
                 # its KV cache is on these GPUs
-                self.router.deliver(request, min(own, key=lambda each: each.relative_load))
+                self.router.deliver(request, min(able, key=lambda replica: replica.relative_load))
             else:
                 self.router.route(request)
         self.router.retry_backlog()
@@ -676,7 +677,8 @@ class Fleet:
 
 
 def _mean_answers(output_tokens: np.ndarray) -> list[float]:
-    """Tokens of the mean answer of each letter: what an operator knows of the own service. A bound where none came."""
+    """Return the mean answer's tokens by letter, which an operator knows of the service; a bound where none came."""
     letters = np.digitize(output_tokens, OUTPUT_BOUNDS)
-    own = [output_tokens[letters == letter] for letter in range(3)]
-    return [float(each.mean()) if each.size else bound for each, bound in zip(own, (*OUTPUT_BOUNDS, OUTPUT_BOUNDS[-1]))]
+    answers_by_letter = [output_tokens[letters == letter] for letter in range(3)]
+    bounds = (*OUTPUT_BOUNDS, OUTPUT_BOUNDS[-1])
+    return [float(answers.mean()) if answers.size else bound for answers, bound in zip(answers_by_letter, bounds)]

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 def begin(cluster: Cluster) -> None:
     """Put the epochs on the agenda."""
-    own = cluster.settings
+    settings = cluster.settings
     # an epoch shorter than a start: as early as can be
-    ahead_s = min(own.start_s, own.cluster_epoch_s)
-    cluster.agenda.at(own.cluster_epoch_s - ahead_s, _prepare, cluster, own.cluster_epoch_s)
-    cluster.agenda.at(own.cluster_epoch_s, _epoch, cluster)
+    ahead_s = min(settings.start_s, settings.cluster_epoch_s)
+    cluster.agenda.at(settings.cluster_epoch_s - ahead_s, _prepare, cluster, settings.cluster_epoch_s)
+    cluster.agenda.at(settings.cluster_epoch_s, _epoch, cluster)
 
 
 def sized(cluster: Cluster, start_s: float) -> Sizing:
-    """Servers for the epoch from start_s on, by what was known now."""
-    own = cluster.settings
-    loads = cluster.forecast.between(start_s, start_s + own.cluster_epoch_s, cluster.now_s)
-    plan = size(cluster.pools, cluster.columns, loads, own.servers)
+    """Return the sizing for the epoch from start_s on, by what was known now."""
+    settings = cluster.settings
+    loads = cluster.forecast.between(start_s, start_s + settings.cluster_epoch_s, cluster.now_s)
+    plan = size(cluster.pools, cluster.columns, loads, settings.servers)
     if plan.short_tps > 0:
         cluster.events["epochs with too few servers"] += 1
         cluster.short_tps = max(cluster.short_tps, plan.short_tps)
@@ -33,7 +33,7 @@ def sized(cluster: Cluster, start_s: float) -> Sizing:
 
 
 def _running(cluster: Cluster) -> int:
-    """Servers that are there, or will be, and are not on their way out."""
+    """Return how many servers are there, or will be, and are not on their way out."""
     return sum(server.state not in (OFF, DRAINING) for server in cluster.fleet.servers)
 
 
@@ -64,16 +64,16 @@ def _epoch(cluster: Cluster) -> None:
     plan = cluster.prepared.pop(round(cluster.now_s, 3), None) or sized(cluster, cluster.now_s)
     cluster.fleet.adopt(plan)
     held = [
-        [each for each in cluster.fleet.servers if each.pool == pool and each.state not in (OFF, DRAINING)]
+        [server for server in cluster.fleet.servers if server.pool == pool and server.state not in (OFF, DRAINING)]
         for pool in range(len(cluster.pools))
     ]
-    spare = [each for each in cluster.fleet.servers if each.pool is None and each.state in (ON, STARTING)]
+    spare = [server for server in cluster.fleet.servers if server.pool is None and server.state in (ON, STARTING)]
     for servers, count in zip(held, plan.servers):
         # the emptiest leave first
-        servers.sort(key=lambda each: -sum(replica.outstanding for replica in each.replicas))
+        servers.sort(key=lambda server: -sum(replica.outstanding for replica in server.replicas))
         extra = servers[count:]
         # one that is being divided stays with its pool until it is done
-        spare += [each for each in extra if each.state == ON]
+        spare += [server for server in extra if server.state == ON]
         servers[:] = servers[:count]
     for pool, (servers, count) in enumerate(zip(held, plan.servers)):
         while len(servers) < count and spare:

@@ -35,11 +35,11 @@ class Columns:
         self._pools: dict[tuple[int, frozenset[int]], PoolColumns] = {}
 
     def top(self, tp: int) -> str:
-        """The highest clock of a degree."""
+        """Return the highest clock of a degree."""
         return self.clocks[tp][-1]
 
     def pool(self, kind: int, served: Iterable[int] = ()) -> PoolColumns:
-        """The columns of a class's configuration that serves these classes (its own always)."""
+        """Return the columns of a class's configuration that serves these classes (its own always)."""
         every = frozenset(served) | {kind}
         if (kind, every) not in self._pools:
             self._pools[kind, every] = PoolColumns(self, kind, every)
@@ -69,7 +69,7 @@ class PoolColumns:
         self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
         self._ladders: dict[int, list[tuple[float, str]]] = {}
         self._powers: dict[int, np.ndarray] = {}
-        profile, names = owner.profile, [CLASSES[each] for each in served]
+        profile, names = owner.profile, [CLASSES[member] for member in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
                 known = all((name, tp, clock) in profile.curves for name in names)
@@ -77,51 +77,53 @@ class PoolColumns:
                     self.capacity[tp, clock] = most
 
     def _capacity(self, tp: int, clock: str) -> float:
-        """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
+        """Return the tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
         profile, scale = self.owner.profile, self.owner.slo_scale
-        own, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
-        alone_s = {each: float(profile.curve(CLASSES[each], tp, clock).ttft_p50_s[0]) for each in self.served}
+        name, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
+        alone_s = {member: float(profile.curve(CLASSES[member], tp, clock).ttft_p50_s[0]) for member in self.served}
         limit_s = min(
-            ttft_slo_s(CLASSES[each]) * scale + max(0.0, alone_s[self.kind] - alone_s[each]) for each in self.served
+            ttft_slo_s(CLASSES[member]) * scale + max(0.0, alone_s[self.kind] - alone_s[member])
+            for member in self.served
         )
         able = [
-            profile.capacity(CLASSES[each], tp, clock, ttft_slo_s(CLASSES[each]) * scale, tbt_s) for each in self.served
+            profile.capacity(CLASSES[member], tp, clock, ttft_slo_s(CLASSES[member]) * scale, tbt_s)
+            for member in self.served
         ]
-        return min(profile.capacity(own, tp, clock, limit_s, tbt_s), *able)
+        return min(profile.capacity(name, tp, clock, limit_s, tbt_s), *able)
 
     def largest(self, tp: int) -> float:
-        """What an instance at its highest clock may carry, tokens/s; 0 where it cannot keep the promises."""
+        """Return what an instance at its highest clock may carry, tokens/s; 0 where it cannot keep the promises."""
         return self.capacity.get((tp, self.owner.top(tp)), 0.0)
 
     def power_w(self, tp: int, clock: str, tps: float) -> float:
-        """Power of an instance at a load, W; above the profiled ones, that at the highest."""
+        """Return the power of an instance at a load, W; above the profiled ones, that at the highest."""
         curve = self.owner.profile.curve(CLASSES[self.kind], tp, clock)
         return float(curve.power(min(tps, float(curve.tps[-1]))))
 
     def top_power_w(self, tp: int, relative: np.ndarray) -> np.ndarray:
-        """Power of an instance at its highest clock, W, at loads relative to `largest` (0 to 1, any shape), linear
-        between 65 of them."""
+        """Return the power of an instance at its highest clock, W, at loads relative to `largest` (0 to 1, any shape),
+        linear between 65 of them."""
         if tp not in self._powers:
             most, top = self.largest(tp), self.owner.top(tp)
             self._powers[tp] = np.array([self.power_w(tp, top, most * place / _STEPS) for place in range(_STEPS + 1)])
         return np.interp(relative, np.linspace(0.0, 1.0, _STEPS + 1), self._powers[tp])
 
     def least_power_clock(self, tp: int, tps: float) -> str:
-        """The clock that draws least while keeping the promises at `tps`; the highest where none keeps them."""
+        """Return the clock that draws least while keeping the promises at `tps`; the highest where none keeps them."""
         for limit, clock in self.clock_ladder(tp):
             if tps <= limit:
                 return clock
         return self.owner.top(tp)
 
     def clock_ladder(self, tp: int) -> list[tuple[float, str]]:
-        """(load up to which, clock), ascending: the answers of least_power_clock, worked out once."""
+        """Return (load up to which, clock), ascending: the answers of least_power_clock, worked out once."""
         if tp not in self._ladders:
-            able = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
-            most = max(able.values())
+            capacities = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
+            most = max(capacities.values())
             ladder: list[tuple[float, str]] = []
             for limit in np.linspace(0, most, _STEPS + 1)[1:].tolist() if most > 0 else []:
                 # a hair of tolerance: the last limit is a capacity itself
-                fit = [clock for clock, own in able.items() if own >= limit * (1 - 1e-12)]
+                fit = [clock for clock, capacity in capacities.items() if capacity >= limit * (1 - 1e-12)]
                 best = min(fit, key=lambda clock: self.power_w(tp, clock, limit))
                 if ladder and ladder[-1][1] == best:
                     ladder[-1] = (limit, best)

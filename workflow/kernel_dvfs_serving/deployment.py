@@ -29,12 +29,12 @@ _POWER = f"sum(DCGM_FI_DEV_POWER_USAGE{_OWN})"
 
 
 def as_yaml(content: dict[str, Any]) -> str:
-    """Plain values as YAML, keys in their order."""
+    """Return plain values as YAML, keys in their order."""
     return yaml.safe_dump(content, sort_keys=False, width=120)
 
 
 def sealed_yaml(content: dict[str, Any]) -> str:
-    """The same, with its checksum as it is read back, last."""
+    """Return the same, with its checksum as it is read back, last."""
     text = as_yaml(content)
     return f"{text}{CHECKSUM}: {checksum(parse_yaml(text))}\n"
 
@@ -52,7 +52,7 @@ class Served(NamedTuple):
 
 
 def vllm_line(served: Served, tp: int, step_tokens: int) -> str:
-    """What starts a replica, to be pasted into a shell: every limit of the simulated engine as a flag of vLLM's."""
+    """Return what starts a replica, for a shell: every limit of the simulated engine as a flag of vLLM's."""
     flags = {
         "--tensor-parallel-size": tp,
         "--max-num-batched-tokens": step_tokens,
@@ -70,7 +70,7 @@ def vllm_line(served: Served, tp: int, step_tokens: int) -> str:
 
 
 def router_line(router: str, replicas: int, port: int = 8080) -> str:
-    """What hands requests to them: HOST and the replicas' addresses are the operator's."""
+    """Return what hands requests to them: HOST and the replicas' addresses are the operator's."""
     if router == LEAST:
         urls = " ".join(f"http://REPLICA-{place + 1}:8000" for place in range(replicas))
         policy = "--policy cache_aware --balance-abs-threshold 0 --balance-rel-threshold 1.0"
@@ -79,13 +79,13 @@ def router_line(router: str, replicas: int, port: int = 8080) -> str:
 
 
 def lock_line(clock: str, rest: str) -> str:
-    """What sets the clocks, once, on each server."""
+    """Return what sets the clocks, once, on each server."""
     mhz, _, cap_w = clock.partition("@")
     return f"nvidia-smi --power-limit={cap_w}" if cap_w else f"nvidia-smi --lock-gpu-clocks={rest},{mhz}"
 
 
 def started(served: Served, plan: dict[str, Any]) -> dict[str, str]:
-    """The three lines of a plan (tuned.said, with its replicas)."""
+    """Return the three lines of a plan (tuned.plan_values, with its replicas)."""
     return {
         "replica": vllm_line(served, plan["tp"], plan["step_tokens"]),
         "router": router_line(plan["router"], plan["replicas"]),
@@ -127,15 +127,15 @@ class Planned(NamedTuple):
     gaps: str
 
 
-def written(found: list[dict[str, Any]], about: dict[str, Any], served: dict[int, Served]) -> dict[str, Any]:
-    """Plans (tuned.Trials.verdict, with keep_percent and kept_on) in plain values fit for YAML, with what starts each.
+def written(verdicts: list[dict[str, Any]], about: dict[str, Any], served: dict[int, Served]) -> dict[str, Any]:
+    """Return plans (tuned.Trials.verdict, with keep_percent and kept_on) as plain values for YAML, with their starts.
 
     about: cells, slo_scale and gaps, and what else is to be said of all plans. served: by degree.
     """
     plans = []
-    for each in found:
-        note = {"note": NO_SPARE} if each["servers"] == 1 else {}
-        plans.append(each | note | {"start": started(served[each["tp"]], each)})
+    for verdict in verdicts:
+        note = {"note": NO_SPARE} if verdict["servers"] == 1 else {}
+        plans.append(verdict | note | {"start": started(served[verdict["tp"]], verdict)})
     return {"schema": SCHEMA, **about, "plans": plans}
 
 
@@ -156,55 +156,55 @@ def read_static(
     if what := change_of(content, {"profile": profile} if profile and is_own else None):
         raise InputError(f"{path}: {what}; {_REMEDY}")
     file_ = checked(content, StaticFile, path, _REMEDY, SCHEMA)
-    whole = [each for each in file_["plans"] if each["kept_on"] == list(MARGINS)[-1]]
-    levels = list(dict.fromkeys(each["keep_percent"] for each in whole))
+    whole = [plan for plan in file_["plans"] if plan["kept_on"] == list(MARGINS)[-1]]
+    levels = list(dict.fromkeys(plan["keep_percent"] for plan in whole))
     if not levels:
         raise InputError(f"{path}: no plan keeps its promise with all margins; {_REMEDY}")
     level = levels[0] if keep_percent is None else keep_percent
-    own = [each for each in whole if each["keep_percent"] == level and router in (None, each["router"])]
-    if not own:
+    chosen = [plan for plan in whole if plan["keep_percent"] == level and router in (None, plan["router"])]
+    if not chosen:
         routed = f" by {router}" if router else ""
-        told = ", ".join(f"{each:g}" for each in levels)
-        raise InputError(f"{path}: no plan keeps {level:g} %{routed}; it has {told}")
+        known = ", ".join(f"{percent:g}" for percent in levels)
+        raise InputError(f"{path}: no plan keeps {level:g} %{routed}; it has {known}")
     names = ("servers", "tp", "clock", "rest", "step_tokens")
-    plan: dict[str, Any] = {name: own[0][name] for name in names}  # type: ignore[literal-required]
-    found = Static(**plan, router_name=own[0]["router"], answer_tokens=own[0]["answer_tokens"])
-    return Planned(found, file_["cells"], file_["slo_scale"], file_["gaps"])
+    plan: dict[str, Any] = {name: chosen[0][name] for name in names}  # type: ignore[literal-required]
+    static = Static(**plan, router_name=chosen[0]["router"], answer_tokens=chosen[0]["answer_tokens"])
+    return Planned(static, file_["cells"], file_["slo_scale"], file_["gaps"])
 
 
 # -- for a terminal ----------------------------------------------------------------------------------------------------
 
 
-def lines(found: list[dict[str, Any]], levels: Sequence[float], cells: int = 1, spare: int = 0) -> Iterator[str]:
-    """Plans a line each: first with all margins, by level and router, then what the margins cost."""
+def lines(verdicts: list[dict[str, Any]], levels: Sequence[float], cells: int = 1, spare: int = 0) -> Iterator[str]:
+    """Yield plans, a line each: first with all margins, by level and router, then what the margins cost."""
     yield "keep %  router                servers  degree     clock   step  J/token  kept, %: " + " / ".join(TRIALS)
     last = list(MARGINS)[-1]
-    whole = [each for each in found if each["kept_on"] == last]
+    whole = [verdict for verdict in verdicts if verdict["kept_on"] == last]
     yield from map(row, whole)
-    for level in sorted(set(levels) - {each["keep_percent"] for each in whole}):
+    for level in sorted(set(levels) - {verdict["keep_percent"] for verdict in whole}):
         yield f"{level:6g}  no plan keeps so many on these servers, at these degrees and clocks"
     for name in list(MARGINS)[:-1]:
-        if own := [each for each in found if each["kept_on"] == name]:
+        if margin_verdicts := [verdict for verdict in verdicts if verdict["kept_on"] == name]:
             yield f"the cheapest plans that keep it on {name} alone:"
-            yield from map(row, own)
+            yield from map(row, margin_verdicts)
     if cells > 1:
         yield f"note: these are the servers of one cell of {cells}; deal the requests to the cells in turn"
     if spare:
         yield f"note: {spare} of these servers {'is' if spare == 1 else 'are'} spare: without them the promise is kept"
     yield f"note: slower: all steps take {SLOWER:g} times as long as the profile says"
-    if any(each["servers"] == 1 for each in whole):
+    if any(verdict["servers"] == 1 for verdict in whole):
         yield f"note: {NO_SPARE} (--spare 1 adds one)"
 
 
-def row(each: dict[str, Any]) -> str:
-    """A plan in a line; what is kept is rounded down, as 98.999 % is not 99."""
-    kept = " / ".join(f"{int(100 * value) / 100:.2f}" for value in each["kept_percent"].values())
-    spent = each["j_per_token_in_time"]
-    cost = "none   " if spent is None else f"{spent:.4f}"
-    level = f"{each['keep_percent']:6g}" if "keep_percent" in each else "      "
+def row(verdict: dict[str, Any]) -> str:
+    """Return a plan in a line; what is kept is rounded down, as 98.999 % is not 99."""
+    kept_percent = " / ".join(f"{int(100 * value) / 100:.2f}" for value in verdict["kept_percent"].values())
+    token_j = verdict["j_per_token_in_time"]
+    cost = "none   " if token_j is None else f"{token_j:.4f}"
+    level = f"{verdict['keep_percent']:6g}" if "keep_percent" in verdict else "      "
     return (
-        f"{level}  {each['router']:20}  {each['servers']:7d}  TP{each['tp']:<4d}  {each['clock']:>8}  "
-        f"{each['step_tokens']:5d}  {cost}  {kept}"
+        f"{level}  {verdict['router']:20}  {verdict['servers']:7d}  TP{verdict['tp']:<4d}  {verdict['clock']:>8}  "
+        f"{verdict['step_tokens']:5d}  {cost}  {kept_percent}"
     )
 
 
@@ -212,19 +212,19 @@ def row(each: dict[str, Any]) -> str:
 
 
 def recording_rules(plan: dict[str, Any]) -> dict[str, Any]:
-    """Prometheus recording rules of a file's first plan: what was planned and promised, and what is seen.
+    """Return Prometheus recording rules of a file's first plan: what was planned and promised, and what is seen.
 
     plan: `written`. Planned: servers and replicas of all cells, J a token. Seen: tokens/s, latencies (P99
     over 5 min), power by the DCGM exporter, and J a token of both.
     """
     first = plan["plans"][0]
-    said = {"keep_percent": f"{first['keep_percent']:g}", "tp": str(first["tp"]), "core_mhz": first["clock"]}
+    labels = {"keep_percent": f"{first['keep_percent']:g}", "tp": str(first["tp"]), "core_mhz": first["clock"]}
     planned = {
         "servers": plan["cells"] * first["servers"],
         "replicas": plan["cells"] * first["replicas"],
         "joules_per_token": first["j_per_token_in_time"],
     }
-    rules = [_rule(f"planned_{name}", f"vector({value:g})", said) for name, value in planned.items()]
+    rules = [_rule(f"planned_{name}", f"vector({value:g})", labels) for name, value in planned.items()]
     for letter, promise_s in TTFT_SLO_S.items():
         rules.append(_rule("ttft_promise_seconds", f"vector({plan['slo_scale'] * promise_s:g})", {"prompt": letter}))
     rules.append(_rule("tbt_promise_seconds", f"vector({plan['slo_scale'] * TBT_SLO_S:g})", {"of": plan["gaps"]}))
@@ -242,7 +242,7 @@ def recording_rules(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _either(expression: str, names: list[str] | tuple[str, ...]) -> str:
-    """The expression of the first of the names that there is."""
+    """Return the expression of the first of the names that there is."""
     return " or ".join(expression.replace("{}", name) for name in names)
 
 

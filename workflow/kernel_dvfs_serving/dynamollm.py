@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def router(cluster: Cluster) -> Router:
-    """By pools, to the least loaded replica."""
+    """Return the router by pools, to the least loaded replica."""
     return Router(cluster)
 
 
 def begin(cluster: Cluster) -> None:
-    """Servers and instances for the first epoch, there at no cost, and the managers' clocks."""
-    own, system = cluster.settings, cluster.system
+    """Begin with the first epoch's servers and instances, there at no cost, and the managers' clocks."""
+    settings, system = cluster.settings, cluster.system
     if system.scale_instances:
         plan = cluster_manager.sized(cluster, 0.0)
     else:
-        plan = static(cluster.pools, cluster.columns, cluster.forecast.loads, own.servers)
+        plan = static(cluster.pools, cluster.columns, cluster.forecast.loads, settings.servers)
     cluster.fleet.adopt(plan)
     free = iter(cluster.fleet.servers)
     for pool, count in enumerate(plan.servers):
@@ -34,7 +34,7 @@ def begin(cluster: Cluster) -> None:
         layouts: list[Layout] = [(FULL_TP,)] * count
         if system.scale_sharding and count:
             # the first pool epoch's, so that no server is divided before its first request
-            loads = cluster.forecast.between(0.0, own.pool_epoch_s)
+            loads = cluster.forecast.between(0.0, settings.pool_epoch_s)
             ahead = spread(cluster.pools, cluster.columns, loads, plan.servers)
             layouts = pool_manager.layouts(cluster, pool, count, ahead.loads[pool])
         for server, layout in zip(servers, layouts):
@@ -42,7 +42,7 @@ def begin(cluster: Cluster) -> None:
     if system.scale_instances:
         cluster_manager.begin(cluster)
     if system.scale_sharding:
-        cluster.agenda.at(own.pool_epoch_s, pool_manager.epoch, cluster)
+        cluster.agenda.at(settings.pool_epoch_s, pool_manager.epoch, cluster)
     if system.scale_clock:
         cluster.agenda.at(0.0, instance_manager.epoch, cluster)
 

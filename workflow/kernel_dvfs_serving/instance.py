@@ -39,14 +39,14 @@ class Engine(ABC):
 
     @property
     def least_w(self) -> float:
-        """The least that any step, or none, draws, W."""
+        """Return the least that any step, or none, draws, W."""
         return self.idle_w
 
     @abstractmethod
     def step(
         self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
     ) -> tuple[float, float]:
-        """(s, J of the whole instance) of one step of continuous batching.
+        """Return (s, J of the whole instance) of one step of continuous batching.
 
         new_tokens: prompt tokens of this step and one for each decoding sequence, at least 1. prompt_pairs: n s +
         n (n + 1) / 2 summed over prompt chunks of n tokens that start at position s. context_tokens: cached tokens of
@@ -55,16 +55,16 @@ class Engine(ABC):
 
     @abstractmethod
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
-        """A decode step of `batch` as a line over context that holds near `context_tokens`."""
+        """Return a decode step of `batch` as a line over context that holds near `context_tokens`."""
 
     def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
-        """J beyond `floor_w`, at least, for each new token of steps of up to `most_tokens`, each prompt pair, and each
-        cached token that is attended over; zeros where nothing is known. floor_w: no more than
+        """Return the least energy, J, beyond `floor_w` for each new token of steps of up to `most_tokens`, each prompt
+        pair, and each cached token that is attended over; zeros where nothing is known. floor_w: no more than
         `least_w`, so none is negative."""
         return 0.0, 0.0, 0.0
 
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
-        """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
+        """Return (s, J) of `steps` decode steps in a row, each adding `batch` to the context, in closed form."""
         line = self.linear(batch, context_tokens)
         context = steps * context_tokens + batch * steps * (steps - 1) / 2
         return (
@@ -73,7 +73,7 @@ class Engine(ABC):
         )
 
     def steps_within(self, batch: int, context_tokens: float, seconds: float) -> int:
-        """How many whole decode steps of such a run end within `seconds`."""
+        """Return how many whole decode steps of such a run end within `seconds`."""
         line = self.linear(batch, context_tokens)
         # n t0 + t1 (n c + b n (n - 1) / 2) = seconds, for n
         square = line.time_per_token_s * batch / 2
@@ -103,8 +103,8 @@ class Slower(Engine):
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """See Engine."""
-        own = self._engine.linear(batch, context_tokens)
-        return Linear(own.time_s * self._factor, own.time_per_token_s * self._factor, *own[2:])
+        line = self._engine.linear(batch, context_tokens)
+        return Linear(line.time_s * self._factor, line.time_per_token_s * self._factor, *line[2:])
 
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
         """See Engine."""
@@ -166,40 +166,40 @@ class Instance:
 
     @property
     def waiting(self) -> list[Request]:
-        """Requests that nothing has been done for."""
+        """Return the requests that nothing has been done for."""
         return self.scheduler.waiting
 
     @property
     def unread(self) -> int:
-        """Tokens of what it holds that no finished step has read."""
+        """Return how many tokens of what it holds no finished step has read."""
         return self.scheduler.unread
 
     @property
     def decoding(self) -> int:
-        """Sequences that each step gives a token."""
+        """Return how many sequences each step gives a token."""
         return self.scheduler.decoding
 
     @property
     def context_tokens(self) -> int:
-        """Cached tokens of the step in progress."""
+        """Return the cached tokens of the step in progress."""
         return self.scheduler.context
 
     @property
     def reading(self) -> bool:
-        """Whether the step in progress reads prompts."""
+        """Return whether the step in progress reads prompts."""
         return bool(self.scheduler.chunks)
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no request at all."""
+        """Return whether it holds no request at all."""
         return self.scheduler.empty
 
     def fits(self, request: Request) -> bool:
-        """Whether it could ever hold the request."""
+        """Return whether it could ever hold the request."""
         return self.scheduler.fits(request)
 
     def processed(self, now_s: float) -> int:
-        """Tokens, read or generated, so far."""
+        """Return how many tokens it has read or generated so far."""
         if self.next_s is None or self.reading:
             return self._processed
         batch = self.scheduler.batch
@@ -225,7 +225,7 @@ class Instance:
             self._pending_engine = engine
 
     def take_waiting(self) -> list[Request]:
-        """All requests that nothing has been done for; they are the caller's now."""
+        """Take out all requests that nothing has been done for, and return them."""
         return self.scheduler.take_waiting()
 
     def order_by_deadline(self) -> None:
@@ -233,7 +233,7 @@ class Instance:
         self.waiting.sort(key=lambda request: (request.deadline_s, request.number))
 
     def halt(self, now_s: float) -> float:
-        """Begin nothing after the step in progress; the moment it ends (now, if there is none)."""
+        """Begin nothing after the step in progress; return the moment it ends (now, if there is none)."""
         self.halted = True
         self._interrupt(now_s)
         if self.next_s is None:
@@ -242,7 +242,7 @@ class Instance:
         return self.next_s
 
     def take_running(self, now_s: float) -> list[Request]:
-        """All admitted and returning requests of a halted instance, between steps; they are the caller's now."""
+        """Take all admitted and returning requests from a halted instance, between steps, and return them."""
         if self.next_s is not None:
             raise RuntimeError("requests can only be taken between steps")
         decoding = [request for request in self.scheduler.running if request.decodes]
@@ -265,7 +265,7 @@ class Instance:
             self._account_idle(now_s)
 
     def event(self, now_s: float) -> list[Request]:
-        """The run in progress ends: requests that leave, finished (generated == output) or to be handed on."""
+        """End the run in progress; return the requests that leave, finished (generated == output) or handed on."""
         left = self._end_run(now_s)
         self._begin_run(now_s)
         return left
@@ -291,52 +291,52 @@ class Instance:
     def _begin_run(self, now_s: float) -> None:
         if self._pending_engine is not None:
             self.engine, self._pending_engine = self._pending_engine, None
-        own = self.scheduler
+        scheduler = self.scheduler
         if not self.halted:
-            own.schedule()
-            self.preempted += len(own.preempted)
-            for request in own.suspended:
+            scheduler.schedule()
+            self.preempted += len(scheduler.preempted)
+            for request in scheduler.suspended:
                 self._suspend(request, now_s)
-            for request in own.skipped:
+            for request in scheduler.skipped:
                 if request not in self._interrupted:
                     self._suspend(request, now_s)
                     self._interrupted.add(request)
-            self._interrupted.update(own.returned)
-        if self.halted or not (own.batch or own.chunks):
+            self._interrupted.update(scheduler.returned)
+        if self.halted or not (scheduler.batch or scheduler.chunks):
             if self.next_s is not None:
                 self.next_s, self._run_start_s = None, now_s
             return
         if self.next_s is None:
             self._account_idle(now_s)
         self._run_start_s = now_s
-        if own.chunks:
+        if scheduler.chunks:
             prompt = pairs = 0
-            for request, tokens in own.chunks:
+            for request, tokens in scheduler.chunks:
                 prompt += tokens
                 pairs += tokens * request.computed + tokens * (tokens + 1) // 2
             time_s, self._run_energy_j = self.engine.step(
-                prompt + own.batch, pairs, own.context, own.batch + len(own.chunks)
+                prompt + scheduler.batch, pairs, scheduler.context, scheduler.batch + len(scheduler.chunks)
             )
             self._run_steps = 1
             self.next_s = now_s + time_s
         else:
             # a request that was interrupted ends its own long gap with its next step, so that one stands alone
-            self._plan_run(1 if self._interrupted else own.alike())
+            self._plan_run(1 if self._interrupted else scheduler.alike())
 
     def _end_run(self, now_s: float) -> list[Request]:
-        own, start_s, steps = self.scheduler, self._run_start_s, self._run_steps
+        scheduler, start_s, steps = self.scheduler, self._run_start_s, self._run_steps
         self.recorder.busy(start_s, now_s, self._run_energy_j)
         gap_s = (now_s - start_s) / steps
         self._slow_steps += steps * (gap_s > self.slow_gap_s)
-        resumed = self._interrupted.difference(own.skipped)
-        if own.batch > len(resumed):
-            self.recorder.gap(gap_s, (own.batch - len(resumed)) * steps)
+        resumed = self._interrupted.difference(scheduler.skipped)
+        if scheduler.batch > len(resumed):
+            self.recorder.gap(gap_s, (scheduler.batch - len(resumed)) * steps)
         for request in resumed:
             self._late_gap(request, now_s)
             request.slow_from = self._slow_steps
         self._interrupted -= resumed
-        self._processed += own.batch * steps + sum(tokens for _, tokens in own.chunks)
-        got, left = own.advance(steps)
+        self._processed += scheduler.batch * steps + sum(tokens for _, tokens in scheduler.chunks)
+        got, left = scheduler.advance(steps)
         self._processed += len(got)
         for request in got:
             if request.generated == 1:

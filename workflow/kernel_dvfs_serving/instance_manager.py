@@ -20,18 +20,18 @@ def epoch(cluster: Cluster) -> None:
     """The clock that draws least within the promises, at the load of the last epoch with its margin."""
     if not cluster.active:
         return
-    own, now_s = cluster.settings, cluster.now_s
+    settings, now_s = cluster.settings, cluster.now_s
     for pool, replicas in enumerate(cluster.router.serving):
         offer = cluster.fleet.offers[pool]
         for replica in replicas:
             done = replica.instance.processed(now_s)
-            load = max(done - replica.processed, replica.arrived) / own.clock_epoch_s
+            load = max(done - replica.processed, replica.arrived) / settings.clock_epoch_s
             replica.processed, replica.arrived = done, 0.0
             held = now_s < replica.held_until_s
             top = cluster.columns.top(replica.tp)
-            clock = top if held else offer.least_power_clock(replica.tp, own.clock_margin * load)
+            clock = top if held else offer.least_power_clock(replica.tp, settings.clock_margin * load)
             cluster.fleet.set_clock(replica, clock)
-    cluster.agenda.at(now_s + own.clock_epoch_s, epoch, cluster)
+    cluster.agenda.at(now_s + settings.clock_epoch_s, epoch, cluster)
 
 
 # -- when a queue grows ------------------------------------------------------------------------------------------------
@@ -44,9 +44,10 @@ def watch_queue(cluster: Cluster, replica: Replica) -> None:
 
 
 def _trouble_s(cluster: Cluster, replica: Replica) -> float:
-    """When the first of the queued requests has used its share of its time."""
+    """Return when the first of the queued requests has used its share of its time."""
     share = cluster.settings.queue_share
-    return min(each.arrival_s + share * (each.deadline_s - each.arrival_s) for each in replica.instance.waiting) + 1e-6
+    waiting = replica.instance.waiting
+    return min(request.arrival_s + share * (request.deadline_s - request.arrival_s) for request in waiting) + 1e-6
 
 
 def _check(cluster: Cluster, replica: Replica) -> None:

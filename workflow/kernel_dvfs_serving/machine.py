@@ -25,14 +25,14 @@ class Machine(Protocol):
     parked_w: float  # of one GPU that holds no instance
 
     def engine(self, tp: int, clock: str) -> Engine:
-        """The engine at a clock as the profile names it, in MHz; of a simulated one also under a power cap of each GPU,
-        as 1980@400, in W."""
+        """Return the engine at a clock as the profile names it, in MHz; of a simulated one also under a power cap of
+        each GPU, as 1980@400, in W."""
 
     def kv_tokens(self, tp: int) -> int:
-        """KV cache of an instance, tokens."""
+        """Return the KV cache of an instance, tokens."""
 
     def caps_w(self, shares: Sequence[float]) -> list[float]:
-        """Power caps of a GPU, W, at these shares of its own; none where it cannot be told what they do."""
+        """Return power caps of a GPU, W, at these shares of its own; none where it cannot be told what they do."""
 
 
 class SimulatedMachine:
@@ -49,7 +49,7 @@ class SimulatedMachine:
         parked_w: float | None = None,
         host_s: float = HOST_S,
     ):
-        self._own: dict[str, Any] = {"gpu": gpu, "model": model, "overrides": overrides, "host_s": host_s}
+        self._options: dict[str, Any] = {"gpu": gpu, "model": model, "overrides": overrides, "host_s": host_s}
         self._models: dict[int, StepModel] = {}
         self._engines: dict[tuple[int, str], Engine] = {}
         largest = self.model(8)
@@ -57,29 +57,29 @@ class SimulatedMachine:
         self.parked_w = largest.idle_w(largest.clocks[0]) / largest.tp if parked_w is None else parked_w
 
     def model(self, tp: int) -> StepModel:
-        """Steps of an instance of that degree."""
+        """Return the steps of an instance of that degree."""
         if tp not in self._models:
-            self._models[tp] = StepModel(tp=tp, **self._own)
+            self._models[tp] = StepModel(tp=tp, **self._options)
         return self._models[tp]
 
     def __reduce__(self) -> tuple:
-        """To another process goes what it is made of, not its tables."""
-        return partial(SimulatedMachine, parked_w=self.parked_w, **self._own), ()
+        """Return what it is made of, not its tables: that goes to another process."""
+        return partial(SimulatedMachine, parked_w=self.parked_w, **self._options), ()
 
     def engine(self, tp: int, clock: str) -> Engine:
         """See Machine."""
-        found = self._engines.get((tp, clock))
-        if found is None:
+        engine = self._engines.get((tp, clock))
+        if engine is None:
             mhz, _, cap_w = clock.partition("@")
             model = self._capped(tp, float(cap_w)) if cap_w else self.model(tp)
-            found = self._engines[tp, clock] = model.at(int(mhz))
-        return found
+            engine = self._engines[tp, clock] = model.at(int(mhz))
+        return engine
 
     def _capped(self, tp: int, cap_w: float) -> StepModel:
-        """As model, each GPU under a lower power cap."""
-        own = self._own["overrides"] or {}
-        governor = own.get("governor", {}) | {"cap_w": cap_w}
-        return StepModel(tp=tp, **self._own | {"overrides": own | {"governor": governor}})
+        """Return what `model` does, each GPU under a lower power cap."""
+        overrides = self._options["overrides"] or {}
+        governor = overrides.get("governor", {}) | {"cap_w": cap_w}
+        return StepModel(tp=tp, **self._options | {"overrides": overrides | {"governor": governor}})
 
     def kv_tokens(self, tp: int) -> int:
         """See Machine."""
@@ -137,11 +137,11 @@ class MeasuredMachine:
         self.parked_w = profile.parked_w
 
     def __reduce__(self) -> tuple:
-        """As SimulatedMachine's."""
+        """Return what SimulatedMachine's does."""
         return partial(MeasuredMachine, self._profile, **self._limits), ()
 
     def note(self) -> str:
-        """How well the fitted engines give back the profile, in a line."""
+        """Return how well the fitted engines give back the profile, in a line."""
         power, tbt, ttft = (
             100 * max(getattr(fit, name) for fit in self.fits.values()) for name in ("power", "tbt", "ttft")
         )
@@ -171,8 +171,9 @@ class MeasuredMachine:
 
 
 def machine(profile: ServingProfile, gpu: str, model: str, host_s: float = HOST_S, **limits: int) -> Machine:
-    """The machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a simulated
-    profile is of another GPU or model, or was made with another engine than it says, or for a step that cannot be."""
+    """Return the machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a
+    simulated profile is of another GPU or model, or was made with another engine than it says, or for a step that
+    cannot be."""
     if not profile.simulated:
         _refuse_one_gpus_watts(profile)
         return MeasuredMachine(profile, **limits)

@@ -53,18 +53,18 @@ class PoissonArrivals:
 
     @classmethod
     def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1, seen: Seen | None = None) -> PoissonArrivals:
-        """So many requests of a class; seed and class decide arrivals and lengths. seen: see draw_lengths."""
+        """Return so many requests of a class; seed and class decide arrivals and lengths. seen: see draw_lengths."""
         rng = np.random.default_rng([seed, index(class_)])
         inputs, outputs = draw_lengths(class_, requests, rng, seen)
         return cls(inputs, outputs, rng.exponential(size=requests), float((inputs + outputs).mean()))
 
     def arrivals(self, tps: float) -> np.ndarray:
-        """(n,) moments, s, at `tps` tokens/s."""
+        """Return (n,) moments, s, at `tps` tokens/s."""
         return np.cumsum(self.gap) * self.tokens / tps
 
 
 def measure(engine: Engine, kv_tokens: int, load: PoissonArrivals, tps: float, **limits: int) -> LoadPointWithMeans:
-    """The instance at `tps` > 0. limits: max_batch, chunk_tokens, as simulate_instance."""
+    """Return how the instance does at `tps` > 0. limits: max_batch, chunk_tokens, as simulate_instance."""
     arrival_s = load.arrivals(tps)
     warm_s, end_s = arrival_s[int(WARM_UP * len(arrival_s))], arrival_s[-1]
 
@@ -88,7 +88,7 @@ def measure(engine: Engine, kv_tokens: int, load: PoissonArrivals, tps: float, *
 
 
 def isolated(engine: Engine, kv_tokens: int, load: PoissonArrivals, **limits: int) -> LoadPointWithMeans:
-    """The limit of no load: idle power, and the latencies of one request of mean length alone."""
+    """Return the limit of no load: idle power, and the latencies of one request of mean length alone."""
     tokens = [round(float(lengths.mean())) for lengths in (load.input, load.output)]
     alone = simulate_instance(engine, kv_tokens, np.zeros(1), np.array(tokens[:1]), np.array(tokens[1:]), **limits)
     gaps = alone.gap_s, alone.gap_count
@@ -102,29 +102,29 @@ def _mean(values: np.ndarray, counts: np.ndarray) -> float:
 
 
 def excess(class_: str, point: LoadPoint) -> float:
-    """The worse of both P99 latencies over its promise; above 1 a promise is broken."""
+    """Return the worse of both P99 latencies over its promise; above 1 a promise is broken."""
     return max(point.ttft_p99_s / ttft_slo_s(class_), point.tbt_p99_s / TBT_SLO_S)
 
 
 def curve(
     engine: Engine, kv_tokens: int, class_: str, load: PoissonArrivals, **limits: int
 ) -> dict[float, LoadPointWithMeans]:
-    """{tokens/s: a point}, ascending: no load, the ladder up to the first broken promise, and loads between."""
-    found = {0.0: isolated(engine, kv_tokens, load, **limits)}
-    kept: float = 0.0
-    broken: float | None = None
+    """Return {tokens/s: a point}, ascending: no load, the ladder up to the first broken promise, and loads between."""
+    points = {0.0: isolated(engine, kv_tokens, load, **limits)}
+    kept_tps: float = 0.0
+    broken_tps: float | None = None
     for tps in LADDER_TPS:
-        found[float(tps)] = point = measure(engine, kv_tokens, load, tps, **limits)
+        points[float(tps)] = point = measure(engine, kv_tokens, load, tps, **limits)
         if excess(class_, point) > 1:
-            broken = float(tps)
+            broken_tps = float(tps)
             break
-        kept = float(tps)
-    if broken and excess(class_, found[0.0]) <= 1:
+        kept_tps = float(tps)
+    if broken_tps and excess(class_, points[0.0]) <= 1:
         for _ in range(HALVINGS):
-            middle = round((kept + broken) / 2, 1)
-            found[middle] = point = measure(engine, kv_tokens, load, middle, **limits)
-            kept, broken = (kept, middle) if excess(class_, point) > 1 else (middle, broken)
-    return dict(sorted(found.items()))
+            middle_tps = round((kept_tps + broken_tps) / 2, 1)
+            points[middle_tps] = point = measure(engine, kv_tokens, load, middle_tps, **limits)
+            kept_tps, broken_tps = (kept_tps, middle_tps) if excess(class_, point) > 1 else (middle_tps, broken_tps)
+    return dict(sorted(points.items()))
 
 
 def profile_rows(
@@ -141,7 +141,7 @@ def profile_rows(
     seen: Seen | None = None,
     **limits: int,
 ) -> list[dict]:
-    """Rows (dicts by profile.COLUMNS) for every class, degree and clock.
+    """Return rows (dicts by profile.COLUMNS) for every class, degree and clock.
 
     overrides, host_s: as steps.StepModel. seen: lengths to draw from, see draw_lengths. limits: as measure. A class
     that a degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown
@@ -157,11 +157,11 @@ def profile_rows(
             if longest > steps.kv_tokens:
                 continue
             for mhz in core_mhz:
-                found = curve(steps.at(mhz), steps.kv_tokens, class_, loads[class_], **limits)
+                points = curve(steps.at(mhz), steps.kv_tokens, class_, loads[class_], **limits)
                 head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": mhz, "class": class_}
                 rows += [
                     head | {"tps": tps, "source": SOURCE} | {name: getattr(point, name) for name in names}
-                    for tps, point in found.items()
+                    for tps, point in points.items()
                 ]
     if not rows:
         raise InputError(f"serving: {model} on {gpu}: no class fits into the KV cache at tp {degrees}; use a higher tp")
@@ -213,11 +213,11 @@ def simulate_instance(
     chunk_tokens: int = CHUNK_TOKENS,
     horizon_s: float | None = None,
 ) -> InstanceRun:
-    """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
+    """Return a run of requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
     gaps = _Gaps()
     instance = Instance(engine, kv_tokens, Limits(chunk_tokens, max_batch), recorder=gaps)
-    asked = zip(*(np.asarray(each).tolist() for each in (arrival_s, input_tokens, output_tokens)))
-    requests = [Request(number, *each) for number, each in enumerate(asked)]
+    rows = zip(*(np.asarray(array).tolist() for array in (arrival_s, input_tokens, output_tokens)))
+    requests = [Request(number, *row) for number, row in enumerate(rows)]
     coming, now_s = deque(requests), 0.0
     while coming or instance.next_s is not None:
         ends_s = inf if instance.next_s is None else instance.next_s
@@ -234,8 +234,8 @@ def simulate_instance(
         now_s = max(now_s, horizon_s)
     instance.close(now_s)
     return InstanceRun(
-        np.array([np.nan if each.first_s is None else each.first_s - each.arrival_s for each in requests]),
-        np.array([each.finish_s is not None for each in requests], dtype=bool),
+        np.array([np.nan if request.first_s is None else request.first_s - request.arrival_s for request in requests]),
+        np.array([request.finish_s is not None for request in requests], dtype=bool),
         np.array(gaps.seconds),
         np.array(gaps.counts, dtype=np.int64),
         gaps.energy_j,
@@ -245,7 +245,7 @@ def simulate_instance(
 
 
 def weighted_quantile(values: np.ndarray, counts: np.ndarray, share: float) -> float:
-    """The smallest value that at least `share` of all counts do not exceed; NaN of nothing."""
+    """Return the smallest value that at least `share` of all counts do not exceed; NaN of nothing."""
     values, counts = np.asarray(values), np.asarray(counts)
     if not values.size:
         return float("nan")

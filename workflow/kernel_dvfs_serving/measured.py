@@ -108,7 +108,7 @@ class _Terms(Engine):
 
 
 def engine(profile: ServingProfile, tp: int, clock: str, kv_tokens: int, **limits: int) -> MeasuredEngine:
-    """The engine of a degree and clock of the profile. limits: max_batch, chunk_tokens, as make_profile.measure.
+    """Return the engine of a degree and clock of the profile. limits: max_batch, chunk_tokens, as make_profile.measure.
 
     Raises InputError where it has no such rows, or where they describe no engine: no time between tokens, or a fit
     that misses them by more than WORST_MEDIAN_ERROR.
@@ -137,7 +137,7 @@ def engine(profile: ServingProfile, tp: int, clock: str, kv_tokens: int, **limit
 def _times(
     curves: dict[str, LoadCurve], lengths: Lengths, max_batch: int, chunk_tokens: int
 ) -> tuple[np.ndarray, float, float]:
-    """((5,) t0 to t4, median relative errors of time between tokens and of time to the first token)."""
+    """Return ((5,) t0 to t4, median relative errors of time between tokens and of time to the first token)."""
     plain: list[Row] = []
     mixed: list[Row] = []
     first: list[Row] = []
@@ -158,12 +158,12 @@ def _times(
     weights = np.array([1 / s for _, s in rows])
     weights[len(decoded) :] *= (len(decoded) / len(first)) ** 0.5
     terms = np.array([row for row, _ in rows]) * weights[:, None]
-    found = _fitted(terms, np.array([s for _, s in rows]) * weights)
-    return found, _error(found, decoded), _error(found, first)
+    factors = _fitted(terms, np.array([s for _, s in rows]) * weights)
+    return factors, _error(factors, decoded), _error(factors, first)
 
 
 def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
-    """(5,) what t0 to t4 are multiplied by; a prompt's chunk begins at `start`, decoding attends over `context`."""
+    """Return (5,) what t0 to t4 are multiplied by. start: of a prompt's chunk. context: that decoding attends over."""
     pairs = 0.0 if context else tokens * start + tokens * (tokens + 1) / 2
     return np.array([1.0, tokens, max(0.0, tokens - RIDGE_TOKENS), context, pairs])
 
@@ -171,7 +171,7 @@ def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
 def _energies(
     curves: dict[str, LoadCurve], lengths: Lengths, terms: _Terms, kv_tokens: int, idle_w: float, **limits: int
 ) -> tuple[np.ndarray, float]:
-    """((5,) w and e0 to e3, median relative error of power). idle_w is measured, so it is not fitted."""
+    """Return ((5,) w and e0 to e3, median relative error of power). idle_w is measured, so it is not fitted."""
     rows: list[Row] = []
     for name, curve in curves.items():
         load = _load(name, lengths[name])
@@ -183,21 +183,21 @@ def _energies(
     occurs = np.array([row for row, _ in rows])
     power_w = np.array([watt for _, watt in rows])
     wanted = np.maximum(0.0, power_w - idle_w * occurs[:, 0])
-    found = _fitted(occurs[:, 1:] / power_w[:, None], wanted / power_w)
-    return found, _error(np.array([idle_w, *found]), rows)
+    factors = _fitted(occurs[:, 1:] / power_w[:, None], wanted / power_w)
+    return factors, _error(np.array([idle_w, *factors]), rows)
 
 
 def _fitted(terms: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The factors, none negative, that come nearest to `wanted`; columns are scaled alike, they differ widely."""
+    """Return the factors, none negative, that come nearest to `wanted`. Columns, which differ widely, are scaled."""
     from scipy.optimize import nnls  # a third of what importing this package takes, and most need no fit
 
     scale = np.where(terms.max(axis=0) > 0, terms.max(axis=0), 1.0)
-    found: np.ndarray = nnls(terms / scale, wanted)[0] / scale
-    return found
+    factors: np.ndarray = nnls(terms / scale, wanted)[0] / scale
+    return factors
 
 
 def _load(name: str, lengths: tuple[float, float]) -> PoissonArrivals:
-    """Poisson arrivals of a class, lengths scaled to the profile's means."""
+    """Return Poisson arrivals of a class, lengths scaled to the profile's means."""
     drawn = PoissonArrivals.draw(name, REQUESTS)
     prompt, answer = (
         np.maximum(1, (tokens * mean / tokens.mean()).round().astype(int))
@@ -206,5 +206,5 @@ def _load(name: str, lengths: tuple[float, float]) -> PoissonArrivals:
     return PoissonArrivals(prompt, answer, drawn.gap, float((prompt + answer).mean()))
 
 
-def _error(found: np.ndarray, rows: Sequence[Row]) -> float:
-    return float(np.median([abs(row @ found / value - 1) for row, value in rows]))
+def _error(factors: np.ndarray, rows: Sequence[Row]) -> float:
+    return float(np.median([abs(row @ factors / value - 1) for row, value in rows]))

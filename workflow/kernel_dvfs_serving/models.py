@@ -46,12 +46,12 @@ class ServedModel:
 
     @property
     def head(self) -> int:
-        """Width of a head."""
+        """Return the width of a head."""
         return self.hidden // self.heads
 
     @property
     def weights_byte(self) -> int:
-        """Bytes of all weights: attention, MLPs, router, norms, embedding and output matrix."""
+        """Return the bytes of all weights: attention, MLPs, router, norms, embedding and output matrix."""
         attention = self.hidden * self.head * (2 * self.heads + 2 * self.kv_heads)
         router = self.hidden * self.experts if self.experts > 1 else 0
         layer = attention + self.experts * 3 * self.hidden * self.ffn + router + 2 * self.hidden
@@ -59,11 +59,11 @@ class ServedModel:
 
     @property
     def kv_byte_per_token(self) -> int:
-        """Bytes of keys and values that one token leaves in the cache, all layers and heads."""
+        """Return the bytes of keys and values that one token leaves in the cache, all layers and heads."""
         return 2 * BF16 * self.layers * self.kv_heads * self.head
 
     def experts_hit(self, tokens: int) -> float:
-        """How many experts of a layer a step of so many tokens needs, expected: each is left out by a token with
+        """Return how many experts of a layer a step of so many tokens needs, expected: each is left out by a token with
         probability 1 - taken / experts."""
         return self.experts * (1 - (1 - self.taken / self.experts) ** tokens)
 
@@ -83,7 +83,7 @@ MODELS = {
 
 
 def served(name: str | ServedModel) -> ServedModel:
-    """The model called `name`; a ServedModel is passed through. Raises InputError naming those known."""
+    """Return the model called `name`; a ServedModel is passed through. Raises InputError naming those known."""
     if isinstance(name, ServedModel):
         return name
     if name not in MODELS:
@@ -92,7 +92,7 @@ def served(name: str | ServedModel) -> ServedModel:
 
 
 def check_degree(model: ServedModel, tp: int) -> int:
-    """`tp` if it splits the model's heads and MLP evenly. Raises InputError."""
+    """Return `tp` if it splits the model's heads and MLP evenly. Raises InputError."""
     allowed = [degree for degree in range(1, model.kv_heads + 1) if model.kv_heads % degree == 0]
     if tp not in allowed:
         raise InputError(f"serving: tp {tp} does not split {model.name}; allowed: {', '.join(map(str, allowed))}")
@@ -119,7 +119,7 @@ class StepKernel:
 
 
 def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> StepKernel:
-    """rows x inner times inner x columns; weights are read once."""
+    """Return the kernel of rows x inner times inner x columns; weights are read once."""
     return StepKernel(
         name,
         launches,
@@ -134,7 +134,7 @@ def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> St
 
 
 def _grouped(name: str, model: ServedModel, tokens: int, columns: int, inner: int) -> StepKernel:
-    """Every token times the matrices of the experts that it takes; those of the experts hit are read once."""
+    """Return the kernel of every token times the matrices of its experts; those of the experts hit are read once."""
     rows, hit = model.taken * tokens, model.experts_hit(tokens)
     return StepKernel(
         name,
@@ -150,7 +150,7 @@ def _grouped(name: str, model: ServedModel, tokens: int, columns: int, inner: in
 
 
 def _mlp(model: ServedModel, tokens: int, ffn: int) -> list[StepKernel]:
-    """The rows of a layer's MLP, `ffn` wide on this rank; of a mixture of experts with router, dispatch and sum."""
+    """Return the rows of a layer's MLP, `ffn` wide on this rank; a mixture of experts has router, dispatch and sum."""
     H, L = model.hidden, model.layers
     rows = model.taken * tokens
     act = StepKernel("silu", L, "gelu", 0, 5 * rows * ffn, 2 * rows * ffn, 2 * rows * ffn * BF16, rows * ffn * BF16)
@@ -171,13 +171,14 @@ def _mlp(model: ServedModel, tokens: int, ffn: int) -> list[StepKernel]:
 
 
 def _norm(name: str, launches: int, model: ServedModel, tokens: int) -> StepKernel:
-    """Residual add and RMS norm in one: two tensors read, two written, about 6 operations an element."""
+    """Return the kernel of residual add and RMS norm: two tensors read, two written, about 6 operations an element."""
     size = tokens * model.hidden
     return StepKernel(name, launches, "residual", 0, 6 * size, tokens, 2 * BF16 * size, 2 * BF16 * size)
 
 
 def token_rows(model: ServedModel, tp: int, tokens: int) -> list[StepKernel]:
-    """The rows of a step with `tokens` new tokens, in order, all but attention over the cache and communication."""
+    """Return the rows of a step of `tokens` new tokens, in order, but for attention over the cache and
+    communication."""
     H, L, D = model.hidden, model.layers, model.head
     q, kv, ffn, vocab = model.heads * D // tp, model.kv_heads * D // tp, model.ffn // tp, model.vocab // tp
     sampled = min(tokens, SAMPLED)
@@ -206,7 +207,7 @@ def token_rows(model: ServedModel, tp: int, tokens: int) -> list[StepKernel]:
 
 
 def prompt_attention(model: ServedModel, tp: int, pairs: float) -> StepKernel:
-    """Attention of prompt tokens over `pairs` (token, token at or before it), FlashAttention: compute alone counts."""
+    """Return prompts' attention over `pairs` (token, token at or before it), FlashAttention: compute alone counts."""
     heads = model.heads // tp
     return StepKernel(
         "prompt_attention", model.layers, "flash_attention", 4 * heads * model.head * pairs, 0, heads * pairs, 0, 0
@@ -214,7 +215,7 @@ def prompt_attention(model: ServedModel, tp: int, pairs: float) -> StepKernel:
 
 
 def decode_attention(model: ServedModel, tp: int, context: float) -> StepKernel:
-    """Attention of decoding sequences over `context` cached tokens, summed over sequences: the cache is read once."""
+    """Return decoding sequences' attention over `context` cached tokens, summed over them: the cache is read once."""
     heads, kv = model.heads // tp, model.kv_heads // tp
     return StepKernel(
         "decode_attention",
@@ -229,5 +230,5 @@ def decode_attention(model: ServedModel, tp: int, context: float) -> StepKernel:
 
 
 def all_reduces(model: ServedModel, tokens: int) -> tuple[int, int]:
-    """(how many a step, bytes each): one after the attention and one after the MLP of every layer."""
+    """Return (how many a step, bytes each): one after the attention and one after the MLP of every layer."""
     return 2 * model.layers, tokens * model.hidden * BF16

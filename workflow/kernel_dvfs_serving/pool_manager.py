@@ -32,7 +32,7 @@ class Division(NamedTuple):
 
 
 def divide(offer: PoolColumns, peak_tps: float, servers: int, degrees: Sequence[int], parked_w: float) -> Division:
-    """The least-power division of a pool's servers. parked_w: of a GPU without instance."""
+    """Return the least-power division of a pool's servers. parked_w: of a GPU without instance."""
     able = tuple(tp for tp in degrees if offer.largest(tp) > 0)
     if not able:
         return Division({FULL_TP: servers}, float("inf"), False)
@@ -40,7 +40,7 @@ def divide(offer: PoolColumns, peak_tps: float, servers: int, degrees: Sequence[
 
 
 def priced(offer: PoolColumns, peak_tps: float, servers: int, counts: dict[int, int], parked_w: float) -> Division:
-    """A given division of a pool's servers, {degree: instances}, under a load."""
+    """Return a given division of a pool's servers, {degree: instances}, under a load."""
     degrees = tuple(counts)
     if not degrees or any(offer.largest(tp) <= 0 for tp in degrees):
         return Division(counts, float("inf"), False)
@@ -50,7 +50,7 @@ def priced(offer: PoolColumns, peak_tps: float, servers: int, counts: dict[int, 
 def _best(
     offer: PoolColumns, peak_tps: float, servers: int, degrees: tuple[int, ...], numbers: np.ndarray, parked_w: float
 ) -> Division:
-    """The least-power one of divisions, `numbers` of shape (divisions, degrees), that carry the peak."""
+    """Return the least-power one of divisions, `numbers` of shape (divisions, degrees), that carry the peak."""
     able = np.array([offer.largest(tp) for tp in degrees])
     fits = numbers @ able >= peak_tps * (1 - 1e-9)
     carries = bool(fits.any())
@@ -66,7 +66,7 @@ def _best(
 
 @lru_cache(maxsize=32)
 def _divisions(servers: int, degrees: tuple[int, ...]) -> np.ndarray:
-    """Every way to put instances of these degrees on the servers' GPUs, at least one: (ways, degrees)."""
+    """Return every way to put instances of these degrees on the servers' GPUs, at least one: (ways, degrees)."""
     gpus = SERVER_GPUS * servers
     axes = np.meshgrid(*(np.arange(gpus // tp + 1) for tp in degrees), indexing="ij")
     numbers = np.stack([axis.ravel() for axis in axes], axis=1)
@@ -78,27 +78,27 @@ def epoch(cluster: Cluster) -> None:
     """Who serves what with the servers that are there, and how each pool's are divided."""
     if not cluster.active:
         return
-    own = cluster.settings
+    settings = cluster.settings
     counts = cluster.fleet.on_by_pool()
-    loads = cluster.forecast.between(cluster.now_s, cluster.now_s + own.pool_epoch_s, cluster.now_s)
+    loads = cluster.forecast.between(cluster.now_s, cluster.now_s + settings.pool_epoch_s, cluster.now_s)
     plan = spread(cluster.pools, cluster.columns, loads, counts)
     cluster.fleet.adopt(plan)
     for pool, count in enumerate(counts):
         # a division that is under way is finished first
         if count and cluster.fleet.changing[pool] is None:
             _divide(cluster, pool, plan.loads[pool])
-    cluster.agenda.at(cluster.now_s + own.pool_epoch_s, epoch, cluster)
+    cluster.agenda.at(cluster.now_s + settings.pool_epoch_s, epoch, cluster)
 
 
 def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
     """Adopt the pool's best division into instances, if it saves more than the change takes. load: (slots,)."""
-    servers = [each for each in cluster.fleet.servers if each.pool == pool and each.state == ON]
+    servers = [server for server in cluster.fleet.servers if server.pool == pool and server.state == ON]
     if not servers:
         return
     before = [server.layout for server in servers]
     wanted = layouts(cluster, pool, len(servers), load)
     after = [wanted[place] for place in assign(before, wanted)]
-    now, then = (_priced(cluster, pool, each, load) for each in (before, after))
+    now, then = (_priced(cluster, pool, divided, load) for divided in (before, after))
     saved_j = (now.power_w - then.power_w) * cluster.settings.pool_epoch_s
     if now.carries and not (then.carries and saved_j > _change_j(cluster, before, after)):
         return
@@ -107,27 +107,27 @@ def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
 
 
 def layouts(cluster: Cluster, pool: int, servers: int, load: np.ndarray) -> list[Layout]:
-    """The least-power division of a pool's servers, server by server."""
+    """Return the least-power division of a pool's servers, server by server."""
     begun = time.process_time()
     offer, peak_tps, degrees = cluster.fleet.offers[pool], float(load.max()), cluster.columns.degrees
-    found = divide(offer, peak_tps, servers, degrees, cluster.machine.parked_w)
+    division = divide(offer, peak_tps, servers, degrees, cluster.machine.parked_w)
     cluster.solve_s.append(time.process_time() - begun)
-    return layouts_for(found.counts, servers)
+    return layouts_for(division.counts, servers)
 
 
 def _priced(cluster: Cluster, pool: int, divided: Sequence[Layout], load: np.ndarray) -> Division:
-    """A pool divided so, under a load."""
+    """Return a pool divided so, under a load."""
     degrees = [tp for layout in divided for tp in layout]
     counts = {tp: degrees.count(tp) for tp in set(degrees)}
     return priced(cluster.fleet.offers[pool], float(load.max()), len(divided), counts, cluster.machine.parked_w)
 
 
 def _change_j(cluster: Cluster, before: Sequence[Layout], after: Sequence[Layout]) -> float:
-    """Energy of changing layouts: the changed servers' GPUs idle meanwhile."""
-    own, seconds = cluster.settings, 0.0
+    """Return the energy of changing layouts: the changed servers' GPUs idle meanwhile."""
+    settings, seconds = cluster.settings, 0.0
     for old, new in zip(before, after):
         if old != new:
             moved = units(old, new)
-            seconds += own.reload_s if moved is None else moved * own.reshard_unit_s
-            seconds += own.reshard_gap_s if new else 0.0
+            seconds += settings.reload_s if moved is None else moved * settings.reshard_unit_s
+            seconds += settings.reshard_gap_s if new else 0.0
     return seconds * SERVER_GPUS * cluster.machine.parked_w

@@ -49,36 +49,37 @@ COUNTS = tuple(sorted(_MERGED))
 
 
 def pool_kinds(count: int) -> list[PoolKind]:
-    """The pools, small to large. Raises InputError for a count that there is no merging for."""
+    """Return the pools, small to large. Raises InputError for a count that there is no merging for."""
     if count not in _MERGED:
         raise InputError(f"pools = {count}; allowed: {', '.join(map(str, COUNTS))}")
-    found = []
+    pools = []
     for names in _MERGED[count]:
         members = [index(name) for name in names]
-        kind = 3 * max(each // 3 for each in members) + max(each % 3 for each in members)
-        found.append(PoolKind(CLASSES[kind], members, kind))
-    return found
+        kind = 3 * max(member // 3 for member in members) + max(member % 3 for member in members)
+        pools.append(PoolKind(CLASSES[kind], members, kind))
+    return pools
 
 
 def home(pools: list[PoolKind], kind: int) -> int:
-    """Place of the pool that a class belongs to."""
+    """Return the place of the pool that a class belongs to."""
     return next(place for place, pool in enumerate(pools) if kind in pool.members)
 
 
 def larger(pools: list[PoolKind], place: int) -> list[int]:
-    """Places of pools that may serve another's requests, nearest first: the answer's letter up, then the prompt's."""
-    own = pools[place].kind
-    others = [other for other, pool in enumerate(pools) if other != place and dominates(pool.kind, own)]
+    """Return the places of pools that may serve another's requests, the nearest first: first the answer's letter goes
+    up, then the prompt's."""
+    kind = pools[place].kind
+    others = [other for other, pool in enumerate(pools) if other != place and dominates(pool.kind, kind)]
 
     def distance(other: int) -> tuple[int, int]:
-        kind = pools[other].kind
-        return (kind // 3 - own // 3, kind % 3 - own % 3)
+        other_kind = pools[other].kind
+        return (other_kind // 3 - kind // 3, other_kind % 3 - kind % 3)
 
     return sorted(others, key=distance)
 
 
 def carry_target(pools: list[PoolKind], place: int) -> int | None:
-    """Where a pool's remainder goes when servers are counted: the nearest larger pool; None for the largest."""
+    """Return where a pool's remainder goes when servers are counted: the nearest larger pool; None for the largest."""
     others = larger(pools, place)
     return others[0] if others else None
 
@@ -98,7 +99,7 @@ class Sizing:
 
 
 def size(pools: list[PoolKind], columns: Columns, loads: np.ndarray, limit: int) -> Sizing:
-    """Servers for loads of shape (slots, classes), tokens/s, at most `limit` in all: each pool's own peak counts."""
+    """Return the sizing for loads (slots, classes), tokens/s, on up to `limit` servers: each pool's own peak counts."""
 
     def full(place: int, need: float, able: float) -> int:
         if carry_target(pools, place) is not None:
@@ -114,31 +115,31 @@ def size(pools: list[PoolKind], columns: Columns, loads: np.ndarray, limit: int)
 
 
 def static(pools: list[PoolKind], columns: Columns, loads: np.ndarray, servers: int) -> Sizing:
-    """All servers, for good: one at least to each pool, the others by turns to the pool that is fullest at its peak."""
+    """Return the sizing with all servers: one at least a pool, the others by turns to the pool fullest at its peak."""
     if servers < len(pools):
         raise InputError(f"{servers} servers are too few for {len(pools)} pools; add servers, or merge pools")
     able = [columns.pool(pool.kind, pool.members).largest(FULL_TP) or 1.0 for pool in pools]
     peaks = [loads[:, pool.members].sum(1).max() for pool in pools]
     counts = [1] * len(pools)
     for _ in range(servers - len(pools)):
-        place = max(range(len(pools)), key=lambda each: peaks[each] / able[each] / counts[each])
+        place = max(range(len(pools)), key=lambda candidate: peaks[candidate] / able[candidate] / counts[candidate])
         counts[place] += 1
     return spread(pools, columns, loads, counts)
 
 
 def spread(pools: list[PoolKind], columns: Columns, loads: np.ndarray, counts: Sequence[int]) -> Sizing:
-    """Who serves what with so many servers per pool: what does not fit is carried to the next larger pool."""
+    """Return the sizing of so many servers per pool: what does not fit is carried to the next larger pool."""
     return _walk(pools, columns, loads, lambda place, need, able: counts[place])
 
 
 def _walk(
     pools: list[PoolKind], columns: Columns, loads: np.ndarray, count_of: Callable[[int, float, float], int]
 ) -> Sizing:
-    """From the smallest pool up; count_of(place, peak load, load that one server may carry) -> servers."""
+    """Return the sizing, smallest pool first. count_of(place, peak load, load that one server may carry) -> servers."""
     carried = [np.zeros(len(loads)) for _ in pools]
     served: list[set[int]] = [set() for _ in pools]
     occurs = loads.max(0) > 0
-    found = Sizing([], [], [], [], 0.0)
+    sizing = Sizing([], [], [], [], 0.0)
     short_tps = 0.0
     for place, pool in enumerate(pools):
         served[place] |= {kind for kind in pool.members if occurs[kind]}
@@ -146,8 +147,8 @@ def _walk(
         peak = float(need.max())
         offer = columns.pool(pool.kind, served[place])
         able = offer.largest(FULL_TP)
-        found.servers.append(count_of(place, peak, able))
-        fits = found.servers[-1] * able
+        sizing.servers.append(count_of(place, peak, able))
+        fits = sizing.servers[-1] * able
         share = fits / peak if peak > fits else 1.0
         following = carry_target(pools, place)
         if following is None:
@@ -157,7 +158,7 @@ def _walk(
             # the same share at all times: a request's way does not depend on the moment
             carried[following] += (1 - share) * need
             served[following] |= served[place]
-        found.shares.append(share)
-        found.loads.append(share * need)
-        found.offers.append(offer)
-    return replace(found, short_tps=short_tps)
+        sizing.shares.append(share)
+        sizing.loads.append(share * need)
+        sizing.offers.append(offer)
+    return replace(sizing, short_tps=short_tps)

@@ -19,7 +19,7 @@ from kernel_dvfs_serving.trace import DAY_S, WEEK_S, Trace
 
 
 def predicted(trace: Trace, settings: ClusterSettings) -> np.ndarray:
-    """The class that each request is taken for. Misprediction is a share of the answers, or `token-count`."""
+    """Return the class that each request is taken for. Misprediction is a share of the answers, or `token-count`."""
     kinds = classify(trace.input_tokens, trace.output_tokens)
     if settings.misprediction == TOKEN_COUNT:
         return 3 * (kinds // 3) + by_token_count(trace.input_tokens, trace.output_tokens)
@@ -29,7 +29,7 @@ def predicted(trace: Trace, settings: ClusterSettings) -> np.ndarray:
 
 
 def confusion(error: float) -> np.ndarray:
-    """[true letter, predicted letter]: errs with probability `error`, either other letter as likely. Rows add up to 1.
+    """Return [true letter, predicted letter]: wrong with probability `error`, by either letter alike. Rows sum to 1.
 
     Raises InputError for an error that is no share.
     """
@@ -39,7 +39,7 @@ def confusion(error: float) -> np.ndarray:
 
 
 def predict(kinds: np.ndarray, matrix: np.ndarray, seed: int) -> np.ndarray:
-    """Predicted classes of true classes (n,), by the confusion matrix of the answer's letter."""
+    """Return the predicted classes of true classes (n,), by the confusion matrix of the answer's letter."""
     kinds = np.asarray(kinds)
     limits = np.cumsum(matrix, axis=1)[kinds % 3]
     letter = (np.random.default_rng(seed).uniform(size=len(kinds))[:, None] > limits[:, :2]).sum(1)
@@ -47,7 +47,7 @@ def predict(kinds: np.ndarray, matrix: np.ndarray, seed: int) -> np.ndarray:
 
 
 def by_token_count(input_tokens: np.ndarray, output_tokens: np.ndarray, share: float = 0.2) -> np.ndarray:
-    """Predicted answer letters (n,) from the prompt's length alone: the commonest letter of its neighbourhood.
+    """Return predicted answer letters (n,) from the prompt's length alone: the commonest letter of its neighbourhood.
 
     Learnt from the first `share` of the requests, in ten groups of equal size by prompt length (our choice: the
     simplest predictor that there is, to show what a better one is worth).
@@ -55,12 +55,12 @@ def by_token_count(input_tokens: np.ndarray, output_tokens: np.ndarray, share: f
     inputs, letters = np.asarray(input_tokens), np.digitize(output_tokens, OUTPUT_BOUNDS)
     known = max(1, int(share * len(inputs)))
     edges = np.unique(np.quantile(inputs[:known], np.linspace(0, 1, 11)[1:-1]))
-    groups, own = np.digitize(inputs[:known], edges), np.digitize(inputs, edges)
+    known_groups, groups = np.digitize(inputs[:known], edges), np.digitize(inputs, edges)
     overall = np.bincount(letters[:known], minlength=3).argmax()
     table = np.full(len(edges) + 1, overall)
-    for group in np.unique(groups):
-        table[group] = np.bincount(letters[:known][groups == group], minlength=3).argmax()
-    return table[own]
+    for group in np.unique(known_groups):
+        table[group] = np.bincount(letters[:known][known_groups == group], minlength=3).argmax()
+    return table[groups]
 
 
 LAST_S, BEGINNING_S = 1800.0, 300.0
@@ -69,7 +69,7 @@ LAST_S, BEGINNING_S = 1800.0, 300.0
 
 
 def slot_loads(trace: Trace, slot_s: float) -> np.ndarray:
-    """Tokens/s arriving, prompt and answer, of shape (slots, classes)."""
+    """Return the tokens/s arriving, prompt and answer, of shape (slots, classes)."""
     slots = max(1, int(np.ceil(trace.span_s / slot_s)))
     slot = np.minimum((trace.arrival_s / slot_s).astype(np.int64), slots - 1)
     place = slot * len(CLASSES) + classify(trace.input_tokens, trace.output_tokens)
@@ -91,7 +91,7 @@ class LoadForecast:
         self._first_day = 0 if method == "oracle" else max(1, round(DAY_S / slot_s))
 
     def between(self, start_s: float, end_s: float, now_s: float | None = None) -> np.ndarray:
-        """Expectations of the slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes).
+        """Return expectations of slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes).
 
         now_s: when they are asked for; None: at start_s. On the first day the last slots stand for those to come.
         """

@@ -67,17 +67,17 @@ class LoadCurve:
             )
 
     def power(self, tps: float | np.ndarray) -> np.ndarray:
-        """W at loads (any shape), linear between profiled ones. Raises InputError outside them."""
+        """Return the power, W, at loads (any shape), linear between profiled ones. Raises InputError outside them."""
         self.check(tps)
         return np.interp(tps, self.tps, self.power_w)
 
     def at(self, tps: float) -> LoadPoint:
-        """All columns at one load. Raises InputError outside the profiled ones."""
+        """Return all columns at one load. Raises InputError outside the profiled ones."""
         self.check(tps)
         return LoadPoint(*(float(np.interp(tps, self.tps, getattr(self, name))) for name in ("power_w", *LATENCIES)))
 
     def capacity(self, ttft_slo_s: float, tbt_slo_s: float) -> float:
-        """The largest load at and below which both P99 latencies keep their promise; 0.0 if none does.
+        """Return the largest load at and below which both P99 latencies keep their promise; 0.0 if none does.
 
         Where the last profiled load still keeps it, that load: nothing is extrapolated.
         """
@@ -94,7 +94,7 @@ class LoadCurve:
         return max(self.ttft_p99_s[place] - ttft_slo_s, self.tbt_p99_s[place] - tbt_slo_s)
 
     def _crossing(self, place: int, ttft_slo_s: float, tbt_slo_s: float) -> float:
-        """Where, between the load before `place` and that at it, the first promise breaks."""
+        """Return where, between the load before `place` and that at it, the first promise breaks."""
         shares = []
         for values, limit in ((self.ttft_p99_s, ttft_slo_s), (self.tbt_p99_s, tbt_slo_s)):
             if values[place] > limit:
@@ -119,29 +119,29 @@ class ServingProfile:
 
     @property
     def simulated(self) -> bool:
-        """Whether all of it was simulated here; anything else is taken as a measurement."""
+        """Return whether all of it was simulated here; anything else is taken as a measurement."""
         return self.sources == {SIMULATED}
 
     def tokens(self, class_: str) -> tuple[float, float]:
-        """Mean (prompt, answer) tokens of a class's requests: the profile's, else those of the class as drawn here."""
+        """Return the mean (prompt, answer) tokens of a class: the profile's, else those of the class as drawn here."""
         return self.lengths.get(class_) or mean_tokens(class_)
 
     @cached_property
     def classes(self) -> list[str]:
-        """Classes profiled, in the order of CLASSES."""
+        """Return the classes profiled, in the order of CLASSES."""
         return [name for name in CLASSES if any(key[0] == name for key in self.curves)]
 
     @cached_property
     def degrees(self) -> list[int]:
-        """Tensor-parallel degrees profiled, ascending."""
+        """Return the tensor-parallel degrees profiled, ascending."""
         return sorted({key[1] for key in self.curves})
 
     def clocks(self, tp: int) -> list[str]:
-        """Names of the clocks profiled at a degree, by rising MHz."""
+        """Return the names of the clocks profiled at a degree, by rising MHz."""
         return sorted({key[2] for key in self.curves if key[1] == tp}, key=int)
 
     def curve(self, class_: str, tp: int, core_mhz: int | str) -> LoadCurve:
-        """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
+        """Return a curve. core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
         try:
             return self.curves[class_, tp, str(core_mhz)]
         except KeyError:
@@ -150,13 +150,13 @@ class ServingProfile:
             ) from None
 
     def idle_w(self, tp: int, clock: str) -> float:
-        """Power of an instance without load at a clock, W. Raises InputError where it was not profiled."""
-        own = [curve for (_, degree, name), curve in self.curves.items() if (degree, name) == (tp, clock)]
-        return float(np.mean([curve.power(0.0) for curve in own]))
+        """Return the power of an instance without load at a clock, W. Raises InputError where it was not profiled."""
+        curves = [curve for (_, degree, name), curve in self.curves.items() if (degree, name) == (tp, clock)]
+        return float(np.mean([curve.power(0.0) for curve in curves]))
 
     @cached_property
     def parked_w(self) -> float:
-        """Power of a GPU without an instance, W: of the degree and clock that draws least at no load."""
+        """Return the power of a GPU without an instance, W: of the degree and clock that draws least at no load."""
         return min(self.idle_w(tp, clock) / tp for tp, clock in {key[1:] for key in self.curves})
 
     def at(self, class_: str, tp: int, core_mhz: int | str, tps: float) -> LoadPoint:
@@ -165,8 +165,8 @@ class ServingProfile:
 
     def capacity(self, class_: str, tp: int, core_mhz: int | str, ttft_slo_s: float, tbt_slo_s: float) -> float:
         """See LoadCurve.capacity; 0.0 also where it was not profiled."""
-        found = self.curves.get((class_, tp, str(core_mhz)))
-        return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
+        curve = self.curves.get((class_, tp, str(core_mhz)))
+        return curve.capacity(ttft_slo_s, tbt_slo_s) if curve else 0.0
 
 
 def write_profile(
@@ -182,8 +182,8 @@ def write_profile(
     nothing, where read_profile would refuse the file.
     """
     columns = [*COLUMNS, *(name for name in OPTIONAL if rows and name in rows[0])]
-    said = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
-    head = "# " + "; ".join(f"{name}: {value}" for name, value in said.items()) + "\n"
+    header = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
+    head = "# " + "; ".join(f"{name}: {value}" for name, value in header.items()) + "\n"
     cells = [
         [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in (row[name] for name in columns)]
         for row in rows
@@ -194,16 +194,16 @@ def write_profile(
 
 
 def read_profile(path: str | Path) -> ServingProfile:
-    """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
+    """Return a profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
     return _parsed(path, read_text(path))
 
 
 def _parsed(path: str | Path, text: str) -> ServingProfile:
-    """See read_profile; path: for messages."""
+    """Return what read_profile does. path: for messages."""
     if text and not text.endswith("\n"):
         raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
-    said = _said(path, text)
-    promised = said.pop("rows", None)
+    header = _header(path, text)
+    promised = header.pop("rows", None)
     raw = read_csv(path, exactly(*COLUMNS, *OPTIONAL, *_SCALED), text=text)
     columns = {name: column for name in COLUMNS if (column := _column(raw, name))}
     missing = [name for name in COLUMNS if name not in columns]
@@ -227,9 +227,9 @@ def _parsed(path: str | Path, text: str) -> ServingProfile:
     values = {name: _positive(raw, columns[name]) for name in ("power_w", *LATENCIES)}
     _check(raw, columns, values, degrees, loads)
     given = _Given(raw)
-    found: dict[tuple[str, int, str], dict[float, list[float]]] = {}
+    points_by_key: dict[tuple[str, int, str], dict[float, list[float]]] = {}
     for row, key in enumerate(zip(texts["class"], degrees, map(str, clocks), strict=True)):
-        tps, points = loads[row], found.setdefault(key, {})
+        tps, points = loads[row], points_by_key.setdefault(key, {})
         if tps is None or tps < 0:
             raise raw.fault(f"{quote(raw.columns['tps'][row])}; expected a number of at least 0", "tps", row)
         if tps in points:
@@ -237,11 +237,11 @@ def _parsed(path: str | Path, text: str) -> ServingProfile:
         points[tps] = [values[name][row] for name in ("power_w", *LATENCIES)]
         for name, owner in zip(OPTIONAL, (key[0], key[0], f"tp {key[1]}", "the model")):
             given.add(row, name, owner)
-    _require_whole(path, found)
-    curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
+    _require_whole(path, points_by_key)
+    curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in points_by_key.items()}
     model, gpu = heads.pop()
-    told = given.of_profile([key[1] for key in found])
-    return ServingProfile(model, gpu, curves, set(texts["source"]), str(path), **told, engine=said)
+    optional = given.of_profile([key[1] for key in points_by_key])
+    return ServingProfile(model, gpu, curves, set(texts["source"]), str(path), **optional, engine=header)
 
 
 # latencies and power may be in the unit that their heading says
@@ -252,7 +252,7 @@ _SCALED = {
 
 
 def _column(raw: RawTable, name: str) -> str | None:
-    """The column of a quantity, in whatever unit."""
+    """Return the column of a quantity, in whatever unit."""
     if name in raw.columns:
         return name
     return next((column for column, (of, _) in _SCALED.items() if of == name and column in raw.columns), None)
@@ -286,29 +286,29 @@ def _check(
                 raise raw.fault(f"{time_s:g} s without load; is it in ms?", columns[name], row)
 
 
-def _said(path: str | Path, text: str) -> dict[str, float]:
-    """What the file's first line says: its rows, and by ENGINE what it was simulated with."""
-    said: dict[str, float] = {}
+def _header(path: str | Path, text: str) -> dict[str, float]:
+    """Return what the file's first line says: its rows, and by ENGINE what it was simulated with."""
+    header: dict[str, float] = {}
     first = text.partition("\n")[0].strip()
     if first.startswith("# rows:"):
-        for each in first.removeprefix("#").split(";"):
-            name, _, value = (word.strip() for word in each.partition(":"))
+        for entry in first.removeprefix("#").split(";"):
+            name, _, value = (word.strip() for word in entry.partition(":"))
             try:
-                said[name] = int(value) if name == "rows" else float(value)
+                header[name] = int(value) if name == "rows" else float(value)
             except ValueError:
-                said[name] = -1
-            if said[name] < 0 or name not in ("rows", *ENGINE):
+                header[name] = -1
+            if header[name] < 0 or name not in ("rows", *ENGINE):
                 what = "the number of rows" if name == "rows" else f"numbers for {', '.join(ENGINE)}"
-                raise InputError(f"{path}: line 1: {each.strip()!r}; expected {what}")
-    return said
+                raise InputError(f"{path}: line 1: {entry.strip()!r}; expected {what}")
+    return header
 
 
-def _require_whole(path: str | Path, found: Collection[tuple[str, int, str]]) -> None:
+def _require_whole(path: str | Path, keys: Collection[tuple[str, int, str]]) -> None:
     """A class that a degree has at one clock has to be there at all of that degree's clocks."""
-    clocks = {(tp, clock) for _, tp, clock in found}
-    for class_, tp in sorted({key[:2] for key in found}):
+    clocks = {(tp, clock) for _, tp, clock in keys}
+    for class_, tp in sorted({key[:2] for key in keys}):
         for clock in sorted(clock for degree, clock in clocks if degree == tp):
-            if (class_, tp, clock) not in found:
+            if (class_, tp, clock) not in keys:
                 raise InputError(
                     f"{path}: no rows for {_where(class_, tp, clock)}, which other classes have: cut off? measure it, "
                     "or leave that clock or that class out"
@@ -336,25 +336,25 @@ class _Given:
     def __init__(self, raw: RawTable):
         self._raw = raw
         self._columns = {name: raw.positive(name, 1e18) for name in OPTIONAL if name in raw.columns}
-        self._said: dict[tuple[str, str], float] = {}  # by column, and whose it is
+        self._values: dict[tuple[str, str], float] = {}  # by column, and whose it is
 
     def add(self, row: int, name: str, owner: str) -> None:
         """Take what a row says, where it says it."""
         if name not in self._columns:
             return
         value = self._columns[name][row]
-        if self._said.setdefault((name, owner), value) != value:
-            what = f"{value:g}, but {self._said[name, owner]:g} above for {owner}"
+        if self._values.setdefault((name, owner), value) != value:
+            what = f"{value:g}, but {self._values[name, owner]:g} above for {owner}"
             raise self._raw.fault(f"{what}; it is one figure for all rows of {owner}", name, row)
 
     def of_profile(self, degrees: Collection[int]) -> dict[str, Any]:
-        """As keywords of ServingProfile."""
-        said = self._said
+        """Return them as keywords of ServingProfile."""
+        values = self._values
         lengths = {
-            owner: (value, said["output_tokens", owner])
-            for (name, owner), value in said.items()
-            if name == "input_tokens" and ("output_tokens", owner) in said
+            owner: (value, values["output_tokens", owner])
+            for (name, owner), value in values.items()
+            if name == "input_tokens" and ("output_tokens", owner) in values
         }
-        kv_tokens = {tp: int(said["kv_tokens", f"tp {tp}"]) for tp in degrees if ("kv_tokens", f"tp {tp}") in said}
-        byte = said.get(("kv_byte_per_token", "the model"))
+        kv_tokens = {tp: int(values["kv_tokens", f"tp {tp}"]) for tp in degrees if ("kv_tokens", f"tp {tp}") in values}
+        byte = values.get(("kv_byte_per_token", "the model"))
         return {"lengths": lengths, "kv_tokens": kv_tokens, "kv_byte_per_token": byte}

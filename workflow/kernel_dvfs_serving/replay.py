@@ -31,16 +31,16 @@ class Replayer:
         self.machine, self.columns = machine, Columns(profile, **columns)
 
     def run(self, trace: Trace, system: str, settings: ClusterSettings) -> Cluster:
-        """The finished Cluster of a system, by name."""
-        own = SYSTEMS[system]
+        """Return the finished Cluster of a system, by name."""
+        knobs = SYSTEMS[system]
         kinds = classify(trace.input_tokens, trace.output_tokens)
         self.columns.require(np.unique(kinds).tolist())
-        return self.run_system(trace, own, settings, dynamollm)
+        return self.run_system(trace, knobs, settings, dynamollm)
 
     def run_system(
         self, trace: Trace, system: System, settings: ClusterSettings, decisions: Decisions, *limits: Any
     ) -> Cluster:
-        """The finished Cluster of a system by whoever decides for it. limits: see Cluster. Raises cluster.Hopeless."""
+        """Return the finished Cluster of a system under `decisions`. limits: see Cluster. Raises cluster.Hopeless."""
         loads = slot_loads(trace, settings.load_slot_s)
         forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
         guessed = predicted(trace, settings)
@@ -48,7 +48,7 @@ class Replayer:
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:
-    """Figures of a finished Cluster; timeline: also power by state over time.
+    """Return the figures of a finished Cluster; timeline: also power by state over time.
 
     Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
     answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
@@ -56,15 +56,15 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
     of their gaps (settings.gaps).
     """
     kinds, first_kept, rest_kept = cluster.kinds, cluster.first_kept, cluster.gaps_kept
-    kept = first_kept & rest_kept
-    tokens = cluster.trace.input_tokens[kept].sum(dtype=int) + cluster.trace.output_tokens[kept].sum(dtype=int)
+    in_time = first_kept & rest_kept
+    tokens = cluster.trace.input_tokens[in_time].sum(dtype=int) + cluster.trace.output_tokens[in_time].sum(dtype=int)
     energy_j = sum(cluster.accounts.energy_j.values())
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "system": cluster.system.name,
         "servers": len(cluster.fleet.servers),
         "requests": len(kinds),
-        "in_time": int(kept.sum()),
-        "late": int((cluster.finished & ~kept).sum()),
+        "in_time": int(in_time.sum()),
+        "late": int((cluster.finished & ~in_time).sum()),
         "rejected": int(cluster.rejected.sum()),
         "tokens_in": int(cluster.tokens_in),
         "tokens_out": int(cluster.tokens_out),
@@ -72,7 +72,7 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
         "j_per_token_in_time": energy_j / int(tokens) if tokens else None,
         "end_s": float(cluster.end_s),
         "energy_kwh": energy_j / J_PER_KWH,
-        "energy_kwh_by_server": [sum(each.account.energy_j.values()) / J_PER_KWH for each in cluster.fleet.servers],
+        "energy_kwh_by_server": [sum(server.account.energy_j.values()) / J_PER_KWH for server in cluster.fleet.servers],
         **{f"{state}_kwh": cluster.accounts.energy_j[state] / J_PER_KWH for state in STATES},
         "mean_power_w": energy_j / cluster.end_s if cluster.end_s else 0.0,
         "server_hours": cluster.fleet.server_s / 3600,
@@ -82,10 +82,10 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
         "tbt_p99_s": _number(cluster.accounts.gap_quantile(0.99)),
         "ttft_kept_percent": 100.0 * float(first_kept.mean()),
         "tbt_kept_percent": 100.0 * float(rest_kept.mean()),
-        "kept_percent": 100.0 * float(kept.mean()),
+        "kept_percent": 100.0 * float(in_time.mean()),
         "short_tps": float(cluster.short_tps),
         "kept_percent_by_class": {
-            name: 100.0 * float(kept[kinds == place].mean())
+            name: 100.0 * float(in_time[kinds == place].mean())
             for place, name in enumerate(CLASSES)
             if (kinds == place).any()
         },
@@ -93,31 +93,33 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
         "events": dict(sorted(cluster.events.items())),
     }
     if timeline:
-        found["bin_s"] = cluster.accounts.bin_s
-        found["power_w"] = cluster.accounts.power_w()
-    return found
+        figures["bin_s"] = cluster.accounts.bin_s
+        figures["power_w"] = cluster.accounts.power_w()
+    return figures
 
 
-def answer(found: dict, source: str) -> str:
-    """An outcome in a line. source: where the numbers are from."""
-    spent = found["j_per_token_in_time"]
-    energy = "no token was served in time" if spent is None else f"{spent:.4f} J per token served in time"
-    servers = f"{found['servers']} server{'s' if found['servers'] > 1 else ''}"
-    return f"{found['system']} on {servers}: {energy}, {found['kept_percent']:.2f} % kept ({source})"
+def answer(figures: dict, source: str) -> str:
+    """Return an outcome in a line. source: where the numbers are from."""
+    token_j = figures["j_per_token_in_time"]
+    energy = "no token was served in time" if token_j is None else f"{token_j:.4f} J per token served in time"
+    servers = f"{figures['servers']} server{'s' if figures['servers'] > 1 else ''}"
+    return f"{figures['system']} on {servers}: {energy}, {figures['kept_percent']:.2f} % kept ({source})"
 
 
-def lines(found: dict) -> list[str]:
-    """What has to be said aloud: requests given up, load that the servers could not carry."""
-    said = []
-    if found["rejected"]:
-        share = 100.0 * found["rejected"] / found["requests"]
-        said.append(f"{found['system']}: {found['rejected']} requests ({share:.2f} %) were shed: past their deadline")
-    if found["short_tps"] > 0:
-        said.append(
-            f"{found['system']}: too few servers: up to {found['short_tps']:.0f} tokens/s beyond what they can carry "
-            "within the promises; add servers"
+def lines(figures: dict) -> list[str]:
+    """Return what has to be said aloud: requests given up, load that the servers could not carry."""
+    notes = []
+    if figures["rejected"]:
+        share = 100.0 * figures["rejected"] / figures["requests"]
+        notes.append(
+            f"{figures['system']}: {figures['rejected']} requests ({share:.2f} %) were shed: past their deadline"
         )
-    return said
+    if figures["short_tps"] > 0:
+        notes.append(
+            f"{figures['system']}: too few servers: up to {figures['short_tps']:.0f} tokens/s beyond what they can "
+            "carry within the promises; add servers"
+        )
+    return notes
 
 
 def _quantile(values: np.ndarray, share: float) -> float | None:

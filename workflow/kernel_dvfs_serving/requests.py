@@ -29,22 +29,22 @@ OUTPUT_LIMIT = (*OUTPUT_BOUNDS, None)
 
 
 def ttft_slo_s(name: str) -> float:
-    """Promised time to the first token of a class, s."""
+    """Return the promised time to the first token of a class, s."""
     return TTFT_SLO_S[name[0]]
 
 
 def index(name: str) -> int:
-    """Place of a class in CLASSES."""
+    """Return the place of a class in CLASSES."""
     return CLASSES.index(name)
 
 
 def classify(input_tokens: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
-    """Indices into CLASSES, of arrays of token counts."""
+    """Return indices into CLASSES, of arrays of token counts."""
     return 3 * np.digitize(input_tokens, INPUT_BOUNDS) + np.digitize(output_tokens, OUTPUT_BOUNDS)
 
 
 def dominates(larger: int, smaller: int) -> bool:
-    """Whether a class is at least as demanding as another, by index: neither prompt nor answer shorter."""
+    """Return whether a class is at least as demanding as another, by index: neither prompt nor answer shorter."""
     return larger // 3 >= smaller // 3 and larger % 3 >= smaller % 3
 
 
@@ -83,17 +83,17 @@ class Request:
 
     @property
     def length(self) -> int:
-        """Tokens that are known: its prompt and what has been answered."""
+        """Return how many tokens are known: its prompt and what has been answered."""
         return self.input + self.generated
 
     @property
     def goal(self) -> int:
-        """Tokens of the answer with which it leaves its instance."""
+        """Return the tokens of the answer with which it leaves its instance."""
         return self.stop_at or self.output
 
     @property
     def started(self) -> bool:
-        """Whether it has anything in a cache."""
+        """Return whether it has anything in a cache."""
         return self.computed > 0
 
     def begin_again(self) -> None:
@@ -127,20 +127,20 @@ LEAST_SEEN = 100
 
 
 def seen_lengths(input_tokens: np.ndarray, output_tokens: np.ndarray) -> Seen:
-    """Lengths of a trace's own requests by class, of those classes that have LEAST_SEEN."""
+    """Return the lengths of a trace's own requests by class, of those classes that have LEAST_SEEN."""
     kinds = classify(input_tokens, output_tokens)
     parts = {name: kinds == place for place, name in enumerate(CLASSES)}
     return {
-        name: (np.asarray(input_tokens)[own], np.asarray(output_tokens)[own])
-        for name, own in parts.items()
-        if own.sum() >= LEAST_SEEN
+        name: (np.asarray(input_tokens)[members], np.asarray(output_tokens)[members])
+        for name, members in parts.items()
+        if members.sum() >= LEAST_SEEN
     }
 
 
 def draw_lengths(
     name: str, count: int, rng: np.random.Generator, seen: Seen | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(input_tokens, output_tokens), integer arrays of shape (count,), all of the class `name`.
+    """Return (input_tokens, output_tokens), integer arrays of shape (count,), all of the class `name`.
 
     seen: drawn from these pairs, with replacement, where the class is among them.
     """
@@ -158,24 +158,24 @@ def draw_lengths(
 
 
 def draw_mix(shares: Sequence[float], count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(input_tokens, output_tokens) of a mix: `shares` of the classes in the order of CLASSES."""
+    """Return (input_tokens, output_tokens) of a mix: `shares` of the classes in the order of CLASSES."""
     parts = np.asarray(shares, dtype=float)
     drawn = rng.choice(len(CLASSES), size=count, p=parts / parts.sum())
     inputs, outputs = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for place, name in enumerate(CLASSES):
-        own = np.flatnonzero(drawn == place)
-        inputs[own], outputs[own] = draw_lengths(name, own.size, rng)
+        places = np.flatnonzero(drawn == place)
+        inputs[places], outputs[places] = draw_lengths(name, places.size, rng)
     return inputs, outputs
 
 
 def mean_tokens(name: str, draws: int = 20_000) -> tuple[float, float]:
-    """(mean input, mean output) tokens of a class, of a fixed large draw."""
+    """Return (mean input, mean output) tokens of a class, of a fixed large draw."""
     inputs, outputs = draw_lengths(name, draws, np.random.default_rng(0))
     return float(inputs.mean()), float(outputs.mean())
 
 
 def _truncated(median: float, log_sd: float, low: int, high: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Log-normal whole numbers in [low, high), by drawing again whatever falls outside."""
+    """Return log-normal whole numbers in [low, high), by drawing again whatever falls outside."""
     values = np.empty(0)
     while values.size < count:
         drawn = median * np.exp(log_sd * rng.standard_normal(max(2 * (count - values.size), 16)))

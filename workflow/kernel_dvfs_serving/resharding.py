@@ -50,14 +50,14 @@ def check_degrees(degrees: Collection[int]) -> None:
 
 
 def units(before: Layout, after: Layout) -> int | None:
-    """Units of T from one layout to another; None where no weights are resident, which is a reload."""
+    """Return the units of T from one layout to another; None where no weights are resident, which is a reload."""
     if not before:
         return None
     return 0 if not after else UNITS[LAYOUTS.index(before)][LAYOUTS.index(after)]
 
 
 def layouts_for(counts: dict[int, int], servers: int) -> list[Layout]:
-    """The instances of a pool, {degree: count}, dealt to its servers largest first: `servers` layouts, some empty.
+    """Return a pool's instances, {degree: count}, dealt to its servers largest first: `servers` layouts, some empty.
 
     Degrees are powers of two, so first-fit wastes nothing. Raises InputError where the GPUs do not suffice.
     """
@@ -74,7 +74,7 @@ def layouts_for(counts: dict[int, int], servers: int) -> list[Layout]:
 
 
 def assign(before: Sequence[Layout], after: Sequence[Layout]) -> list[int]:
-    """Which of the layouts `after` each server gets, so that fewest units move: a permutation of indices.
+    """Return which of the layouts `after` each server gets, so that fewest units move: a permutation of indices.
 
     before, after: one layout each for the same servers. An unchanged layout is preferred among equals; a reload counts
     as 100 units.

@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
 
 def blocks_of(tokens: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Return how many blocks hold so many tokens."""
     return -(-tokens // BLOCK_TOKENS)
 
 
@@ -47,11 +47,11 @@ class Blocks:
         self.count = self.free = count
 
     def hits(self, request: Request) -> int:
-        """How many blocks of a request that waits are there already."""
+        """Return how many blocks of a request that waits are there already."""
         return 0
 
     def needed(self, request: Request, tokens: int, hits: int) -> int:
-        """Free blocks that it takes to hold so many of its tokens, `hits` of its blocks found."""
+        """Return how many free blocks it takes to hold so many of its tokens, `hits` of its blocks found."""
         return blocks_of(tokens) - hits
 
     def take(self, request: Request, tokens: int, hits: int = 0) -> None:
@@ -86,10 +86,10 @@ class CachedBlocks(Blocks):
 
     def hits(self, request: Request) -> int:
         """See Blocks. The last token is always read."""
-        most, found = (request.length - 1) // BLOCK_TOKENS, 0
-        while found < most and self._content(request, found) in self._known:
-            found += 1
-        return found
+        most, hits = (request.length - 1) // BLOCK_TOKENS, 0
+        while hits < most and self._content(request, hits) in self._known:
+            hits += 1
+        return hits
 
     def needed(self, request: Request, tokens: int, hits: int) -> int:
         """See Blocks; a block that nobody uses is a free one."""
@@ -193,25 +193,25 @@ class EngineScheduler:
 
     @property
     def decoding(self) -> int:
-        """Requests whose prompts are read."""
+        """Return how many requests' prompts are read."""
         return len(self._leaving)
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no request at all."""
+        """Return whether it holds no request at all."""
         return not (self.running or self.waiting or self.arrived)
 
     def fits(self, request: Request) -> bool:
-        """Whether it could ever hold the request."""
+        """Return whether it could ever hold the request."""
         tokens = request.input + request.output
         return tokens <= self.limits.context and blocks_of(tokens) <= self.blocks.count
 
     def to_read(self) -> list[Request]:
-        """Requests that are not wholly read, in the order of reading."""
+        """Return the requests that are not wholly read, in the order of reading."""
         return [*([self.partial] if self.partial else []), *self.arrived, *self.waiting]
 
     def computed(self, request: Request) -> int:
-        """Tokens of a request that runs, in its cache."""
+        """Return how many tokens of a request that runs are in its cache."""
         return request.since + self._steps if request.decodes else request.computed
 
     # -- what comes and goes ------------------------------------------------------------------------------------------
@@ -233,13 +233,13 @@ class EngineScheduler:
             self.waiting.append(request)
 
     def take_waiting(self) -> list[Request]:
-        """All that nothing was done for; they are the caller's now."""
+        """Take out all that nothing was done for, and return them."""
         taken, self.waiting = self.waiting, []
         self.unread -= sum(map(_missing, taken))
         return taken
 
     def take_running(self) -> list[Request]:
-        """All others, between two steps, with what they have; they are the caller's now."""
+        """Take out all others, between two steps, with what they have, and return them."""
         taken = [*self.running, *self.arrived]
         for request in list(self.running):
             self._drop(request)
@@ -301,7 +301,7 @@ class EngineScheduler:
                 self.context += request.computed + 1
 
     def _schedule_tightly(self) -> int:
-        """As vLLM does, one by one, where blocks do not suffice; tokens that are left."""
+        """Settle the step as vLLM does, one by one, where blocks do not suffice; return the tokens that are left."""
         given: dict[Request, int]
         order, given, left, place = list(self.running), {}, self.limits.step_tokens, 0
         while place < len(order) and left > 0:
@@ -329,10 +329,10 @@ class EngineScheduler:
                 place += 1
                 continue
             break
-        self.skipped = [each for each in order if each.decodes and each not in given]
-        self.chunks = [each for each in self.chunks if each[0] in given]
-        own = [each for each in order if each.decodes and each in given]
-        self.batch, self.context = len(own), sum(self.computed(each) + 1 for each in own)
+        self.skipped = [request for request in order if request.decodes and request not in given]
+        self.chunks = [chunk for chunk in self.chunks if chunk[0] in given]
+        decoding = [request for request in order if request.decodes and request in given]
+        self.batch, self.context = len(decoding), sum(self.computed(request) + 1 for request in decoding)
         for request in self.skipped:
             request.since -= 1  # a step goes by without it
         self._gather()
@@ -365,13 +365,13 @@ class EngineScheduler:
 
     def _gather(self) -> None:
         """Count those that decode anew."""
-        own = [each for each in self.running if each.decodes]
+        decoding = [request for request in self.running if request.decodes]
         self._phases = [0] * BLOCK_TOKENS
-        for request in own:
+        for request in decoding:
             self._phases[request.since % BLOCK_TOKENS] += 1
-        self._leaving = [(_leaves(request), request.admission, request) for request in own]
+        self._leaving = [(_leaves(request), request.admission, request) for request in decoding]
         heapify(self._leaving)
-        self._whole_context = sum(self.computed(each) + 1 for each in own)
+        self._whole_context = sum(self.computed(request) + 1 for request in decoding)
 
     def _decode(self, request: Request) -> None:
         """From now on a token a step."""
@@ -383,8 +383,8 @@ class EngineScheduler:
     # -- time goes on -------------------------------------------------------------------------------------------------
 
     def alike(self) -> int:
-        """How many steps, this one among them, go on as it does if nothing comes: until a request ends, or until blocks
-        may be too few."""
+        """Return how many steps from this one are alike if nothing comes: until a request ends, or blocks may be too
+        few."""
         if self.chunks or self.preempted or self.skipped or self.returned or not self._leaving:
             return 1
         most, free, batch = self._leaving[0][0] - self._steps, self.blocks.free, self.batch
@@ -398,7 +398,7 @@ class EngineScheduler:
         return steps
 
     def advance(self, steps: int = 1) -> tuple[list[Request], list[Request]]:
-        """So many steps are done: (requests that got a token with the last of their prompts, requests that leave).
+        """Count steps as done; return (requests that got a token with the last of their prompts, requests that leave).
 
         Who leaves has its answer, or as much of it as `stop_at` allows, and is in order of admission.
         """
@@ -434,13 +434,13 @@ class EngineScheduler:
 
 
 def _missing(request: Request) -> int:
-    """Tokens to be read before it decodes, of one that waits or has come with its cache."""
+    """Return how many tokens are to be read before it decodes, of one that waits or has come with its cache."""
     missing = request.length - request.computed
     return 0 if request.computed and request.generated and missing == 1 else missing
 
 
 def _leaves(request: Request) -> int:
-    """Steps done when a request that decodes has its answer."""
+    """Return the steps done when a request that decodes has its answer."""
     return request.goal + request.input - 1 - request.since
 
 

@@ -51,7 +51,7 @@ class Accounts:
         self.gap_count += count
 
     def gap_quantile(self, share: float) -> float:
-        """Length of a gap that `share` of all gaps do not exceed, s, within 0.5 %; NaN without gaps."""
+        """Return the length of a gap that `share` of all gaps do not exceed, s, within 0.5 %; NaN without gaps."""
         reached = 0
         for place in sorted(self.gaps):
             reached += self.gaps[place]
@@ -60,7 +60,7 @@ class Accounts:
         return float("nan")
 
     def power_w(self) -> dict[str, list[float]]:
-        """{state: mean power in each bin, W}, all of the same length."""
+        """Return {state: mean power in each bin, W}, all of the same length."""
         length = max(len(bins) for bins in self.bins.values())
         return {
             state: [energy / self.bin_s for energy in bins] + [0.0] * (length - len(bins))
@@ -111,7 +111,7 @@ class Replica:
 
     @property
     def relative_load(self) -> float:
-        """Tokens it holds, of those it may carry in a second."""
+        """Return the tokens it holds, of those it may carry in a second."""
         return self.outstanding / self.capacity
 
 
@@ -132,10 +132,10 @@ class Server:
 
     @property
     def parked(self) -> int:
-        """GPUs without an instance, of a server that is on."""
+        """Return how many GPUs are without an instance, of a server that is on."""
         return SERVER_GPUS - sum(self.layout) if self.state in (ON, DRAINING) else 0
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no request."""
+        """Return whether it holds no request."""
         return all(replica.instance.empty for replica in self.replicas)

@@ -48,11 +48,11 @@ class Static:
 
     @property
     def replicas(self) -> int:
-        """Instances on all servers."""
+        """Return how many instances are on all servers."""
         return SERVER_GPUS * self.servers // self.tp
 
     def router(self, cluster: Cluster) -> Router:
-        """See the module."""
+        """Return the plan's router, one of the module's."""
         return (LeastRequests if self.router_name == LEAST else EarliestFirst)(cluster, self)
 
     def begin(self, cluster: Cluster) -> None:
@@ -80,12 +80,12 @@ class _Fixed(Router):
         self._ready_s: dict[Replica, float] = {}  # when a replica that was woken has its clock
 
     def choose(self, request: Request, above: int | None = None) -> Replica | None:
-        """The replica that a request goes to; None where there is none that could hold it."""
-        able = [each for each in self.serving[0] if each.instance.fits(request)]
-        return min(able, key=lambda each: self.cost(each, request), default=None)
+        """Return the replica that a request goes to; None where there is none that could hold it."""
+        able = [replica for replica in self.serving[0] if replica.instance.fits(request)]
+        return min(able, key=lambda replica: self.cost(replica, request), default=None)
 
     def cost(self, replica: Replica, request: Request) -> float:
-        """The replica that costs least has the request."""
+        """Return what a replica costs: the one that costs least has the request."""
         raise NotImplementedError
 
     def deliver(self, request: Request, replica: Replica) -> None:
@@ -115,7 +115,7 @@ class _Fixed(Router):
             self.cluster.fleet.set_clock(replica, self.plan.rest)
 
     def _wake_s(self, replica: Replica) -> float:
-        """How long until it can begin, s; sees to it that it can: the clock first, then the work."""
+        """Return how long until it can begin, s, and see to it that it can: the clock first, then the work."""
         now_s = self.agenda.now_s
         if replica.clock != self.plan.clock:
             self.cluster.fleet.set_clock(replica, self.plan.clock)
@@ -127,11 +127,11 @@ class LeastRequests(_Fixed):
     """To the replica that holds the fewest requests, of those the first."""
 
     def expected_tokens(self, request: Request) -> float:
-        """One: requests are counted, not tokens."""
+        """Return one: requests are counted, not tokens."""
         return 1.0
 
     def cost(self, replica: Replica, request: Request) -> float:
-        """Requests held."""
+        """Return how many requests it holds."""
         return replica.outstanding
 
 
@@ -139,22 +139,22 @@ class EarliestFirst(_Fixed):
     """To the replica where its first token is expected first."""
 
     def expected_tokens(self, request: Request) -> float:
-        """Prompt and the service's mean answer."""
+        """Return the tokens of the prompt and the service's mean answer."""
         return request.input + self.plan.answer_tokens
 
     def cost(self, replica: Replica, request: Request) -> float:
-        """Estimated time until the request is read there behind what is unread, s."""
+        """Return the estimated time until the request is read there behind what is unread, s."""
         instance, plan = replica.instance, self.plan
         resting = replica.clock != plan.clock
         engine = self.machine.engine(plan.tp, plan.clock)
         chunk, batch, context = plan.step_tokens, instance.decoding, instance.context_tokens
         tokens = instance.unread + self.coming.get(replica, 0) + request.input
         whole, rest = divmod(tokens, max(1, chunk - batch))
-        found_s = self.settings.clock_latency_s if resting else 0.0
+        estimate_s = self.settings.clock_latency_s if resting else 0.0
         if rest:
-            found_s += engine.step(rest + batch, rest * PAIR_TOKENS, context, batch + 1)[0]
+            estimate_s += engine.step(rest + batch, rest * PAIR_TOKENS, context, batch + 1)[0]
         if whole:
-            found_s += whole * engine.step(chunk, chunk * PAIR_TOKENS, context, batch + 1)[0]
+            estimate_s += whole * engine.step(chunk, chunk * PAIR_TOKENS, context, batch + 1)[0]
         if replica.outstanding + self.expected_tokens(request) > FULL * instance.kv_tokens:
-            found_s += FULL_S
-        return found_s
+            estimate_s += FULL_S
+        return estimate_s

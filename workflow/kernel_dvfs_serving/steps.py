@@ -42,7 +42,7 @@ _UNIT = 1e9
 
 
 def _knots() -> np.ndarray:
-    """Numbers of new tokens that are tabulated: linear between them is within 0.1 %."""
+    """Return the numbers of new tokens that are tabulated: linear between them is within 0.1 %."""
     dense = [*range(1, 9), *range(10, 33, 2)]
     rising = np.unique(np.round(np.geomspace(32, MAX_TOKENS, 72)).astype(int))
     return np.unique([*dense, *rising])
@@ -101,44 +101,44 @@ class StepModel:
     # -- one clock ----------------------------------------------------------------------------------------------------
 
     def standing_w(self, core_mhz: int) -> float:
-        """One GPU that holds its clocks and computes nothing, W."""
+        """Return the power of one GPU that holds its clocks and computes nothing, W."""
         memory_mhz = self.spec["clocks"]["auto_mem_mhz"]
         warm_c = self.spec["thermal"]["reference_c"]
         return static_w(self.spec, memory_mhz, warm_c) + clock_w(self.spec["core"], core_mhz)
 
     def idle_w(self, core_mhz: int) -> float:
-        """The whole instance without a request, W."""
+        """Return the power of the whole instance without a request, W."""
         return self.tp * self.standing_w(core_mhz)
 
     def launch(self, kernel: Kernel, core_mhz: int) -> tuple[float, float]:
-        """(s, J) of one launch on one GPU, standing power included."""
+        """Return (s, J) of one launch on one GPU, standing power included."""
         time_s = launch_time_s(kernel, core_mhz / 1000, 1.0)
-        own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
-        return time_s, own_j + self.standing_w(core_mhz) * time_s
+        work_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
+        return time_s, work_j + self.standing_w(core_mhz) * time_s
 
     def rows(self, tokens: int) -> list[StepKernel]:
-        """The kernel rows of a step with so many new tokens, without attention over the cache."""
+        """Return the kernel rows of a step with so many new tokens, without attention over the cache."""
         return models.token_rows(self.model, self.tp, tokens)
 
     @cached_property
     def token_kernels(self) -> list[list[tuple[str, Kernel, int]]]:
-        """Per knot: [(row id, Kernel, launches)], communication and host included."""
-        made = []
+        """Return, per knot, [(row id, Kernel, launches)], communication and host included."""
+        kernels_by_knot = []
         for tokens in KNOTS.tolist():
-            own = [(row.id, self.kernel(row), row.launches) for row in self.rows(tokens)]
+            kernels = [(row.id, self.kernel(row), row.launches) for row in self.rows(tokens)]
             count, byte = models.all_reduces(self.model, tokens)
-            own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
-            own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
-            made.append(own)
-        return made
+            kernels.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
+            kernels.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
+            kernels_by_knot.append(kernels)
+        return kernels_by_knot
 
     def kernel(self, row: StepKernel) -> Kernel:
-        """A row's model parameters. Three things are particular to kernels that stream weights or cache.
+        """Return a row's model parameters. Three things are particular to kernels that stream weights or cache.
 
         A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
         tiles of queries for each head of the cache, and grouped layers of rows for each expert, which costs time and
-        energy. And such kernels move fewer bytes per
-        clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        energy. And such kernels move fewer bytes per clock than a plain stream because they wait, which is time as
+        well: energy per byte is the plain stream's.
         """
         family = self.spec["families"][row.family]
         rest = row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte
@@ -158,7 +158,7 @@ class StepModel:
         return kernel._replace(core_s_ghz=slowed.core_s_ghz, core_j=plain.core_j)
 
     def all_reduce(self, byte: float) -> Kernel:
-        """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
+        """Return a ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
         link = self.spec["interconnect"]
         if self.tp == 1:
             return Kernel(0.0, 0.0, 0.0, 1, 0.0, 0.0)
@@ -168,20 +168,20 @@ class StepModel:
 
     @cached_property
     def linear_kernels(self) -> dict[str, tuple[Kernel, int]]:
-        """Attention's rows at a large unit of work: {"prompt" | "context": (Kernel, launches)}."""
+        """Return attention's rows at a large unit of work: {"prompt" | "context": (Kernel, launches)}."""
         kinds = {"prompt": models.prompt_attention, "context": models.decode_attention}
-        made = {}
+        kernels = {}
         for name, row_of in kinds.items():
             row = row_of(self.model, self.tp, _UNIT)
-            made[name] = self.kernel(row), row.launches
-        return made
+            kernels[name] = self.kernel(row), row.launches
+        return kernels
 
     def table(self, core_mhz: int) -> StepTable:
-        """What steps at a clock are made of, on all GPUs."""
+        """Return what steps at a clock are made of, on all GPUs."""
         sums = np.array(
             [
-                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in own], axis=0)
-                for own in self.token_kernels
+                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in kernels], axis=0)
+                for kernels in self.token_kernels
             ]
         )
         prompt, context = (self._linear_part(name, core_mhz) for name in ("prompt", "context"))
@@ -200,7 +200,7 @@ class StepModel:
         )
 
     def _linear_part(self, name: str, core_mhz: int) -> tuple[float, float, float, float]:
-        """(launch s, launch J, s per unit, J per unit) of an attention row on one GPU."""
+        """Return (launch s, launch J, s per unit, J per unit) of an attention row on one GPU."""
         kernel, count = self.linear_kernels[name]
         fixed_s = count * kernel.latency_s
         fixed_j = fixed_s * self.standing_w(core_mhz)
@@ -219,7 +219,7 @@ class StepModel:
             )
 
     def at(self, core_mhz: int) -> ClockEngine:
-        """The engine at a clock.
+        """Return the engine at a clock.
 
         A clock between two of the GPU's grid is taken down to the one below, as the driver does. Raises InputError.
         """
@@ -230,12 +230,12 @@ class StepModel:
         return self._engines[grid_mhz]
 
     def prefill(self, tokens: int, core_mhz: int) -> EngineStep:
-        """A step that reads one whole prompt."""
+        """Return a step that reads one whole prompt."""
         time_s, energy_j = self.at(core_mhz).step(tokens, tokens * (tokens + 1) / 2, 0, 1)
         return EngineStep(time_s, energy_j / time_s)
 
     def decode(self, batch: int, context_tokens: int, core_mhz: int) -> EngineStep:
-        """A step of `batch` decoding sequences with `context_tokens` cached in all."""
+        """Return a step of `batch` decoding sequences with `context_tokens` cached in all."""
         time_s, energy_j = self.at(core_mhz).step(batch, 0, context_tokens, batch)
         return EngineStep(time_s, energy_j / time_s)
 
@@ -258,7 +258,7 @@ class StepTable:
     def step(
         self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
     ) -> tuple[float, float]:
-        """(s, J) of a step, no cap."""
+        """Return (s, J) of a step, no cap."""
         time_s: float = self.time_s[new_tokens] + sequences * self.sequence_s
         energy_j: float = self.energy_j[new_tokens] + sequences * self.sequence_j
         if prompt_pairs:
@@ -272,7 +272,7 @@ class StepTable:
         return time_s, energy_j
 
     def linear(self, batch: int) -> Linear:
-        """A decode step of `batch` as a line over context."""
+        """Return a decode step of `batch` as a line over context."""
         fixed_s, fixed_j = self.launch_context
         time_s = self.time_s[batch] + batch * self.sequence_s + fixed_s
         return Linear(time_s, self.context_s, self.energy_j[batch] + batch * self.sequence_j + fixed_j, self.context_j)
@@ -298,12 +298,12 @@ class ClockEngine(Engine):
         self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int = 0
     ) -> tuple[float, float]:
         """See Engine.step; at most MAX_TOKENS new tokens."""
-        found = self._table.step(new_tokens, prompt_pairs, context_tokens, sequences)
-        if found[1] > self.cap_w * found[0]:
+        step = self._table.step(new_tokens, prompt_pairs, context_tokens, sequences)
+        if step[1] > self.cap_w * step[0]:
             asked = new_tokens, prompt_pairs, context_tokens, sequences
             _, (low_s, low_j), (high_s, high_j), share = self._capped(*asked)
             return low_s + share * (high_s - low_s), self._held_factor * (low_j + share * (high_j - low_j))
-        return found
+        return step
 
     def least_j(self, floor_w: float, most_tokens: int) -> tuple[float, float, float]:
         """See Engine.least_j. A step at the power cap takes longer than here and draws the cap."""
@@ -322,42 +322,42 @@ class ClockEngine(Engine):
     def _capped(
         self, new_tokens: int, prompt_pairs: float, context_tokens: float, sequences: int
     ) -> tuple[int, tuple[float, float], tuple[float, float], float]:
-        """Place of the highest clock that keeps the cap, (s, J) of the step there and at the next clock, and the share
-        of the work that is done at the next: a board at its cap alternates between the two, its mean power at the cap
-        (gpu.governor). Energies as with these clocks locked: a board that is held draws more.
+        """Return the place of the highest clock that keeps the cap, (s, J) of the step there and at the next clock, and
+        the share of the work that is done at the next: a board at its cap alternates between the two, its mean power at
+        the cap (gpu.governor). Energies as with these clocks locked: a board that is held draws more.
 
         Power rises with the clock, so look near the last one.
         """
         index, cap_w, last = self._hint, self.cap_w / self._held_factor, self._index
-        here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
-        below = here[1] - cap_w * here[0]
+        step = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
+        below = step[1] - cap_w * step[0]
         following: tuple[float, float] | None = None
         while index > 0 and below > 0:
             index -= 1
-            following = here
-            here = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
-            below = here[1] - cap_w * here[0]
+            following = step
+            step = self._table_at(index).step(new_tokens, prompt_pairs, context_tokens, sequences)
+            below = step[1] - cap_w * step[0]
         while index < last:
             if following is None:
                 following = self._table_at(index + 1).step(new_tokens, prompt_pairs, context_tokens, sequences)
             above = following[1] - cap_w * following[0]
             if above > 0:
                 break
-            index, here, below, following = index + 1, following, above, None
+            index, step, below, following = index + 1, following, above, None
         self._hint = index
         if following is None:  # the highest there is
-            return index, here, here, 0.0
-        return index, here, following, -below / (above - below) if below <= 0 else 0.0
+            return index, step, step, 0.0
+        return index, step, following, -below / (above - below) if below <= 0 else 0.0
 
     def _table_at(self, place: int) -> StepTable:
-        """Of the clock at that place of the GPU's."""
-        found = self._tables.get(place)
-        if found is None:
-            found = self._tables[place] = self.model.at(self.model.clocks[place])._table
-        return found
+        """Return the table of the clock at that place of the GPU's."""
+        table = self._tables.get(place)
+        if table is None:
+            table = self._tables[place] = self.model.at(self.model.clocks[place])._table
+        return table
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
-        """A decode step of `batch` as a line over context, at the clocks that the cap leaves at `context_tokens`."""
+        """Return a decode step of `batch` as a line over context, at the clocks that the cap leaves at its tokens."""
         line = self._lines.get(batch)
         if line is None:
             line = self._lines[batch] = self._table.linear(batch)
@@ -365,7 +365,7 @@ class ClockEngine(Engine):
         if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
             return line
         place, _, _, share = self._capped(batch, 0, context_tokens, batch)
-        low, high = (self._table_at(each).linear(batch) for each in (place, min(place + 1, self._index)))
+        low, high = (self._table_at(index).linear(batch) for index in (place, min(place + 1, self._index)))
         held = Linear(*(a + share * (b - a) for a, b in zip(low, high)))
         return held._replace(
             energy_j=self._held_factor * held.energy_j,

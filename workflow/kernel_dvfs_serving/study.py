@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import change_of, digest, write_sealed
 from kernel_dvfs_clocks.shape import Is, checked, read
+from kernel_dvfs_serving.machine import machine
+from kernel_dvfs_serving.profile import read_profile
 from kernel_dvfs_serving.system import SYNTHETIC_HOUR
 from kernel_dvfs_serving.system import settings as checked_settings
 
@@ -59,9 +61,9 @@ class _Experiment(TypedDict):
 
 def _check(where: str, asked: Any) -> ServingOptions:
     """Raise InputError, beginning with `where`, for what is missing or no possible value."""
-    found = checked(asked, ServingOptions, where, _REMEDY)
-    checked_settings(f"{where}: settings", found["settings"])
-    return found
+    options = checked(asked, ServingOptions, where, _REMEDY)
+    checked_settings(f"{where}: settings", options["settings"])
+    return options
 
 
 class ServingStudy:
@@ -76,9 +78,9 @@ class ServingStudy:
     @cached_property
     def _asked(self) -> _ServingStudyFile:
         path = self.folder / "study.json"
-        found = read(path, _ServingStudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
-        checked_settings(f"{path}: settings", found["settings"])
-        return found
+        content = read(path, _ServingStudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY, is_sealed=True)
+        checked_settings(f"{path}: settings", content["settings"])
+        return content
 
     def __getitem__(self, key: str) -> Any:
         asked: Mapping[str, Any] = self._asked
@@ -86,16 +88,16 @@ class ServingStudy:
 
     @property
     def subject(self) -> str:
-        """Whose numbers these are, for captions."""
+        """Return whose numbers these are, for captions."""
         return f"{self['hardware']}, {self['trace_subject']}"
 
     def settings(self, **changed: Any) -> ClusterSettings:
-        """The study's settings, with some changed."""
+        """Return the study's settings, with some changed."""
         return checked_settings("settings", self["settings"] | changed)
 
     @property
     def inputs(self) -> dict[str, str | Path]:
-        """The files that the study is of, by name."""
+        """Return the files that the study is of, by name."""
         return _inputs(self._asked)
 
     def _check_input(self, name: str) -> None:
@@ -103,19 +105,17 @@ class ServingStudy:
             raise InputError(f"{self.folder / 'study.json'}: {what}; delete it and {_REMEDY}")
 
     def trace(self) -> Trace:
-        """The study's trace."""
+        """Return the study's trace."""
         self._check_input("trace")
         return _trace(self._asked)
 
     def replayer(self) -> Replayer:
-        """Machine and profile of the study."""
-        from kernel_dvfs_serving.machine import machine
-        from kernel_dvfs_serving.profile import read_profile
-        from kernel_dvfs_serving.replay import Replayer
+        """Return a Replayer on the study's machine and profile."""
+        from kernel_dvfs_serving.replay import Replayer  # loads pandas, which reading a study does not need
 
         self._check_input("profile")
         profile, settings = read_profile(self["profile"]), self.settings()
-        own = machine(
+        runs_on = machine(
             profile,
             self["gpu"],
             self["model"],
@@ -123,28 +123,28 @@ class ServingStudy:
             max_batch=settings.max_batch,
             chunk_tokens=settings.chunk_tokens,
         )
-        return Replayer(own, profile, slo_scale=self["slo_scale"])
+        return Replayer(runs_on, profile, slo_scale=self["slo_scale"])
 
     def path(self, experiment: str) -> Path:
-        """The file of an experiment."""
+        """Return the file of an experiment."""
         return self.folder / "experiments" / f"{experiment}.json"
 
     @property
     def made_of(self) -> dict[str, Path]:
-        """What an experiment follows from, by name."""
+        """Return what an experiment follows from, by name."""
         return {"study": self.folder / "study.json"}
 
     def experiment(self, name: str) -> Any:
-        """What an experiment found. Raises InputError."""
+        """Return what an experiment found. Raises InputError."""
         remedy = "delete it and run snakemake --cores 1 serving"
         inputs = self.made_of
         file = read(self.path(name), _Experiment, EXPERIMENT, remedy, missing=_REMEDY, is_sealed=True, inputs=inputs)
         return file["found"]
 
 
-def write_experiment(path: str | Path, found: Any, made_of: Mapping[str, str | Path] | None = None) -> None:
+def write_experiment(path: str | Path, findings: Any, made_of: Mapping[str, str | Path] | None = None) -> None:
     """Write what an experiment found, under seal. made_of: ServingStudy.made_of, where it is of a study."""
-    write_sealed(path, {"schema": EXPERIMENT, "found": found}, made_of)
+    write_sealed(path, {"schema": EXPERIMENT, "found": findings}, made_of)
 
 
 def _inputs(asked: ServingOptions) -> dict[str, str | Path]:
@@ -152,11 +152,11 @@ def _inputs(asked: ServingOptions) -> dict[str, str | Path]:
 
 
 def _trace(asked: ServingOptions) -> Trace:
-    """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
-    from kernel_dvfs_serving.trace import multiplied, read_trace
+    """Return the given or the shipped trace, each request as often as `trace_times` says."""
+    from kernel_dvfs_serving.trace import multiplied, read_trace  # loads pandas
 
-    one = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
-    return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
+    trace = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
+    return multiplied(trace, asked["trace_times"], asked["settings"]["seed"])
 
 
 def make_study(folder: str | Path, asked: dict[str, Any]) -> tuple[str, ...]:
@@ -166,8 +166,7 @@ def make_study(folder: str | Path, asked: dict[str, Any]) -> tuple[str, ...]:
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
-    from kernel_dvfs_serving.profile import read_profile
-    from kernel_dvfs_serving.trace import held_by_model, model_len, summary
+    from kernel_dvfs_serving.trace import held_by_model, model_len, summary  # loads pandas
 
     checked_asked = _check("serving study", asked)
     trace, profile = _trace(checked_asked), read_profile(asked["profile"])

@@ -80,15 +80,15 @@ class ServingPlan:
     costs: dict[str, float]  # of a job of each rule that takes long, CPU s, about
 
     def has(self, *names: str) -> bool:
-        """Whether these experiments are all made."""
+        """Return whether these experiments are all made."""
         return set(names) <= set(self.experiments)
 
     def path(self, experiment: str) -> str:
-        """Of what an experiment found."""
+        """Return the path of what an experiment found."""
         return self.experiments[experiment]
 
     def setups(self) -> list[Any]:
-        """Files of setups that it needs: none, since it measures nothing."""
+        """Return the files of setups that it needs: none, since it measures nothing."""
         return []
 
     def sealed(self) -> tuple[list[str], dict[str, str]]:
@@ -96,26 +96,26 @@ class ServingPlan:
         return [self.folder, self.replay], {"profile": self.profile, "trace": self.trace or ""}
 
     def answer_line(self) -> str:
-        """What a run ends with. Raises InputError as line_of_serving does."""
+        """Return what a run ends with. Raises InputError as line_of_serving does."""
         return line_of_serving(self.replay)
 
     @property
     def page(self) -> str:
-        """Path of its page."""
+        """Return the path of its page."""
         return f"{self.replay}/report.html"
 
     def folder_of(self, output: Output) -> str:
-        """Where a table or figure belongs: the folder of the experiments that it reads first."""
+        """Return where a table or figure belongs: the folder of the experiments that it reads first."""
         return str(Path(self.path(output.reads[0])).parent.parent)
 
     def inputs_of(self, output: Output) -> list[str]:
-        """What it is made from: its experiments, and of the replay study.json."""
+        """Return what it is made from: its experiments, and of the replay study.json."""
         experiments = output.made_from(self)
         return [*experiments, f"{self.replay}/study.json"] if self.folder_of(output) == self.replay else experiments
 
 
 def plan_serving(config: dict, results: str = "results") -> ServingPlan:
-    """The serving study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
+    """Return the study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
     asked = config["serving"]
     try:
         if asked["profile"]:
@@ -145,8 +145,8 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
 
 
 def _costs(asked: dict) -> dict[str, float]:
-    """See ServingPlan. Of the shipped grid: a profile takes 5 ms for each request, degree and clock, the experiments of
-    a trace 20 ms for each of its requests, in the mean."""
+    """Return ServingPlan's costs. Of the shipped grid: a profile takes 5 ms for each request, degree and clock, the
+    experiments of a trace 20 ms for each of its requests, in the mean."""
     kinds = len(asked["degrees"]) * len(asked["core_mhz"])
     with open(asked["trace"] or SYNTHETIC_HOUR, "rb") as file:
         requests = sum(1 for _ in file) * _trace_times(asked)
@@ -159,7 +159,7 @@ def _costs(asked: dict) -> dict[str, float]:
 
 
 def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
-    """(folder, profile, no options of an instance, none of a grid)."""
+    """Return (folder, profile, no options of an instance, none of a grid)."""
     path = Path(asked["profile"])
     if not os.path.isfile(path):  # also for a name that no file can have
         raise InputError(f"profile = '{path}': no such file; allowed: a serving profile (.csv), or null")
@@ -167,7 +167,7 @@ def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
 
 
 def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str]:
-    """(folder, profile, options of the instance, options of the grid)."""
+    """Return (folder, profile, options of the instance, options of the grid)."""
     spec = gpu_spec.resolve(asked["gpu"])
     clocks = spec["clocks"]["core_mhz"]
     outside = [mhz for mhz in asked["core_mhz"] if not clocks["lowest"] <= mhz <= clocks["highest"]]
@@ -190,12 +190,12 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
 
 
 def _differing(asked: dict, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Those of the keys that are not as shipped: a folder's name says what differs."""
+    """Return those of the keys that are not as shipped: a folder's name says what differs."""
     return {key: asked[key] for key in keys if asked[key] != DEFAULTS[key]}
 
 
 def _digest(options: dict[str, Any]) -> str:
-    """The end of a folder's name, which is the same for the same options alone; "" for none."""
+    """Return the end of a folder's name, which is the same for the same options alone; "" for none."""
     if not options:
         return ""
     return "-" + hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
@@ -207,7 +207,7 @@ def _text(asked: dict, options: dict[str, str]) -> str:
 
 
 def _trace_times(asked: dict) -> int:
-    """How often each request comes."""
+    """Return how often each request comes."""
     if asked["trace_times"] is not None:
         return asked["trace_times"]
     return 1 if asked["trace"] else SHIPPED_TIMES
@@ -229,9 +229,10 @@ def _check_replay(asked: dict) -> None:
 
 
 def _replay_name(asked: dict, settings: dict) -> str:
-    """Trace, servers and pools; whatever else is not the default makes another study, settings and promise in words."""
-    told = settings | {"slo_scale": asked["slo_scale"]}
-    changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
+    """Return the name of a replay's folder: trace, servers and pools; whatever else is not the default makes another
+    study, settings and promise in words."""
+    named = settings | {"slo_scale": asked["slo_scale"]}
+    changed = [key for key, value in named.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
     name = Path(asked["trace"]).stem if asked["trace"] else "synthetic-hour"
     if asked["trace_times"] is not None:
         name += f"-x{asked['trace_times']}"
@@ -239,11 +240,11 @@ def _replay_name(asked: dict, settings: dict) -> str:
     unsaid = _differing(asked, _REPLAY_TOLD)
     if asked["profile"]:
         unsaid |= {key: asked[key] for key in _GIVEN_TOLD}
-    return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed)) + _digest(unsaid)
+    return name + "".join(f"-{key}-{named[key]}" for key in sorted(changed)) + _digest(unsaid)
 
 
 def line_of_serving(folder: str) -> str:
-    """What a run ends with: `serving: tuned static plan wins with 0.301 J a token served in time (99.8 % of the
+    """Return what a run ends with: `serving: tuned static plan wins with 0.301 J a token served in time (99.8 % of the
     promises kept). Start 1 server of 8 GPUs, TP4 at 1200 MHz, boosted to 1600. How sure: ...`
 
     From tables/savings.json: who keeps the promise for the least energy, without hindsight. Where that table is
@@ -258,17 +259,19 @@ def line_of_serving(folder: str) -> str:
         if not keeping:
             return f"serving: no system keeps the promise; give more servers ({subject}). See {folder}"
         best = min(keeping, key=keeping.__getitem__)
-        kept = int(100 * rows[best]["kept_percent"]) / 100  # 98.999 % is not 99
-        told = f"{best} wins with {keeping[best]:.3f} J a token served in time ({kept:g} % of the promises kept)"
+        kept_percent = int(100 * rows[best]["kept_percent"]) / 100  # 98.999 % is not 99
+        answer = (
+            f"{best} wins with {keeping[best]:.3f} J a token served in time ({kept_percent:g} % of the promises kept)"
+        )
         if TUNED not in keeping:
-            told += "; no static plan keeps the promise"
+            answer += "; no static plan keeps the promise"
         elif best != TUNED:
-            told += f", {keeping[best] / keeping[TUNED]:.3f} of the {TUNED}'s {keeping[TUNED]:.3f}"
+            answer += f", {keeping[best] / keeping[TUNED]:.3f} of the {TUNED}'s {keeping[TUNED]:.3f}"
         plan = rows[best]["plan"] or ""
     except (Missing, LookupError, TypeError, ArithmeticError):
         return f"serving: tables and figures are in {folder}"
     if plan:
-        told += f". Start {plan}"
+        answer += f". Start {plan}"
     if plan.startswith("1 server "):
-        told += f"; {NO_SPARE}"
-    return f"serving: {told}. How sure: {subject}; tuned on this trace. Open {folder}/report.html"
+        answer += f"; {NO_SPARE}"
+    return f"serving: {answer}. How sure: {subject}; tuned on this trace. Open {folder}/report.html"

@@ -25,8 +25,8 @@ class System:
 
 
 SYSTEMS = {
-    each.name: each
-    for each in (
+    system.name: system
+    for system in (
         System("SinglePool", False, False, False, False),
         System("MultiPool", True, False, False, False),
         System("ScaleInst", True, True, False, False),
@@ -162,7 +162,7 @@ def check_step(max_batch: int = MAX_BATCH, chunk_tokens: int = CHUNK_TOKENS) -> 
 
 
 def settings(where: str, given: Mapping[str, Any]) -> ClusterSettings:
-    """The settings that are given, the others as they are by default. Raises InputError, which begins with `where`."""
+    """Return the settings given, the others as by default. Raises InputError, which begins with `where`."""
     for key, value in given.items():
         if key not in SETTINGS:
             raise InputError(f"{where}: no setting '{key}'; allowed: {', '.join(SETTINGS)}")

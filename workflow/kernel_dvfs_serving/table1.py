@@ -45,12 +45,12 @@ PAPER_WH: dict[str, tuple[float | None, ...]] = {
 
 
 def paper_row(class_: str) -> Row:
-    """{(tp, GHz): Wh} of a class, cells that broke a promise left out."""
+    """Return {(tp, GHz): Wh} of a class, cells that broke a promise left out."""
     return {column: wh for column, wh in zip(COLUMNS, PAPER_WH[class_]) if wh is not None}
 
 
 def best(row: Row) -> tuple[Setting, float]:
-    """((tp, GHz), change against the reference in percent) of the least energy in a row."""
+    """Return ((tp, GHz), change against the reference in percent) of the least energy in a row."""
     column = min(row, key=row.__getitem__)
     return column, change_percent(row[column], row[REFERENCE])
 
@@ -81,9 +81,9 @@ KINDS = ("the host's 18 ms a step of 2023", "steps 1.8 times as long, too", "nei
 def simulated_cells(
     gpu: str, model: str, requests: int = REQUESTS, seed: int = 1, host_s: float = HOST_S, **limits: int
 ) -> list[ComparedCell]:
-    """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
+    """Return every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
     loads = {class_: PoissonArrivals.draw(class_, requests, seed) for class_ in CLASSES}
-    made = []
+    cells = []
     for tp in DEGREES:
         steps = StepModel(gpu, model, tp, host_s=host_s)
         for ghz in CLOCKS_GHZ:
@@ -91,22 +91,22 @@ def simulated_cells(
             engine = steps.at(min(round(1000 * ghz), steps.top_mhz))
             for class_, load in loads.items():
                 point = measure(engine, steps.kv_tokens, load, TPS, **limits)
-                feasible, theirs = excess(class_, point) <= 1, paper_row(class_).get((tp, ghz))
+                feasible, paper_wh = excess(class_, point) <= 1, paper_row(class_).get((tp, ghz))
                 kind = ""
-                if feasible and theirs is None:
+                if feasible and paper_wh is None:
                     old = StepModel(gpu, model, tp, host_s=OLD_HOST_S).at(engine.core_mhz)
                     slow = (
-                        excess(class_, measure(each, steps.kv_tokens, load, TPS, **limits)) > 1
-                        for each in (old, Slower(old, OLD_STEPS))
+                        excess(class_, measure(old_engine, steps.kv_tokens, load, TPS, **limits)) > 1
+                        for old_engine in (old, Slower(old, OLD_STEPS))
                     )
                     kind = next((name for name, broken in zip(KINDS, slow) if broken), KINDS[-1])
                 lifetime_s = point.ttft_mean_s + (float(load.output.mean()) - 1) * point.tbt_mean_s
-                made.append(
+                cells.append(
                     ComparedCell(
                         class_,
                         tp,
                         ghz,
-                        theirs,
+                        paper_wh,
                         feasible,
                         point.power_w,
                         point.power_w * load.tokens / TPS / 3600,
@@ -116,7 +116,7 @@ def simulated_cells(
                         kind,
                     )
                 )
-    return sorted(made, key=lambda cell: (CLASSES.index(cell.class_), cell.tp, cell.ghz))
+    return sorted(cells, key=lambda cell: (CLASSES.index(cell.class_), cell.tp, cell.ghz))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +135,18 @@ class ClassAgreement:
 
 
 def agreement(cells: Sequence[ComparedCell]) -> list[ClassAgreement]:
-    """A ClassAgreement for each class of `cells`."""
-    made = []
+    """Return a ClassAgreement for each class of `cells`."""
+    rows = []
     for class_ in CLASSES:
-        own = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
+        class_cells = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
         paper = paper_row(class_)
-        feasible = {column for column, cell in own.items() if cell.feasible}
+        feasible = {column for column, cell in class_cells.items() if cell.feasible}
         both = [column for column in COLUMNS if column in feasible and column in paper]
         share, lifetime = (
-            {column: getattr(cell, name) for column, cell in own.items()} for name in ("share_wh", "lifetime_wh")
+            {column: getattr(cell, name) for column, cell in class_cells.items()}
+            for name in ("share_wh", "lifetime_wh")
         )
-        made.append(
+        rows.append(
             ClassAgreement(
                 class_=class_,
                 paper_best=best(paper)[0],
@@ -158,7 +159,7 @@ def agreement(cells: Sequence[ComparedCell]) -> list[ClassAgreement]:
                 ratio_error_lifetime=_ratio_error(both, paper, lifetime),
             )
         )
-    return made
+    return rows
 
 
 def _order(columns: Sequence[Setting], paper: Row, ours: Row) -> float | None:
@@ -179,7 +180,7 @@ def _ratio_error(columns: Sequence[Setting], paper: Row, ours: Row) -> float | N
 
 
 def experiment(gpu: str, model: str, **options: Any) -> dict:
-    """All of it as plain JSON values. options: as simulated_cells."""
+    """Return all of it as plain JSON values. options: as simulated_cells."""
     cells = simulated_cells(gpu, model, **options)
     return {
         "subject": f"simulated {gpu_spec.resolve(gpu)['name']}, {model}",

@@ -60,7 +60,7 @@ _HEADINGS = {
 
 
 def read_trace(path: str | Path, expected_sha256: str | None = None, columns: Mapping[str, str] | None = None) -> Trace:
-    """The trace in a file: CSV, or JSON lines. Raises InputError: file and line, what is wrong, the remedy.
+    """Return the trace in a file: CSV, or JSON lines. Raises InputError: file and line, what is wrong, the remedy.
 
     expected_sha256: refuse a file of another content. columns: {one of COLUMNS: its heading} where no heading says it.
     Its subject: a known trace's name, else the file's. Requests without a prompt or an answer, which failed where the
@@ -85,19 +85,19 @@ def read_trace(path: str | Path, expected_sha256: str | None = None, columns: Ma
             f"--columns {missing[0]}=HEADING"
         )
     counts = [_tokens(raw, name) for name in COLUMNS[1:]]
-    kept = (counts[0] > 0) & (counts[1] > 0)
-    if not kept.any():
+    complete = (counts[0] > 0) & (counts[1] > 0)
+    if not complete.any():
         raise raw.fault("no request has both a prompt and an answer", None, 0)
-    raw = raw.without(np.flatnonzero(~kept).tolist(), "a request without a prompt or an answer")
+    raw = raw.without(np.flatnonzero(~complete).tolist(), "a request without a prompt or an answer")
     arrival_s, notices = _times(raw)
     name = str(path).replace("\\", "/").rpartition("/")[2]
     subject = KNOWN.get(sha256) or (name if "synthetic" not in name else f"synthetic trace ({name})")
-    trace = make_trace(arrival_s - arrival_s[0], counts[0][kept], counts[1][kept], subject)
+    trace = make_trace(arrival_s - arrival_s[0], counts[0][complete], counts[1][complete], subject)
     return replace(trace, notices=(*raw.notices, *notices))
 
 
 def _json_lines(path: str | Path, text: str) -> RawTable:
-    """A trace of one JSON object a line, as Mooncake's."""
+    """Return a trace of one JSON object a line, as Mooncake's."""
     names: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     lines: list[int] = []
     shown: dict[str, str] = {}
@@ -108,12 +108,12 @@ def _json_lines(path: str | Path, text: str) -> RawTable:
             request = parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error}); a request is one object a line") from None
-        found = {} if not isinstance(request, dict) else {_HEADINGS.get(plain(key)): key for key in request}
-        if missing := [name for name in COLUMNS if name not in found]:
+        keys = {} if not isinstance(request, dict) else {_HEADINGS.get(plain(key)): key for key in request}
+        if missing := [name for name in COLUMNS if name not in keys]:
             raise InputError(f"{path}, line {number}: no {', '.join(missing)}; a request is one object a line")
         for name in COLUMNS:
-            names[name].append(request[found[name]])
-            shown[name] = found[name]
+            names[name].append(request[keys[name]])
+            shown[name] = keys[name]
         lines.append(number)
     return RawTable(path, names, lambda row: f"line {lines[row]}", None, shown, (), len(lines))
 
@@ -125,7 +125,7 @@ def make_trace(
     subject: str,
     span_s: float | None = None,
 ) -> Trace:
-    """A Trace of arrays. span_s: None, until the last arrival."""
+    """Return a Trace of arrays. span_s: None, until the last arrival."""
     arrival_s = np.asarray(arrival_s, dtype=np.float64)
     span_s = float(arrival_s[-1]) if span_s is None else float(span_s)
     return Trace(arrival_s, np.asarray(input_tokens, np.int32), np.asarray(output_tokens, np.int32), span_s, subject)
@@ -139,7 +139,7 @@ def write_trace(path: str | Path, trace: Trace) -> None:
 
 
 def summary(trace: Trace) -> dict[str, float]:
-    """Figures that tell traces apart: requests, rate, tokens per s, share of each class in percent."""
+    """Return the figures that tell traces apart: requests, rate, tokens per s, share of each class in percent."""
     kinds = np.bincount(classify(trace.input_tokens, trace.output_tokens), minlength=len(CLASSES))
     span_s = max(trace.span_s, 1e-9)
     return {
@@ -153,7 +153,7 @@ def summary(trace: Trace) -> dict[str, float]:
 
 
 def _times(raw: RawTable) -> tuple[np.ndarray, list[str]]:
-    """(seconds, ascending; of dates and times, since the first; notices)"""
+    """Return (seconds, ascending; of dates and times, since the first; notices)."""
     cells = raw.columns["TIMESTAMP"]
     values = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(dtype=float)
     notices: list[str] = []
@@ -193,7 +193,7 @@ def _times(raw: RawTable) -> tuple[np.ndarray, list[str]]:
 
 
 def _unit_of_times(raw: RawTable, values: np.ndarray) -> tuple[str | None, str]:
-    """(The unit of the times where it is not s, how that is known)."""
+    """Return (the unit of the times where it is not s, how that is known)."""
     heading = plain(raw.name("TIMESTAMP"))
     if heading.endswith("_ms"):
         return "ms", "as its heading says"
@@ -215,39 +215,39 @@ def _tokens(raw: RawTable, name: str) -> np.ndarray:
 
 
 def held(trace: Trace, most_tokens: int, of: str, too_long: str = "keep") -> Trace:
-    """The trace with what is said, left out or refused of requests that are longer than `of`, most_tokens of prompt and
-    answer together, can hold. Raises InputError for `refuse`, and where none is left."""
+    """Return the trace with what is said, left out or refused of requests that are longer than `of`, most_tokens of
+    prompt and answer together, can hold. Raises InputError for `refuse`, and where none is left."""
     tokens = trace.input_tokens.astype(np.int64) + trace.output_tokens
     longer = tokens > most_tokens
     if not longer.any():
         return trace
     many = f"{longer.sum()} of {len(tokens)} requests ({100 * longer.mean():.2g} %)"
-    said = f"{trace.subject}: {many} have more tokens than {of} ({most_tokens}), the longest {tokens.max()}"
+    notice = f"{trace.subject}: {many} have more tokens than {of} ({most_tokens}), the longest {tokens.max()}"
     if too_long == "refuse" or (too_long == "leave-out" and longer.all()):
-        raise InputError(f"{said}; leave them out: --too-long leave-out, or plan with them: --too-long keep")
+        raise InputError(f"{notice}; leave them out: --too-long leave-out, or plan with them: --too-long keep")
     if too_long == "keep":
         choices = "planned with all the same: --too-long leave-out or refuse"
-        return replace(trace, notices=(*trace.notices, f"{said}; {choices}"))
-    own = ~longer
-    left = make_trace(
-        trace.arrival_s[own],
-        trace.input_tokens[own],
-        trace.output_tokens[own],
+        return replace(trace, notices=(*trace.notices, f"{notice}; {choices}"))
+    short = ~longer
+    rest = make_trace(
+        trace.arrival_s[short],
+        trace.input_tokens[short],
+        trace.output_tokens[short],
         f"{trace.subject} without {longer.sum()} long requests",
         trace.span_s,
     )
-    return replace(left, notices=(*trace.notices, f"{said}; left out"))
+    return replace(rest, notices=(*trace.notices, f"{notice}; left out"))
 
 
 def held_by_model(trace: Trace, model: str, too_long: str = "keep") -> Trace:
-    """`held` for the context of a served model; any other is not known to have one."""
+    """Return what `held` does for the context of a served model; any other is not known to have one."""
     if model not in MODELS:
         return trace
     return held(trace, MODELS[model].context, f"the context of {model}", too_long)
 
 
 def model_len(trace: Trace, model: str) -> int:
-    """The context that an engine must be told to have: the model's, or more where a request of the trace is longer."""
+    """Return the context that an engine must be given: the model's, or more where a request of the trace is longer."""
     longest = int((trace.input_tokens.astype(np.int64) + trace.output_tokens).max())
     return max(longest, MODELS[model].context if model in MODELS else 0)
 
@@ -279,7 +279,7 @@ _SLOT_S = 60
 
 
 def week_rate(service: str, scale: float = 1.0) -> np.ndarray:
-    """Requests/s in each minute of a week, shape (10080,)."""
+    """Return the requests/s in each minute of a week, shape (10080,)."""
     shape = WEEKS[service]
     minutes = np.arange(WEEK_S // _SLOT_S)
     hill = 0.5 * (1 + np.cos(2 * np.pi * (minutes / 60 - _TOP_H) / 24))
@@ -295,7 +295,7 @@ def week_rate(service: str, scale: float = 1.0) -> np.ndarray:
 
 
 def week(service: str, scale: float, seed: int, days: float = 7.0) -> Trace:
-    """A synthetic week (or its first days). scale: of the published request rate."""
+    """Return a synthetic week (or its first days). scale: of the published request rate."""
     if service not in WEEKS:
         raise InputError(f"week of '{service}'; allowed: {', '.join(WEEKS)}")
     rate = week_rate(service, scale)[: max(1, int(days * 1440))]
@@ -311,7 +311,7 @@ def hours(
     bursts: int = 0,
     burst_factor: float = 10.0,
 ) -> Trace:
-    """A synthetic trace: one slow wave about the mean rate, `swing` of it up and down, and bursts on top.
+    """Return a synthetic trace: one slow wave about the mean rate, `swing` of it up and down, and bursts on top.
 
     bursts: whole minutes, at moments that the seed decides, in which requests come `burst_factor` times as fast.
     """
@@ -327,7 +327,8 @@ def hours(
 
 
 def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> Trace:
-    """The trace with every request `times` times, the copies up to `jitter_s` later: as bursty, so many times the load.
+    """Return the trace with each request `times` times, the copies up to `jitter_s` later: it is as bursty, and so many
+    times the load.
 
     Made of another's requests, so its subject says so. Raises InputError for fewer than one.
     """
@@ -339,55 +340,55 @@ def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> T
     late_s[0] = 0.0
     arrival_s = (trace.arrival_s + late_s).ravel()
     order = np.argsort(arrival_s, kind="stable")
-    inputs, outputs = (np.tile(each, times)[order] for each in (trace.input_tokens, trace.output_tokens))
+    inputs, outputs = (np.tile(lengths, times)[order] for lengths in (trace.input_tokens, trace.output_tokens))
     span_s = max(trace.span_s, float(arrival_s.max()))
     subject = f"{trace.subject}, {times} copies of each request"
     return replace(make_trace(arrival_s[order], inputs, outputs, subject, span_s), notices=trace.notices)
 
 
 def dealt(trace: Trace, cells: int) -> Trace:
-    """What one of so many cells gets of a trace whose requests are dealt to them in turn."""
-    own = slice(None, None, cells)
-    arrays = trace.arrival_s[own], trace.input_tokens[own], trace.output_tokens[own]
+    """Return what one of so many cells gets of a trace whose requests are dealt to them in turn."""
+    in_turn = slice(None, None, cells)
+    arrays = trace.arrival_s[in_turn], trace.input_tokens[in_turn], trace.output_tokens[in_turn]
     return make_trace(*arrays, f"{trace.subject}, one of {cells} cells", trace.span_s) if cells > 1 else trace
 
 
 def halves(trace: Trace) -> tuple[Trace, Trace]:
-    """Both halves of a trace's time, each a trace of its own; twice the same where one half has all requests."""
-    middle_s, found = trace.span_s / 2, []
+    """Return both halves of a trace's time, each a trace of its own; twice the same where one half has all requests."""
+    middle_s, parts = trace.span_s / 2, []
     first = trace.arrival_s < middle_s
     if first.all() or not first.any():
         return trace, trace
-    for start_s, own in ((0.0, first), (middle_s, ~first)):
-        arrays = trace.arrival_s[own] - start_s, trace.input_tokens[own], trace.output_tokens[own]
-        found.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
-    return found[0], found[1]
+    for start_s, members in ((0.0, first), (middle_s, ~first)):
+        arrays = trace.arrival_s[members] - start_s, trace.input_tokens[members], trace.output_tokens[members]
+        parts.append(make_trace(*arrays, f"half of {trace.subject}", middle_s))
+    return parts[0], parts[1]
 
 
 def of_loads(loads_tps: Mapping[str, float], span_s: float, seed: int) -> Trace:
-    """Poisson arrivals of classes that bring so many tokens/s each, prompt and answer together."""
+    """Return Poisson arrivals of classes that bring so many tokens/s each, prompt and answer together."""
     rng = np.random.default_rng(seed)
     parts = []
     for name, tps in loads_tps.items():
         count = rng.poisson(tps * span_s / sum(mean_tokens(name)))
         parts.append((np.sort(rng.uniform(0, span_s, count)), *draw_lengths(name, count, rng)))
-    arrival_s, inputs, outputs = (np.concatenate(each) for each in zip(*parts))
+    arrival_s, inputs, outputs = (np.concatenate(arrays) for arrays in zip(*parts))
     if not len(arrival_s):
         raise InputError(f"no request in {span_s:g} s at these loads; give higher loads")
     order = np.argsort(arrival_s, kind="stable")
-    told = ", ".join(f"{name} {tps:g}" for name, tps in loads_tps.items())
-    return make_trace(arrival_s[order], inputs[order], outputs[order], f"synthetic load, tokens/s: {told}", span_s)
+    loads = ", ".join(f"{name} {tps:g}" for name, tps in loads_tps.items())
+    return make_trace(arrival_s[order], inputs[order], outputs[order], f"synthetic load, tokens/s: {loads}", span_s)
 
 
 def poisson(tokens_per_s: float, span_s: int, seed: int, service: str = "conversation") -> Trace:
-    """A constant load of so many tokens/s, prompt and answer together."""
+    """Return a constant load of so many tokens/s, prompt and answer together."""
     inputs, outputs = draw_mix(MIXES[service], 20_000, np.random.default_rng(0))
     rate = tokens_per_s / float((inputs + outputs).mean())
     return _poisson(np.full(max(1, span_s // _SLOT_S), rate), MIXES[service], seed, f"synthetic {service} load")
 
 
 def _poisson(rate: np.ndarray, mix: Sequence[float], seed: int, subject: str) -> Trace:
-    """rate: requests/s in each minute."""
+    """Return a trace of Poisson arrivals. rate: requests/s in each minute."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(rate * _SLOT_S)
     if not counts.sum():

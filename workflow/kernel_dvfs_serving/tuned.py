@@ -67,16 +67,16 @@ def replayed(
     timeline: bool = False,
     limits: Sequence = (),
 ) -> dict:
-    """The outcome of a plan on a trace (replay.outcome), with what it sets. limits: see Cluster. Raises
-    cluster.Hopeless."""
-    name = next(each.name for each in FAMILIES if (each.router, each.capped) == (plan.router_name, "@" in plan.clock))
-    own = replace(settings, servers=plan.servers, chunk_tokens=plan.step_tokens)
-    cluster = replayer.run_system(trace, System(name, *_KNOBS), own, plan, *limits)
-    return outcome(cluster, timeline) | {"replicas": plan.replicas} | said(plan)
+    """Return a plan's outcome on a trace (replay.outcome), and what it sets. limits: see Cluster. Raises Hopeless."""
+    kind = plan.router_name, "@" in plan.clock
+    name = next(family.name for family in FAMILIES if (family.router, family.capped) == kind)
+    plan_settings = replace(settings, servers=plan.servers, chunk_tokens=plan.step_tokens)
+    cluster = replayer.run_system(trace, System(name, *_KNOBS), plan_settings, plan, *limits)
+    return outcome(cluster, timeline) | {"replicas": plan.replicas} | plan_values(plan)
 
 
-def said(plan: Static) -> dict[str, Any]:
-    """What a plan sets, in plain values."""
+def plan_values(plan: Static) -> dict[str, Any]:
+    """Return what a plan sets, in plain values."""
     names = ("servers", "tp", "clock", "rest", "step_tokens", "answer_tokens")
     return {name: getattr(plan, name) for name in names} | {"router": plan.router_name}
 
@@ -91,16 +91,15 @@ class Trials:
         slower = Replayer(SlowerMachine(replayer.machine, SLOWER), replayer.columns.profile)
         slower.columns = replayer.columns
         self.settings, self.trace, self.replayer = settings, trace, replayer
-        self.pairs = [(each, half) for each in (replayer, slower) for half in halves(trace)]
+        self.pairs = [(trial_replayer, half) for trial_replayer in (replayer, slower) for half in halves(trace)]
 
     def verdict(self, plan: Static) -> dict[str, Any]:
-        """A plan, and what comes of it (`tried`)."""
+        """Return a plan, and what comes of it (`tried`)."""
         run = self.tried(lambda replayer, trace: replayed(replayer, trace, plan, self.settings))
-        return said(plan) | {"replicas": plan.replicas} | run
+        return plan_values(plan) | {"replicas": plan.replicas} | run
 
     def tried(self, run: Callable[[Replayer, Trace], dict]) -> dict[str, Any]:
-        """Something that is run on all of them: J a token and latencies on both halves as profiled, and what is kept of
-        each trial."""
+        """Run something on all of them; return both halves' J a token and latencies as profiled, and what is kept."""
         runs = [run(*pair) for pair in self.pairs]
         joules = sum(run["energy_kwh"] * J_PER_KWH for run in runs[:2])
         tokens = sum(run["tokens_in_time"] for run in runs[:2])
@@ -126,14 +125,14 @@ class PlanTuner:
         self._columns = columns = trials.replayer.columns
         self.count = count
         self.slo_scale = columns.slo_scale
-        self._found: dict[tuple[Static, int], dict] = {}
+        self._runs: dict[tuple[Static, int], dict] = {}
         self._rests_j: dict[tuple, list[float]] = {}
         self._most = settings.servers - settings.spare
         self.replays = 0  # so far
         self._answer = float(trials.trace.output_tokens.mean())
         machine, profile = trials.replayer.machine, columns.profile
-        asked = STEP_TOKENS if profile.simulated else (settings.chunk_tokens,)
-        steps = [each for each in asked if each >= settings.max_batch] or [settings.chunk_tokens]
+        step_choices = STEP_TOKENS if profile.simulated else (settings.chunk_tokens,)
+        steps = [tokens for tokens in step_choices if tokens >= settings.max_batch] or [settings.chunk_tokens]
         if family.capped:
             kinds = [(tp, f"{columns.top(tp)}@{watts:g}") for tp in columns.degrees for watts in machine.caps_w(CAPS)]
         else:
@@ -141,15 +140,14 @@ class PlanTuner:
         self.kinds = [(*kind, tokens) for kind in kinds for tokens in steps]
 
     def plan(self, servers: int, tp: int, clock: str, step_tokens: int) -> Static:
-        """The plan of so many servers, a degree, a clock and a step."""
+        """Return the plan of so many servers, a degree, a clock and a step."""
         rest = clock if self.family.capped else min(self._columns.clocks[tp], key=int)
         return Static(servers, tp, clock, rest, step_tokens, self.family.router, self._answer)
 
     def on(self, plan: Static, level: float = 0.0, most_j: float = inf) -> dict:
-        """{"j_per_token", "kept_percent": the least of the trials}. Where it keeps fewer promises than `level`,
-        percent, or takes more than `most_j` a token, only that may be found: {"ended": "late" or "dear"}.
-        """
-        joules, tokens, kept = 0.0, 0, 100.0
+        """Return {"j_per_token", "kept_percent": the least of the trials}. Where it keeps fewer promises than `level`,
+        percent, or takes more than `most_j` a token, only that may be found: {"ended": "late" or "dear"}."""
+        joules, tokens, kept_percent = 0.0, 0, 100.0
         plain = range(min(2, self.count))
         # what the halves that are still to come take at least is not there to be spent
         least_j = {trial: self._least_j(plan, trial) for trial in plain} if most_j < inf else {}
@@ -159,41 +157,41 @@ class PlanTuner:
             if trial in plain:
                 least_j.pop(trial, None)
                 left_j = whole_j - joules - sum(least_j.values())
-            found = self._try(plan, trial, level, left_j)
-            if "ended" in found:
-                return found
-            kept = min(kept, found["kept_percent"])
+            run = self._try(plan, trial, level, left_j)
+            if "ended" in run:
+                return run
+            kept_percent = min(kept_percent, run["kept_percent"])
             if trial in plain:
-                joules, tokens = joules + found["energy_kwh"] * J_PER_KWH, tokens + found["tokens_in_time"]
-        return {"plan": plan, "kept_percent": kept, "joules": joules, "j_per_token": joules / max(1, tokens)}
+                joules, tokens = joules + run["energy_kwh"] * J_PER_KWH, tokens + run["tokens_in_time"]
+        return {"plan": plan, "kept_percent": kept_percent, "joules": joules, "j_per_token": joules / max(1, tokens)}
 
     def _try(self, plan: Static, trial: int, level: float, most_j: float) -> dict:
         replayer, trace = self.trials.pairs[trial]
-        found = self._found.get((plan, trial))
-        if found and (
-            ("ended" not in found and found["kept_percent"] >= level)
-            or (found.get("ended") == "late" and found["kept_percent"] < level)
-            or (found.get("ended") == "dear" and most_j <= found["j_at_least"])
+        run = self._runs.get((plan, trial))
+        if run and (
+            ("ended" not in run and run["kept_percent"] >= level)
+            or (run.get("ended") == "late" and run["kept_percent"] < level)
+            or (run.get("ended") == "dear" and most_j <= run["j_at_least"])
         ):
-            return found
-        if found and "ended" not in found:
-            return {"ended": "late", "kept_percent": found["kept_percent"]}
+            return run
+        if run and "ended" not in run:
+            return {"ended": "late", "kept_percent": run["kept_percent"]}
         count = len(trace.arrival_s)
         most_late = count * (1 - level / 100) + 1e-6  # a plan exactly at its level keeps it
         self.replays += 1
         try:
             limits = most_late, most_j, self._floor_w(plan), self._rest_j(plan, trial)
-            found = replayed(replayer, trace, plan, self._settings, limits=limits)
+            run = replayed(replayer, trace, plan, self._settings, limits=limits)
         except Hopeless as end:
             if end.late > most_late:
-                found = {"ended": "late", "kept_percent": 100 * (1 - end.late / count)}
+                run = {"ended": "late", "kept_percent": 100 * (1 - end.late / count)}
             else:
-                found = {"ended": "dear", "j_at_least": most_j, "kept_percent": 0.0}
-        self._found[plan, trial] = found
-        return found
+                run = {"ended": "dear", "j_at_least": most_j, "kept_percent": 0.0}
+        self._runs[plan, trial] = run
+        return run
 
     def _least_j(self, plan: Static, trial: int) -> float:
-        """What a plan takes at least on a trial, J."""
+        """Return what a plan takes at least on a trial, J."""
         trace = self.trials.pairs[trial][1]
         return self._floor_w(plan) * trace.span_s + self._rest_j(plan, trial)[0]
 
@@ -202,7 +200,7 @@ class PlanTuner:
         return int(trace.input_tokens.sum(dtype=int) + trace.output_tokens.sum(dtype=int))
 
     def frontier(self, levels: Sequence[float] = LEVELS) -> dict[float, Static]:
-        """The cheapest plan found at each level of kept promises, percent, that any plan reaches.
+        """Return the cheapest plan found at each level of kept promises, percent, that any plan reaches.
 
         Of each degree, clock and step the fewest servers that keep a level are looked for: more of them idle more.
         Levels are kept the more, the more servers there are; a trace may break this by a request or two, and then a
@@ -212,27 +210,29 @@ class PlanTuner:
         best: dict[float, dict] = {}
         # the first two bound all others, which then bound those of their half alone: so it does not matter who asks
         for parts in ((kinds[:1], kinds[1:2]), (kinds[2::2], kinds[3::2])):
-            for found in self._halves(*((list(levels), best, part) for part in parts)):
-                best |= {each: own for each, own in found.items() if own["j_per_token"] < _cost(best, each)}
-        return {level: own["plan"] for level, own in sorted(best.items())}
+            for better in self._halves(*((list(levels), best, part) for part in parts)):
+                best |= {
+                    level: totals for level, totals in better.items() if totals["j_per_token"] < _cost(best, level)
+                }
+        return {level: totals["plan"] for level, totals in sorted(best.items())}
 
     def _halves(self, *parts: tuple) -> list[dict[float, dict]]:
-        """What `search` finds of two halves, of the second in the other process while that one lives."""
+        """Return what `search` finds of two halves, of the second in the other process while that one lives."""
         first, second = parts
         if self._second is None:
             return [self.search(*part) for part in parts]
         try:
             self._second.ask(self.family, self.count, second)
-            mine = self.search(*first)
-            theirs, replays = self._second.answer()
+            first_best = self.search(*first)
+            second_best, replays = self._second.answer()
         except (EOFError, OSError):  # it was killed
             self._second = None
             return [self.search(*part) for part in parts]
         self.replays += replays
-        return [mine, theirs]
+        return [first_best, second_best]
 
     def search(self, levels: Sequence[float], best: dict[float, dict], kinds: Sequence[tuple[int, str, int]]) -> dict:
-        """`best`, the cheapest plans so far by level, with what of these kinds is cheaper."""
+        """Return `best`, the cheapest plans so far by level, with what of these kinds is cheaper."""
         best = dict(best)
         for kind in kinds:
             reach, least, least_j = self._lone_percent(*kind), 1, 0.0
@@ -242,14 +242,14 @@ class PlanTuner:
                 cheapest = _cost(best, level)
                 most = self._affordable(kind, cheapest, least if least_j else 0, least_j)
                 # what is no cheaper than the dearest of the levels that are left is of no use for any
-                limits = level, max(_cost(best, each) for each in levels if each >= level)
+                limits = level, max(_cost(best, stricter) for stricter in levels if stricter >= level)
                 count = self._fewest(kind, level, least, most, limits)
                 if count is None:
                     continue  # a stricter level may have a dearer best plan, and room for more servers
-                found = self.on(self._with_spare(self.plan(count, *kind)))
-                if found["j_per_token"] < cheapest and found["kept_percent"] >= level:
-                    best[level] = found
-                least, least_j = count, found["joules"]
+                totals = self.on(self._with_spare(self.plan(count, *kind)))
+                if totals["j_per_token"] < cheapest and totals["kept_percent"] >= level:
+                    best[level] = totals
+                least, least_j = count, totals["joules"]
         return best
 
     def _with_spare(self, plan: Static) -> Static:
@@ -259,14 +259,14 @@ class PlanTuner:
         # the middle clocks first: a cheap plan found early bounds all after it; and of these the few large replicas,
         # whose replays take the least time
         tp, clock, step_tokens = kind
-        clocks = [float(each.partition("@")[2] or each) for own, each, _ in self.kinds if own == tp]
-        own = float(clock.partition("@")[2] or clock)
-        return abs(own - float(np.quantile(clocks, 0.7))), -tp, step_tokens
+        clocks = [float(name.partition("@")[2] or name) for degree, name, _ in self.kinds if degree == tp]
+        clock_number = float(clock.partition("@")[2] or clock)
+        return abs(clock_number - float(np.quantile(clocks, 0.7))), -tp, step_tokens
 
     def _fewest(
         self, kind: tuple[int, str, int], level: float, least: int, most: int, limits: tuple[float, float]
     ) -> int | None:
-        """Fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves.
+        """Return the fewest servers that keep a level, of `least` to `most`; None if none do. Doubles, then halves.
 
         limits: as on() takes them. More servers idle more: beyond a number that is too dear none is of use.
         """
@@ -286,32 +286,33 @@ class PlanTuner:
         return None if "ended" in self.on(self.plan(count, *kind), *limits) else count
 
     def _breaks(self, plan: Static, level: float, limits: tuple[float, float]) -> bool:
-        """Whether it breaks a level; one that is too dear does not, as far as is known."""
-        found = self.on(plan, *limits)
-        return found.get("ended") != "dear" and bool(found["kept_percent"] < level)
+        """Return whether it breaks a level; one that is too dear does not, as far as is known."""
+        totals = self.on(plan, *limits)
+        return totals.get("ended") != "dear" and bool(totals["kept_percent"] < level)
 
     def _affordable(self, kind: tuple[int, str, int], j_per_token: float, least: int, least_j: float) -> int:
-        """Most servers that need not cost more: all beyond `least`, which take `least_j`, draw their idle power."""
+        """Return the most servers that need not cost more: all beyond `least`, which take `least_j`, draw idle
+        power."""
         plain = range(min(2, self.count))
         left_j = j_per_token * sum(self._tokens(trial) for trial in plain) - least_j
         idle_j = self._floor_w(self.plan(1, *kind)) * sum(self.trials.pairs[trial][1].span_s for trial in plain)
         return int(min(self._most, least + left_j / idle_j if idle_j else inf)) if left_j >= 0 else 0
 
     def _floor_w(self, plan: Static) -> float:
-        """Power of a plan's servers without a request, W: they never draw less."""
+        """Return the power of a plan's servers without a request, W: they never draw less."""
         return plan.replicas * self._idle_w(plan)
 
     def _idle_w(self, plan: Static) -> float:
-        """The least that one of its replicas draws, W."""
-        return min(each.least_w for each in self._engines(plan))
+        """Return the least that one of its replicas draws, W."""
+        return min(engine.least_w for engine in self._engines(plan))
 
     def _engines(self, plan: Static) -> list[Engine]:
         machine = self.trials.replayer.machine
         return [machine.engine(plan.tp, clock) for clock in dict.fromkeys((plan.clock, plan.rest))]
 
     def _rest_j(self, plan: Static, trial: int) -> list[float]:
-        """Beyond that, what the requests from each on take at least, J; what no replica can hold is rejected in the end
-        and takes nothing."""
+        """Return what, beyond that, the requests from each on take at least, J; what no replica can hold is rejected in
+        the end and takes nothing."""
         key = plan.tp, plan.clock, plan.rest, plan.step_tokens, trial
         if key not in self._rests_j:
             self._rests_j[key] = self._made_rest_j(plan, self.trials.pairs[trial][1])
@@ -319,54 +320,54 @@ class PlanTuner:
 
     def _made_rest_j(self, plan: Static, trace: Trace) -> list[float]:
         most_tokens, idle_w = max(plan.step_tokens, self._settings.max_batch), self._idle_w(plan)
-        least = [each.least_j(idle_w, most_tokens) for each in self._engines(plan)[:1]]
+        least = [engine.least_j(idle_w, most_tokens) for engine in self._engines(plan)[:1]]
         token_j, pair_j, context_j = map(min, zip(*least))
         read, given = trace.input_tokens.astype(float), trace.output_tokens - 1.0
         # the first token comes with the prompt's last; each after it attends over all before it
-        own_j = token_j * (read + given) + pair_j * read * (read + 1) / 2
-        own_j += context_j * given * (read + (given + 1) / 2)
-        own_j[read + given + 1 > self.trials.replayer.machine.kv_tokens(plan.tp)] = 0.0
-        return [*np.cumsum(own_j[::-1])[::-1].tolist(), 0.0]
+        request_j = token_j * (read + given) + pair_j * read * (read + 1) / 2
+        request_j += context_j * given * (read + (given + 1) / 2)
+        request_j[read + given + 1 > self.trials.replayer.machine.kv_tokens(plan.tp)] = 0.0
+        return [*np.cumsum(request_j[::-1])[::-1].tolist(), 0.0]
 
     def _lone_percent(self, tp: int, clock: str, step_tokens: int) -> float:
-        """Share of requests, percent, whose promises a replica keeps that holds nothing else: no plan keeps more."""
+        """Return the percent of requests whose promises a replica keeps that holds nothing else: no plan keeps more."""
         machine, trace = self.trials.pairs[self.count - 1][0].machine, self.trials.trace
         engine, inputs = machine.engine(tp, clock), trace.input_tokens
         kinds = classify(inputs, trace.output_tokens)
         promises = self.slo_scale * np.array([ttft_slo_s(name) for name in CLASSES])[kinds]
         longest = {s: _longest(engine, s, int(inputs.max()), step_tokens) for s in set(promises)}
-        kept = inputs <= np.vectorize(longest.get)(promises)
+        is_kept = inputs <= np.vectorize(longest.get)(promises)
         # a lone answer's gaps only grow: where the first is too long, all are
         if engine.step(1, 1.0, 1.0)[0] > self.slo_scale * TBT_SLO_S:
-            kept &= trace.output_tokens == 1
+            is_kept &= trace.output_tokens == 1
         # a half may be easier than the whole: no more is left out than what either cannot keep
         half = halves(trace)
-        shares = [kept[: len(half[0].arrival_s)], kept[len(half[0].arrival_s) :]][: min(2, self.count)]
-        return 100.0 * min(float(each.mean()) for each in shares)
+        shares = [is_kept[: len(half[0].arrival_s)], is_kept[len(half[0].arrival_s) :]][: min(2, self.count)]
+        return 100.0 * min(float(kept_share.mean()) for kept_share in shares)
 
 
 def planned(trials: Trials, levels: Sequence[float], second: Second | None) -> tuple[list[dict[str, Any]], int]:
-    """(the cheapest plans with their verdicts, and in how many replays): of each level that is kept with all margins by
-    either router, the cheaper first; then, of the router that is cheaper at the first of these, with fewer margins.
-    None where no level is kept with all."""
-    found: list[dict[str, Any]] = []
+    """Return (the cheapest plans with their verdicts, and in how many replays): of each level that is kept with all
+    margins by either router, the cheaper first; then, of the router that is cheaper at the first of these, with fewer
+    margins. None where no level is kept with all."""
+    plans: list[dict[str, Any]] = []
     replays = 0
     names = list(MARGINS)
     routed = [PlanTuner(trials, family, second=second) for family in FAMILIES if not family.capped]
     for name in reversed(names):
-        own = []
+        verdicts = []
         for tuner in routed:
             tuner.count = MARGINS[name]
             for level, plan in tuner.frontier(levels).items():
-                own.append({"keep_percent": level, "kept_on": name} | trials.verdict(plan))
-        own.sort(key=lambda each: (each["keep_percent"], each["j_per_token_in_time"]))
-        found += own
-        if not found:
+                verdicts.append({"keep_percent": level, "kept_on": name} | trials.verdict(plan))
+        verdicts.sort(key=lambda verdict: (verdict["keep_percent"], verdict["j_per_token_in_time"]))
+        plans += verdicts
+        if not plans:
             break
         if name == names[-1]:
-            replays = sum(tuner.replays for tuner in routed if tuner.family.router != own[0]["router"])
-            routed = [tuner for tuner in routed if tuner.family.router == own[0]["router"]]
-    return found, replays + sum(tuner.replays for tuner in routed)
+            replays = sum(tuner.replays for tuner in routed if tuner.family.router != verdicts[0]["router"])
+            routed = [tuner for tuner in routed if tuner.family.router == verdicts[0]["router"]]
+    return plans, replays + sum(tuner.replays for tuner in routed)
 
 
 class Second:
@@ -401,11 +402,11 @@ class Second:
         self._end.send((family, count, arguments))
 
     def answer(self) -> tuple[dict[float, dict], int]:
-        """What it found, and in how many replays. Raises EOFError or OSError if the process is gone."""
-        found = self._end.recv()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        """Return what it found, and in how many replays. Raises EOFError or OSError if the process is gone."""
+        answer = self._end.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def _serve(end: Connection, trials: Trials) -> None:
@@ -420,11 +421,11 @@ def _serve(end: Connection, trials: Trials) -> None:
             try:
                 tuner = tuners.setdefault(family, PlanTuner(trials, family))
                 tuner.count, before = count, tuner.replays
-                found = tuner.search(*arguments)
+                best = tuner.search(*arguments)
             except Exception as error:
                 end.send(error)
             else:
-                end.send((found, tuner.replays - before))
+                end.send((best, tuner.replays - before))
 
 
 def _end_with_parent() -> None:
@@ -435,7 +436,7 @@ def _end_with_parent() -> None:
 
 
 def second_for(trials: Trials, cores: int | None = None) -> AbstractContextManager[Second | None]:
-    """A Second where it pays: a second core, and a trace that takes longer to replay than a process to start.
+    """Return a Second where it pays: a second core, and a trace that takes longer to replay than a process to start.
 
     cores: that may be used; None: as many as there are.
     """
@@ -450,12 +451,12 @@ def second_for(trials: Trials, cores: int | None = None) -> AbstractContextManag
 
 
 def _cost(best: dict[float, dict], level: float) -> float:
-    """Of the cheapest plan found for a level, J a token; inf of none."""
+    """Return what the cheapest plan found for a level takes, J a token; inf of none."""
     return best[level]["j_per_token"] if level in best else inf
 
 
 def _longest(engine: Engine, promise_s: float, most: int, chunk_tokens: int) -> int:
-    """Longest prompt, tokens, that a lone request reads within its promise, s; 0 if none."""
+    """Return the longest prompt, tokens, that a lone request reads within its promise, s; 0 if none."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -467,6 +468,6 @@ def _longest(engine: Engine, promise_s: float, most: int, chunk_tokens: int) -> 
 
 
 def lone_ttft_s(engine: Engine, input_tokens: int, chunk_tokens: int) -> float:
-    """Time to the first token of a request that has the replica to itself, s."""
+    """Return the time to the first token of a request that has the replica to itself, s."""
     chunks = ((start, min(chunk_tokens, input_tokens - start)) for start in range(0, input_tokens, chunk_tokens))
     return sum(engine.step(size, size * start + size * (size + 1) // 2, 0)[0] for start, size in chunks)

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     if options.name not in EXPERIMENTS:
         raise InputError(f"no experiment '{options.name}'; allowed: {', '.join(EXPERIMENTS)}")
     study = ServingStudy(options.folder, options.cores)
-    found = EXPERIMENTS[options.name](study)
-    write_experiment(study.path(options.name), found, study.made_of)
-    for each in found:
-        tell(*(f"note: {line}" for line in (lines(each) if "system" in each else [])))
+    outcomes = EXPERIMENTS[options.name](study)
+    write_experiment(study.path(options.name), outcomes, study.made_of)
+    for outcome in outcomes:
+        tell(*(f"note: {line}" for line in (lines(outcome) if "system" in outcome else [])))

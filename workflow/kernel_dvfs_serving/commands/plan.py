@@ -69,16 +69,16 @@ def run(options: argparse.Namespace) -> None:
         whole_trace = of_loads(_loads(options.load), LOADS_S, 1)
     profile = read_profile(options.profile)
     check_spare(options.servers, options.spare)
-    own = ClusterSettings(servers=options.servers, spare=options.spare, gaps=options.gaps)
-    replayer = replayer_of(options, profile, own, slo_scale=options.slo_scale)
+    settings = ClusterSettings(servers=options.servers, spare=options.spare, gaps=options.gaps)
+    replayer = replayer_of(options, profile, settings, slo_scale=options.slo_scale)
     held = held_by_instances(whole_trace, profile, replayer.machine, options.too_long)
-    trials = Trials(replayer, dealt(held, options.cells), own)
+    trials = Trials(replayer, dealt(held, options.cells), settings)
     with second_for(trials) as second:
-        found, replays = planned(trials, levels, second)
-    if not found:
-        told = f"{options.servers}" + (f" less {options.spare} spare" if options.spare else "")
+        verdicts, replays = planned(trials, levels, second)
+    if not verdicts:
+        limit = f"{options.servers}" + (f" less {options.spare} spare" if options.spare else "")
         raise InputError(
-            f"{trials.trace.subject}: no static plan on up to {told} servers keeps {min(levels):g} % of the promises "
+            f"{trials.trace.subject}: no static plan on up to {limit} servers keeps {min(levels):g} % of the promises "
             "with all margins; give more servers or --cells, profile other degrees or clocks, or raise --slo-scale"
         )
     source = ", ".join(sorted(profile.sources))
@@ -94,31 +94,31 @@ def run(options: argparse.Namespace) -> None:
     made_of = digests({"profile": options.profile} | ({"trace": options.trace} if options.trace else {}))
     length = model_len(held, profile.model)
     served = {tp: Served(profile.model, replayer.machine.kv_tokens(tp), length) for tp in profile.degrees}
-    plans = written(found, about | {"made_of": made_of}, served)
+    plans = written(verdicts, about | {"made_of": made_of}, served)
     write_text(options.output, sealed_yaml(plans))
     if options.rules:
         write_text(options.rules, as_yaml(recording_rules(plans)))
     print(one_line(f"{held.subject}, {profile.model} on {profile.gpu} ({source}), replayed ({replays} times)"))
-    print("\n".join(lines(found, levels, options.cells, options.spare)))
+    print("\n".join(lines(verdicts, levels, options.cells, options.spare)))
     print("\n".join(plans["plans"][0]["start"].values()))
 
 
 def _percents(text: str) -> list[float]:
     try:
-        return [number(1, 100, "percent")(each) for each in text.split(",")]
+        return [number(1, 100, "percent")(percent) for percent in text.split(",")]
     except argparse.ArgumentTypeError as error:
         raise InputError(f"--keep {text}: {error}") from None
 
 
 def _loads(given: list[str]) -> dict[str, float]:
-    """{class: tokens/s}. Raises InputError."""
+    """Return {class: tokens/s}. Raises InputError."""
     loads: dict[str, float] = {}
-    for each in given:
-        name, _, text = each.partition("=")
+    for load in given:
+        name, _, text = load.partition("=")
         if name not in CLASSES or name in loads:
-            raise InputError(f"--load {each}: expected one of {', '.join(CLASSES)}, each once, as in MM=4000")
+            raise InputError(f"--load {load}: expected one of {', '.join(CLASSES)}, each once, as in MM=4000")
         try:
             loads[name] = number(0.001, 1e9, "tokens/s")(text)
         except argparse.ArgumentTypeError as error:
-            raise InputError(f"--load {each}: {error}") from None
+            raise InputError(f"--load {load}: {error}") from None
     return loads

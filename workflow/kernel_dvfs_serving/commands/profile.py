@@ -14,7 +14,7 @@ from kernel_dvfs_serving.trace import read_trace
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:
-    """`2,4,8` as numbers, each once, in order. Raises InputError."""
+    """Return `2,4,8` as numbers, each once, in order. Raises InputError."""
     words = text.split(",")
     if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
         raise InputError(f"{option} {text}: expected different whole numbers of at least 1, separated by commas")

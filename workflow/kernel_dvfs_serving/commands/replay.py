@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if options.system not in SYSTEMS:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
-    own = _settings(options)
+    cluster_settings = _settings(options)
     for name, given in (("--router", options.router), ("--route-s", options.route_s), ("--fails-s", options.fails_s)):
         if given and not options.plan:
             raise InputError(f"serving replay: {name} belongs to --plan")
@@ -76,31 +76,31 @@ def run(options: argparse.Namespace) -> None:
                     f"{options.profile}: no rows of degree {plan.tp} at clock {clock}, which {options.plan} asks for; "
                     "profile them, or plan with this profile"
                 )
-        if not any(each.startswith("gaps=") for each in options.set):
-            own = replace(own, gaps=read.gaps)
-        own = replace(own, servers=plan.servers)
-        replayer = replayer_of(options, profile, own, slo_scale=read.slo_scale)
+        if not any(assignment.startswith("gaps=") for assignment in options.set):
+            cluster_settings = replace(cluster_settings, gaps=read.gaps)
+        cluster_settings = replace(cluster_settings, servers=plan.servers)
+        replayer = replayer_of(options, profile, cluster_settings, slo_scale=read.slo_scale)
         trace = dealt(held_by_instances(trace, profile, replayer.machine, options.too_long), read.cells)
-        tried = Trials(replayer, trace, own).verdict(plan)
+        tried = Trials(replayer, trace, cluster_settings).verdict(plan)
         print("\n".join(["of both halves, as planned:", row(tried)]))
-        found = replayed(replayer, trace, plan, own, timeline=True) | {"tried": tried}
+        figures = replayed(replayer, trace, plan, cluster_settings, timeline=True) | {"tried": tried}
     else:
-        replayer = replayer_of(options, profile, own)
+        replayer = replayer_of(options, profile, cluster_settings)
         trace = held_by_instances(trace, profile, replayer.machine, options.too_long)
-        found = outcome(replayer.run(trace, options.system, own), timeline=True)
+        figures = outcome(replayer.run(trace, options.system, cluster_settings), timeline=True)
     made_of = {"trace": options.trace, "profile": options.profile} | ({"plan": options.plan} if options.plan else {})
-    write_sealed(options.output, {"trace": trace.subject, "settings": asdict(own)} | found, made_of)
-    print(answer(found, "simulated" if profile.simulated else f"simulated from {options.profile}"))
-    tell(*(f"note: {line}" for line in lines(found)))
+    write_sealed(options.output, {"trace": trace.subject, "settings": asdict(cluster_settings)} | figures, made_of)
+    print(answer(figures, "simulated" if profile.simulated else f"simulated from {options.profile}"))
+    tell(*(f"note: {line}" for line in lines(figures)))
 
 
 def _settings(options: argparse.Namespace) -> ClusterSettings:
-    """The settings that are given. Raises InputError."""
+    """Return the settings that are given. Raises InputError."""
     changed = {"servers": options.servers, "pools": options.pools}
-    for each in options.set:
-        key, _, text = each.partition("=")
+    for assignment in options.set:
+        key, _, text = assignment.partition("=")
         try:
             changed[key] = parse_yaml(text)
         except ValueError:
-            raise InputError(f"--set {each}: expected KEY=VALUE, the value as in config.yaml") from None
+            raise InputError(f"--set {assignment}: expected KEY=VALUE, the value as in config.yaml") from None
     return settings("--set", changed)

@@ -36,16 +36,16 @@ def add_machine(parser: argparse._ActionsContainer) -> None:
 
 
 def add_usual(
-    parser: argparse._ActionsContainer, flag: str, read: Callable[[str], object], metavar: str | None, told: str
+    parser: argparse._ActionsContainer, flag: str, read: Callable[[str], object], metavar: str | None, help_text: str
 ) -> None:
     """An option that, where it is not given, is what a study of the shipped configuration has."""
     usual = DEFAULTS[flag.removeprefix("--").replace("-", "_")]
     shown = f"{usual:g}" if isinstance(usual, float) else usual
-    parser.add_argument(flag, type=read, default=usual, metavar=metavar, help=f"{told} (default: {shown})")
+    parser.add_argument(flag, type=read, default=usual, metavar=metavar, help=f"{help_text} (default: {shown})")
 
 
 def instance_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The numbers of add_instance as keywords of make_profile. Raises InputError."""
+    """Return the numbers of add_instance as keywords of make_profile. Raises InputError."""
     check_step(options.max_batch, options.chunk_tokens)
     return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens", "host_s")}
 
@@ -70,7 +70,7 @@ def add_too_long(parser: argparse.ArgumentParser) -> None:
 
 
 def held_by_instances(trace: Trace, profile: ServingProfile, machine: Machine, too_long: str) -> Trace:
-    """The trace with what is done about requests that the model, or every instance, is too small for. Says it."""
+    """Return the trace as --too-long asks for where the model, or every instance, is too small for requests; say so."""
     trace = held_by_model(trace, profile.model, too_long)
     caches = [machine.kv_tokens(tp) for tp in profile.degrees]
     trace = held(trace, max(caches), "the largest KV cache of an instance", too_long)
@@ -78,9 +78,11 @@ def held_by_instances(trace: Trace, profile: ServingProfile, machine: Machine, t
     return trace
 
 
-def replayer_of(options: argparse.Namespace, profile: ServingProfile, own: ClusterSettings, **columns: Any) -> Replayer:
-    """The machine of a profile, with a note where it is fitted to measurements. Raises InputError."""
-    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
+def replayer_of(
+    options: argparse.Namespace, profile: ServingProfile, settings: ClusterSettings, **columns: Any
+) -> Replayer:
+    """Return a Replayer on a profile's machine; note where that is fitted to measurements. Raises InputError."""
+    limits = {"max_batch": settings.max_batch, "chunk_tokens": settings.chunk_tokens}
     runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)
     if isinstance(runs_on, MeasuredMachine):
         tell(f"note: {runs_on.note()}")

@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    made = options.hours is not None or options.week or options.times != 1
-    if made and not options.output:
+    is_made = options.hours is not None or options.week or options.times != 1
+    if is_made and not options.output:
         raise InputError("a trace that is made needs a place: -o synthetic.csv")
     if options.week:
         trace = week(options.week, options.scale, options.seed, options.days)
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> None:
         trace = multiplied(read_trace(options.trace, columns=columns_of(options.columns)), options.times, options.seed)
     else:
         raise InputError("name a trace to check, or ask for a synthetic one: --hours 1 or --week conversation")
-    path = options.output if made else options.trace
+    path = options.output if is_made else options.trace
     tell(*(f"note: {notice}" for notice in trace.notices))
-    if made:
+    if is_made:
         write_trace(path, trace)
     print(f"{one_line(f'{path}: {trace.subject}')}\nsha256 {digest(path)}")
     for name, value in summary(trace).items():

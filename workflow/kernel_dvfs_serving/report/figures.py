@@ -22,7 +22,7 @@ OUTPUTS = Outputs()
 
 
 def savings_data(study: ServingStudy) -> pd.DataFrame:
-    """system (ordered), change_percent, label; without SinglePool on all servers, far off the scale."""
+    """Return system (ordered), change_percent, label; without SinglePool on all servers, far off the scale."""
     import pandas as pd
 
     frame = tables.savings(study)
@@ -43,7 +43,7 @@ def savings_data(study: ServingStudy) -> pd.DataFrame:
     reads=["systems"],
 )
 def savings(study: ServingStudy) -> p9.ggplot:
-    """One bar a system; its label stands on the side of zero that is free."""
+    """Return one bar a system; its label stands on the side of zero that is free."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
@@ -76,7 +76,7 @@ def savings(study: ServingStudy) -> p9.ggplot:
     reads=["sensitivity"],
 )
 def sensitivity(study: ServingStudy) -> p9.ggplot:
-    """A panel for each thing varied, all on one scale of energy."""
+    """Return a panel for each thing varied, all on one scale of energy."""
     import pandas as pd
     import plotnine as p9
 
@@ -112,16 +112,16 @@ def sensitivity(study: ServingStudy) -> p9.ggplot:
     )
 
 
-def over_time(found: dict) -> pd.DataFrame:
-    """time_min (middle of a minute), kw: means of all states' bins; the last minute only if it is whole."""
+def over_time(run: dict) -> pd.DataFrame:
+    """Return time_min (middle of a minute), kw: means of all states' bins; the last minute only if it is whole."""
     import pandas as pd
 
-    each = max(1, round(60.0 / found["bin_s"]))
-    total = [sum(powers) for powers in zip(*found["power_w"].values())][: int(found["end_s"] / found["bin_s"])]
-    means = [sum(total[start : start + each]) / each for start in range(0, len(total) - each + 1, each)]
-    step_min = each * found["bin_s"] / 60
+    bins = max(1, round(60.0 / run["bin_s"]))
+    total = [sum(powers) for powers in zip(*run["power_w"].values())][: int(run["end_s"] / run["bin_s"])]
+    means = [sum(total[start : start + bins]) / bins for start in range(0, len(total) - bins + 1, bins)]
+    step_min = bins * run["bin_s"] / 60
     return pd.DataFrame({"time_min": [(place + 0.5) * step_min for place in range(len(means))], "kw": means}).assign(
-        system=found["system"], kw=lambda frame: frame.kw / 1000
+        system=run["system"], kw=lambda frame: frame.kw / 1000
     )
 
 
@@ -130,13 +130,13 @@ def over_time(found: dict) -> pd.DataFrame:
     reads=["systems"],
 )
 def power(study: ServingStudy) -> p9.ggplot:
-    """Four systems of the trace."""
+    """Return the power of four systems of the trace."""
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
-    frame = pd.concat([over_time(each) for each in study.experiment("systems") if each["system"] in OVER_TIME])
+    frame = pd.concat([over_time(run) for run in study.experiment("systems") if run["system"] in OVER_TIME])
     names = list(dict.fromkeys(frame.system))
     return (
         p9.ggplot(
@@ -163,18 +163,19 @@ _TABLE1_PANELS = {
 
 
 def ratios(cells: pd.DataFrame) -> pd.DataFrame:
-    """Long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
+    """Return the long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
     import pandas as pd
 
     frames = []
     for name, panel in _TABLE1_PANELS.items():
-        own = cells[["class", "tp", "ghz"]].assign(panel=panel, wh=cells[name])
+        panel_cells = cells[["class", "tp", "ghz"]].assign(panel=panel, wh=cells[name])
         if name != "paper_wh":
-            own.loc[~cells.feasible, "wh"] = float("nan")
-        at_reference = own[(own.tp == REFERENCE[0]) & (own.ghz == REFERENCE[1])].set_index("class").wh
-        own["ratio"] = own.wh / own["class"].map(at_reference)
-        own["is_best"] = own.ratio == own.groupby("class").ratio.transform("min")
-        frames.append(own)
+            panel_cells.loc[~cells.feasible, "wh"] = float("nan")
+        is_reference = (panel_cells.tp == REFERENCE[0]) & (panel_cells.ghz == REFERENCE[1])
+        at_reference = panel_cells[is_reference].set_index("class").wh
+        panel_cells["ratio"] = panel_cells.wh / panel_cells["class"].map(at_reference)
+        panel_cells["is_best"] = panel_cells.ratio == panel_cells.groupby("class").ratio.transform("min")
+        frames.append(panel_cells)
     frame = pd.concat(frames, ignore_index=True)
     names = [f"{tp}\n{ghz}" for tp, ghz in COLUMNS]
     return frame.assign(
@@ -192,7 +193,7 @@ def ratios(cells: pd.DataFrame) -> pd.DataFrame:
     subject=tables.OUTPUTS["table", "table1"].subject,
 )
 def table1(study: ServingStudy) -> p9.ggplot:
-    """A panel a reading."""
+    """Return a panel a reading."""
     import plotnine as p9
 
     from kernel_dvfs.report import style

@@ -29,7 +29,7 @@ _SHOWN = (*FIXED, "DynamoLLM", HINDSIGHT)
 
 
 def make(folder: str | Path) -> tuple[str, list[InputError]]:
-    """(the page as HTML, [what is missing]) of a study's folder. Raises InputError without its experiment `systems`."""
+    """Return (a study's page as HTML, [what is missing]). Raises InputError without its experiment `systems`."""
     study = ServingStudy(folder)
     runs = by_system(study.experiment("systems"))
     missing: list[InputError] = []
@@ -59,19 +59,19 @@ def make(folder: str | Path) -> tuple[str, list[InputError]]:
 
 
 def _chain(study: ServingStudy) -> dict[str, str]:
-    """What the answer was made of, down to profile and trace."""
-    found = provenance.of_file(study.path("systems"), "experiments/systems.json", study.made_of)
-    return dict([*found, *provenance.of_file(study.folder / "study.json", "study.json", study.inputs)[1:]])
+    """Return what the answer was made of, down to profile and trace."""
+    rows = provenance.of_file(study.path("systems"), "experiments/systems.json", study.made_of)
+    return dict([*rows, *provenance.of_file(study.folder / "study.json", "study.json", study.inputs)[1:]])
 
 
-def _row(study: ServingStudy, found: dict, plan: dict) -> dict[str, Any]:
+def _row(study: ServingStudy, run: dict, plan: dict) -> dict[str, Any]:
     return {
-        "system": found["system"],
-        "j_per_token": found["j_per_token_in_time"],
-        "kept_percent": int(100 * found["kept_percent"]) / 100,  # 98.999 % is not 99
-        "kept": promise_kept(study, found),
-        "change_percent": token_change_percent(study, found, plan),
-        "plan": plan_in_words(found),
+        "system": run["system"],
+        "j_per_token": run["j_per_token_in_time"],
+        "kept_percent": int(100 * run["kept_percent"]) / 100,  # 98.999 % is not 99
+        "kept": promise_kept(study, run),
+        "change_percent": token_change_percent(study, run, plan),
+        "plan": plan_in_words(run),
     }
 
 
@@ -79,36 +79,36 @@ def _sentence(study: ServingStudy, best: dict | None, runs: dict) -> str:
     least = study["settings"]["promise_percent"]
     if best is None:
         return f"No system keeps {least:g} % of the promises on these servers."
-    told = f"{best['system'][0].upper()}{best['system'][1:]} serves this trace for the least energy: "
-    told += f"{best['j_per_token']:.3f} J a token"
+    sentence = f"{best['system'][0].upper()}{best['system'][1:]} serves this trace for the least energy: "
+    sentence += f"{best['j_per_token']:.3f} J a token"
     if best["system"] != TUNED and best["change_percent"] is not None:
-        told += f", {-best['change_percent']:.1f} % less than the tuned static plan"
-    told += f", with {best['kept_percent']:g} % of the promises kept"
-    return f"{told}." if promise_kept(study, runs[TUNED]) else f"{told}; no static plan keeps {least:g} %."
+        sentence += f", {-best['change_percent']:.1f} % less than the tuned static plan"
+    sentence += f", with {best['kept_percent']:g} % of the promises kept"
+    return f"{sentence}." if promise_kept(study, runs[TUNED]) else f"{sentence}; no static plan keeps {least:g} %."
 
 
 def _command(study: ServingStudy, best: dict | None, runs: dict) -> tuple[str, str] | None:
     if best is None or not best["plan"]:
         return None
-    found = runs[best["system"]]
-    served = Served(study["model"], found["kv_tokens"], study["model_len"], study["settings"]["max_batch"])
-    lines = started(served, found)
-    count = found["replicas"]
+    run = runs[best["system"]]
+    served = Served(study["model"], run["kv_tokens"], study["model_len"], study["settings"]["max_batch"])
+    lines = started(served, run)
+    count = run["replicas"]
     return f"{count} replica{'s' if count > 1 else ''} ({best['plan']}), started by:", "\n".join(lines.values())
 
 
 def _marks(study: ServingStudy, runs: dict, best: dict | None) -> list[tuple[str, bool]]:
-    """[(what speaks for or against it, whether against)]."""
+    """Return [(what speaks for or against it, whether against)]."""
     marks = []
     if "simulated" in study.subject:
         marks.append(("Simulated: no server ran.", True))
     is_plan = best is not None and best["system"] in FIXED
     if best is not None and is_plan:
-        kept = runs[best["system"]]["tried"]["kept_percent"]
-        told = " / ".join(f"{int(100 * value) / 100:.2f}" for value in kept.values())
-        promised = min(kept.values()) >= study["settings"]["promise_percent"]
+        kept_percent = runs[best["system"]]["tried"]["kept_percent"]
+        percents = " / ".join(f"{int(100 * value) / 100:.2f}" for value in kept_percent.values())
+        promised = min(kept_percent.values()) >= study["settings"]["promise_percent"]
         marks.append(
-            (f"Kept on both halves of the trace, then with steps {SLOWER:g} times as long: {told} %.", not promised)
+            (f"Kept on both halves of the trace, then with steps {SLOWER:g} times as long: {percents} %.", not promised)
         )
     if best is not None:
         if best["plan"].startswith("1 server "):

@@ -29,12 +29,12 @@ OUTPUTS = Outputs()
 
 
 def _of(experiment: str) -> Callable[[ServingStudy], str]:
-    """Whose numbers those of an instance are, as its experiment says."""
+    """Return whose numbers those of an instance are, as its experiment says."""
     return lambda study: study.experiment(experiment)["subject"]
 
 
 def framed(rows: Iterable[Any], columns: list[str] | None = None) -> pd.DataFrame:
-    """Rows as a frame; columns: of no rows."""
+    """Return rows as a frame; columns: of no rows."""
     import pandas as pd
 
     return pd.DataFrame(list(rows), columns=columns)
@@ -52,32 +52,34 @@ STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
     reads=["systems"],
 )
 def savings(study: ServingStudy) -> pd.DataFrame:
-    """One row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
+    """Return one row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
     runs = by_system(study.experiment("systems"))
-    return framed([savings_row(study, found, runs) for found in runs.values()])
+    return framed([savings_row(study, run, runs) for run in runs.values()])
 
 
-def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
-    """A system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
+def savings_row(study: ServingStudy, run: dict, runs: dict) -> dict:
+    """Return a system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
     cells = {
-        "system": found["system"],
-        "servers": found["servers"],
-        "energy_kwh": found["energy_kwh"],
-        "j_per_token_in_time": found["j_per_token_in_time"],
-        "change_percent": token_change_percent(study, found, runs[TUNED]),
-        "promise_kept": promise_kept(study, found),
-        "plan": plan_in_words(found),
+        "system": run["system"],
+        "servers": run["servers"],
+        "energy_kwh": run["energy_kwh"],
+        "j_per_token_in_time": run["j_per_token_in_time"],
+        "change_percent": token_change_percent(study, run, runs[TUNED]),
+        "promise_kept": promise_kept(study, run),
+        "plan": plan_in_words(run),
     }
-    cells |= {f"halves_{name}": value for name, value in tried_cells(found["tried"]).items()}
-    cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}
-    cells |= {name.removesuffix("_s") + "_ms": 1000 * found[name] for name in LATENCIES if found[name] is not None}
-    return cells | {name: found[name] for name in ("mean_power_w", "server_hours", *STATES)}
+    cells |= {f"halves_{name}": value for name, value in tried_cells(run["tried"]).items()}
+    cells |= {name: run[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}
+    cells |= {name.removesuffix("_s") + "_ms": 1000 * run[name] for name in LATENCIES if run[name] is not None}
+    return cells | {name: run[name] for name in ("mean_power_w", "server_hours", *STATES)}
 
 
 def tried_cells(tried: dict) -> dict:
-    """What was tried on both halves of a trace (tuned.Trials): J a token, and percent kept, each trial of its own."""
-    kept = {f"kept_{name.replace(', ', ' ').replace(' ', '_')}": value for name, value in tried["kept_percent"].items()}
-    return {"j_per_token_in_time": tried["j_per_token_in_time"]} | kept
+    """Return what was tried on both halves of a trace (tuned.Trials): J a token, and percent kept, trial by trial."""
+    kept_cells = {
+        f"kept_{name.replace(', ', ' ').replace(' ', '_')}": value for name, value in tried["kept_percent"].items()
+    }
+    return {"j_per_token_in_time": tried["j_per_token_in_time"]} | kept_cells
 
 
 @OUTPUTS.table(
@@ -85,8 +87,8 @@ def tried_cells(tried: dict) -> dict:
     reads=["systems"],
 )
 def classes(study: ServingStudy) -> pd.DataFrame:
-    """One row a system, one column a class that occurs."""
-    return framed([{"system": each["system"]} | each["kept_percent_by_class"] for each in study.experiment("systems")])
+    """Return one row a system, one column a class that occurs."""
+    return framed([{"system": run["system"]} | run["kept_percent_by_class"] for run in study.experiment("systems")])
 
 
 @OUTPUTS.table(
@@ -94,29 +96,29 @@ def classes(study: ServingStudy) -> pd.DataFrame:
     reads=["systems"],
 )
 def cost(study: ServingStudy) -> pd.DataFrame:
-    """One row a system; changes against the tuned static plan. Servers are charged from start to release."""
+    """Return one row a system; changes against the tuned static plan. Servers are charged from start to release."""
     runs = by_system(study.experiment("systems"))
-    rows = {name: costs(study, found) for name, found in runs.items()}
+    rows = {name: costs(study, run) for name, run in runs.items()}
     # a baseline that breaks the promise costs nothing that could be compared
     base = rows[TUNED] if promise_kept(study, runs[TUNED]) else dict.fromkeys(rows[TUNED])
-    for name, each in rows.items():
+    for name, row in rows.items():
         against = base if promise_kept(study, runs[name]) else dict.fromkeys(base)
-        each |= {
-            "servers_change_percent": change_percent(each["servers"], against["servers"]),
-            "cost_change_percent": change_percent(each["usd_per_hour"], against["usd_per_hour"]),
-            "carbon_change_percent": change_percent(each["co2_kg_per_hour"], against["co2_kg_per_hour"]),
+        row |= {
+            "servers_change_percent": change_percent(row["servers"], against["servers"]),
+            "cost_change_percent": change_percent(row["usd_per_hour"], against["usd_per_hour"]),
+            "carbon_change_percent": change_percent(row["co2_kg_per_hour"], against["co2_kg_per_hour"]),
             "kept_percent": runs[name]["kept_percent"],
         }
     return framed(rows.values())
 
 
-def costs(study: ServingStudy, found: dict) -> dict:
-    """Of one run, per hour."""
-    hours = found["end_s"] / 3600
-    servers, kwh = found["server_hours"] / hours, found["energy_kwh"] / hours
+def costs(study: ServingStudy, run: dict) -> dict:
+    """Return what one run costs, per hour."""
+    hours = run["end_s"] / 3600
+    servers, kwh = run["server_hours"] / hours, run["energy_kwh"] / hours
     vm, energy = servers * study["usd_per_server_hour"], kwh * study["usd_per_kwh"]
     return {
-        "system": found["system"],
+        "system": run["system"],
         "servers": servers,
         "server_usd_per_hour": vm,
         "energy_usd_per_hour": energy,
@@ -131,9 +133,9 @@ def costs(study: ServingStudy, found: dict) -> dict:
     reads=["systems"],
 )
 def margins(study: ServingStudy) -> pd.DataFrame:
-    """One row a margin; one that is kept nowhere is missing."""
-    found = by_system(study.experiment("systems"))[TUNED]["margins"]
-    rows = [{"kept_on": each["kept_on"], "plan": plan_in_words(each)} | tried_cells(each) for each in found]
+    """Return one row a margin; one that is kept nowhere is missing."""
+    margin_plans = by_system(study.experiment("systems"))[TUNED]["margins"]
+    rows = [{"kept_on": plan["kept_on"], "plan": plan_in_words(plan)} | tried_cells(plan) for plan in margin_plans]
     return framed(rows, columns=None if rows else ["kept_on", "plan"])
 
 
@@ -143,11 +145,11 @@ def margins(study: ServingStudy) -> pd.DataFrame:
     reads=["sensitivity"],
 )
 def sensitivity(study: ServingStudy) -> pd.DataFrame:
-    """One row a value of what is varied."""
+    """Return one row a value of what is varied."""
     names = ("varied", "value", "system", "servers", "j_per_token_in_time", "kept_percent")
-    rows = [{name: each[name] for name in names} for each in study.experiment("sensitivity")]
-    own = study["settings"]["promise_percent"]
-    return framed([row | {"promise_kept": (row["kept_percent"] or 0.0) >= own} for row in rows])
+    rows = [{name: run[name] for name in names} for run in study.experiment("sensitivity")]
+    promise_percent = study["settings"]["promise_percent"]
+    return framed([row | {"promise_kept": (row["kept_percent"] or 0.0) >= promise_percent} for row in rows])
 
 
 _SIZE = "servers are given, not sized to the load: what the trace does not need of them is saved by switching it off"
@@ -169,7 +171,7 @@ _DAY_S, _WEEK_S = 72_000, 6 * 86_400  # a trace at least this long stands beside
     reads=["systems", "loads"],
 )
 def paper(study: ServingStudy) -> pd.DataFrame:
-    """One row a claim, changes in percent, negative = saved. distance: ours minus theirs, percentage points.
+    """Return one row a claim, changes in percent, negative = saved. distance: ours minus theirs, percentage points.
 
     Ours is the energy of a token served in time; where fewer promises than must be are kept, `why` says so first.
     """
@@ -180,9 +182,9 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     def changed(reference: dict) -> float | None:
         return token_change_percent(study, ours, reference)
 
-    def row(claim: str, theirs: dict, percent: float | None, why: str, found: dict = ours) -> dict:
-        first, second = theirs.get(reported.V1), theirs.get(reported.V2)
-        broken = "" if promise_kept(study, found) else "promise broken, so no saving; "
+    def row(claim: str, reported_percent: dict, percent: float | None, why: str, run: dict = ours) -> dict:
+        first, second = reported_percent.get(reported.V1), reported_percent.get(reported.V2)
+        broken = "" if promise_kept(study, run) else "promise broken, so no saving; "
         if percent is None and not broken:
             broken += "the baseline breaks its promise, so there is nothing to save against; "
         return {
@@ -192,7 +194,7 @@ def paper(study: ServingStudy) -> pd.DataFrame:
             "ours_percent": percent,
             "distance_v1_points": None if first is None or percent is None else percent - first,
             "distance_hpca_points": None if second is None or percent is None else percent - second,
-            "kept_percent": found["kept_percent"],
+            "kept_percent": run["kept_percent"],
             "why": broken + why,
         }
 
@@ -211,20 +213,20 @@ def paper(study: ServingStudy) -> pd.DataFrame:
         week = {reported.V1: change}
         rows.append(row(f"{service}, a week, energy", week, changed(everything), "ours is the study's trace"))
     for knob, alone in reported.BY_KNOB.items():
-        own = runs[ALONE[knob]]
-        percent = token_change_percent(study, own, runs[STATIC])
-        rows.append(row(f"{knob} alone", {reported.V1: alone}, percent, _KNOB, own))
-    found = {(each["tps_per_server"], each["system"]): each for each in study.experiment("loads")}
+        run = runs[ALONE[knob]]
+        percent = token_change_percent(study, run, runs[STATIC])
+        rows.append(row(f"{knob} alone", {reported.V1: alone}, percent, _KNOB, run))
+    by_load = {(run["tps_per_server"], run["system"]): run for run in study.experiment("loads")}
     for name, tps in LOADS_TPS.items():
-        if missing := [system for system in ("DynamoLLM", BASELINE) if (tps, system) not in found]:
+        if missing := [system for system in ("DynamoLLM", BASELINE) if (tps, system) not in by_load]:
             raise InputError(
                 f"{study.folder}/experiments/loads.json: no {missing[0]} at {tps} tokens/s a server: it was made with "
                 "other loads; delete it and run snakemake --cores 1 serving_paper"
             )
-        own, base = found[tps, "DynamoLLM"], found[tps, BASELINE]
-        theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
+        run, base = by_load[tps, "DynamoLLM"], by_load[tps, BASELINE]
+        reported_percent = {version: values[name] for version, values in reported.BY_LOAD.items()}
         claim = f"{name} load ({tps} tokens/s a server), SinglePool on all servers"
-        rows.append(row(claim, theirs, token_change_percent(study, own, base), _UNIT, own))
+        rows.append(row(claim, reported_percent, token_change_percent(study, run, base), _UNIT, run))
     for name, change in reported.LATENCY.items():
         kind, share = name.lower().split(" ")
         key = f"{kind}_{share}_s"
@@ -240,25 +242,25 @@ def paper(study: ServingStudy) -> pd.DataFrame:
     reads=["misprediction"],
 )
 def misprediction(study: ServingStudy) -> pd.DataFrame:
-    """One row a share and seed; changes against none."""
-    found = study.experiment("misprediction")
-    base = found[0]
+    """Return one row a share and seed; changes against none."""
+    runs = study.experiment("misprediction")
+    base = runs[0]
     return framed(
         [
             {
-                "misprediction": str(each["misprediction"]),
-                "seed": each["seed"],
-                "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": token_change_percent(study, each, base),
-                "ttft_p50_change_percent": change_percent(each["ttft_p50_s"], base["ttft_p50_s"]),
-                "ttft_p99_change_percent": change_percent(each["ttft_p99_s"], base["ttft_p99_s"]),
-                "tbt_p99_ms": 1000 * each["tbt_p99_s"],
-                "kept_percent": each["kept_percent"],
-                "late": each["late"],
-                "rejected": each["rejected"],
-                "handed_on": each["events"].get("mispredicted", 0),
+                "misprediction": str(run["misprediction"]),
+                "seed": run["seed"],
+                "j_per_token_in_time": run["j_per_token_in_time"],
+                "change_percent": token_change_percent(study, run, base),
+                "ttft_p50_change_percent": change_percent(run["ttft_p50_s"], base["ttft_p50_s"]),
+                "ttft_p99_change_percent": change_percent(run["ttft_p99_s"], base["ttft_p99_s"]),
+                "tbt_p99_ms": 1000 * run["tbt_p99_s"],
+                "kept_percent": run["kept_percent"],
+                "late": run["late"],
+                "rejected": run["rejected"],
+                "handed_on": run["events"].get("mispredicted", 0),
             }
-            for each in found
+            for run in runs
         ]
     )
 
@@ -269,7 +271,7 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
     subject=_of("anchors"),
 )
 def anchors(study: ServingStudy) -> pd.DataFrame:
-    """One row an anchors.Anchor. error_percent: ours against the published one."""
+    """Return one row an anchors.Anchor. error_percent: ours against the published one."""
     frame = framed(study.experiment("anchors")["anchors"])
     return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
 
@@ -282,7 +284,7 @@ def anchors(study: ServingStudy) -> pd.DataFrame:
     subject=_of("table1"),
 )
 def table1(study: ServingStudy) -> pd.DataFrame:
-    """One row a table1.ComparedCell."""
+    """Return one row a table1.ComparedCell."""
     return framed(study.experiment("table1")["cells"]).rename(columns={"class_": "class"})
 
 
@@ -294,17 +296,19 @@ def table1(study: ServingStudy) -> pd.DataFrame:
     subject=_of("table1"),
 )
 def table1_agreement(study: ServingStudy) -> pd.DataFrame:
-    """One row a table1.ClassAgreement; cells as text, `TP2@1.2`."""
+    """Return one row a table1.ClassAgreement; cells as text, `TP2@1.2`."""
     frame = framed(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
     for name in ("paper_best", "ours_best_share", "ours_best_lifetime"):
         frame[name] = [_cell_name(column) for column in frame[name]]
     cells = study.experiment("table1")["cells"]
     for kind in KINDS:
-        own = [sum(each["only_ours"] == kind and each["class_"] == name for each in cells) for name in frame["class"]]
-        frame[f"only_ours: {kind}"] = own
+        counts = [
+            sum(cell["only_ours"] == kind and cell["class_"] == name for cell in cells) for name in frame["class"]
+        ]
+        frame[f"only_ours: {kind}"] = counts
     return frame
 
 
 def _cell_name(column: list | None) -> str:
-    """`TP2@1.2` of [2, 1.2]; a dash for none."""
+    """Return `TP2@1.2` of [2, 1.2]; a dash for none."""
     return f"TP{column[0]}@{column[1]}" if column is not None else "-"
