@@ -1,8 +1,8 @@
 // Does cuBLASLt hold a faster algorithm for a matrix product of GPT-3-xl (batch 40) than the one that
-// native/cuda/gemm.cpp chooses among the heuristic's proposals? Every algorithm is asked for every tile, stages and
-// cluster; what it accepts is timed for as long as there is time, then the neighbours of the best. The best are timed
-// in turn with the layer's, and the very best for 2 s each, with energy. Last, "leads": other products that the layer
-// could ask for instead.
+// native/cuda/gemm.cpp chose among the heuristic's proposals, in windows of 80 ms? Every algorithm is asked for every
+// tile, stages and cluster; what it accepts is timed for as long as there is time, then the neighbours of the best. The
+// best are timed in turn with the layer's, and the very best for 2 s each, with energy. Last, "leads": other products
+// that the layer could ask for instead.
 //
 //   I=...  # the folder of cublasLt.h
 //   { for n in MATMUL_TILE CLUSTER_SHAPE; do echo "static const std::map<unsigned, std::array<int, 2>> $n = {";
@@ -415,7 +415,7 @@ int main(int argc, char **argv) {
   };
   std::puts("product,stage,source,id,tile,stages,cluster,split_k,reduction,swizzle,custom,inner,us,ratio,joule");
 
-  // ---- the layer's choice: 40 proposals, then 6 finalists four times for 80 ms
+  // ---- the layer's choice, as it then was: 40 proposals, then 6 finalists four times for 80 ms
   constexpr unsigned layer_reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   std::vector<Candidate> proposals;
   for (const auto &algorithm : product.proposals(40, workspace_layer, layer_reduction)) {

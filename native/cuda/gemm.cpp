@@ -16,10 +16,16 @@ namespace kdvfs {
 namespace {
 
 constexpr std::size_t workspace_bytes = 32u << 20;  // as llm.c
-// "timed": every proposal of the library for a moment, then the best few in turn, long enough for the power cap to
-// speak and often enough that a board that grows hotter meanwhile favours none
-constexpr int proposals = 40, finalists = 6, final_rounds = 4;
-constexpr double first_round_ms = 8, final_round_ms = 80;
+// "timed": every proposal of the library for a moment, then the best of them in turn, as they run on and on: at the
+// power limit. The clock of a board that was at rest swings, most in the first second, and takes some 100 ms to follow
+// from one algorithm to the next: neither is counted. Windows of 0.2 s were still wrong by 1 %.
+constexpr int proposals = 40, finalists = 8;
+constexpr double first_round_ms = 8, warm_ms = 1000;
+// keep: those that take at most so many times as long as the fastest go on
+struct Round {
+  double settle_ms, counted_ms, keep;
+};
+constexpr Round final_rounds[] = {{80, 120, 1.025}, {150, 650, 1}};
 
 // Only reductions through the workspace in float32: the same bits at every launch.
 constexpr std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -160,12 +166,13 @@ struct Executor<kdvfs_gemm>::Product {
     chosen_by = timed ? "timed" : "heuristic";
   }
 
-  // Place of the fastest of the proposals, in two rounds.
+  // Place of the fastest of the proposals.
   int fastest(const kdvfs_gemm &args, const std::vector<cublasLtMatmulHeuristicResult_t> &found) {
+    const auto algorithm = [&](int i) { return found[static_cast<std::size_t>(i)].algo; };
     std::vector<std::pair<double, int>> times;
     for (int i = 0; i < static_cast<int>(found.size()); i++) {
       try {
-        times.emplace_back(time_ms(args, found[static_cast<std::size_t>(i)].algo, first_round_ms), i);
+        times.emplace_back(time_ms(args, algorithm(i), first_round_ms), i);
       } catch (const CudaError &) {
         // proposed, but it does not run: the others may
       }
@@ -175,15 +182,21 @@ struct Executor<kdvfs_gemm>::Product {
     }
     std::sort(times.begin(), times.end());
     times.resize(std::min<std::size_t>(times.size(), finalists));
-    for (auto &[ms, i] : times) {
-      ms = 0;
-    }
-    for (int round = 0; round < final_rounds; round++) {
-      for (auto &[ms, i] : times) {
-        ms += time_ms(args, found[static_cast<std::size_t>(i)].algo, final_round_ms);
+    time_ms(args, algorithm(times.front().second), warm_ms);
+    for (const Round &round : final_rounds) {
+      if (times.size() == 1) {
+        break;
       }
+      for (auto &[ms, i] : times) {
+        time_ms(args, algorithm(i), round.settle_ms);
+        ms = time_ms(args, algorithm(i), round.counted_ms);
+      }
+      std::sort(times.begin(), times.end());
+      const double most_ms = round.keep * times.front().first;
+      times.erase(std::find_if(times.begin(), times.end(), [=](const auto &one) { return one.first > most_ms; }),
+                  times.end());
     }
-    return std::min_element(times.begin(), times.end())->second;
+    return times.front().second;
   }
 
   double time_ms(const kdvfs_gemm &args, const cublasLtMatmulAlgo_t &algorithm, double round_ms) {
