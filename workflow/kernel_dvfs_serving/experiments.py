@@ -71,7 +71,7 @@ def _fixed(tuner: PlanTuner, settings: ClusterSettings) -> dict | None:
     run |= {"kv_tokens": trials.replayer.machine.kv_tokens(plan.tp), "tried": trials.verdict(plan)}
     if tuner.family.name == TUNED:
         run["margins"] = []
-        for name, tuner.count in MARGINS.items():
+        for name, tuner.count in MARGINS.items():  # how many of the trials the tuner looks at from here on
             for cheapest in tuner.frontier((settings.promise_percent,)).values():
                 run["margins"].append({"kept_on": name} | trials.verdict(cheapest))
     return run | {"system": tuner.family.name}

@@ -343,7 +343,8 @@ class PlanTuner:
         # a half may be easier than the whole: no more is left out than what either cannot keep
         half = halves(trace)
         shares = [is_kept[: len(half[0].arrival_s)], is_kept[len(half[0].arrival_s) :]][: min(2, self.count)]
-        return 100.0 * min(float(kept_share.mean()) for kept_share in shares)
+        # all requests may be in one half
+        return 100.0 * min(float(kept_share.mean()) for kept_share in shares if len(kept_share))
 
 
 def planned(trials: Trials, levels: Sequence[float], second: Second | None) -> tuple[list[dict[str, Any]], int]:
