@@ -1,9 +1,9 @@
-"""Published measurements of serving 70B models, and the same from the simulated GPU, each with its error.
+"""Published measurements of serving, and the same from the simulated GPU, each with its error.
 
 Figures are quoted with their source; none of them is ours. Some have informed the model, where they are physics of a
 kernel family and not a serving result: the times (not the energies) of BEAM's clock sweep the bytes per clock and the
-overlap of `linear` in gpu/specs/families.yaml and its half-filled tokens, apex_plus the latency of an all-reduce, two
-of ML.ENERGY's four rows the host's time for each sequence (steps.SEQUENCE_S).
+overlap of `linear` in gpu/specs/families.yaml and its half-filled tokens, apex_plus the latency of an all-reduce, three
+of ML.ENERGY's 34 rows the host's time (system.HOST_S, steps.SEQUENCE_S).
 No energy has been fitted, but the form of one was chosen with ML.ENERGY's and BEAM's in sight: kernels that wait for
 weights or cache take a plain stream's energy per byte (steps.StepModel.kernel). Everything else is a prediction.
 """
@@ -11,6 +11,7 @@ weights or cache take a plain stream's energy per byte (steps.StepModel.kernel).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from kernel_dvfs_serving.models import served
 from kernel_dvfs_serving.steps import EngineStep, StepModel
 
 SUBJECT = "simulated H100 SXM and A100 SXM"
+GPU = "h100_sxm"
 
 # informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight.
 # predicted: neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules
@@ -49,18 +51,84 @@ SPLITWISE_PROMPT_MS = {
 SPLITWISE_TOKEN_MS = {2: 37.0, 4: 29.7, 8: 29.8}
 SPLITWISE_TOKEN_BATCH_64_MS = {4: 52.4}
 
-ML_ENERGY = "ML.ENERGY leaderboard, H100, Llama 3.1 70B, tp 4"
-# sequences at most: (W of all GPUs, tokens/s, median ms between tokens, J per token)
+ML_ENERGY = "ML.ENERGY leaderboard v3 (Apache-2.0), H100, vLLM 0.11.1"
+
+
+class Served(NamedTuple):
+    """A model as published, the shapes that are simulated for it, and its tensor parallel degree."""
+
+    name: str
+    model: str
+    tp: int
+
+
+class Run(NamedTuple):
+    """A published row: so many requests, all there at the start, to an engine of at most `sequences` at once."""
+
+    sequences: int
+    requests: int
+    answer_tokens: float  # mean
+    power_w: float  # of all GPUs
+    output_tps: float
+    gap_ms: float  # between tokens, median of the whole run
+    token_j: float
+
+    @property
+    def measured(self) -> tuple[float, float, float, float]:
+        """(W, output tokens/s, median ms between tokens, J per token)."""
+        return self.power_w, self.output_tps, self.gap_ms, self.token_j
+
+
+# power, tokens/s and energy are of the steady state
 ML_ENERGY_ROWS = {
-    8: (1765, 470, 16.6, 3.759),
-    64: (2002, 2511, 22.4, 0.797),
-    256: (2354, 4915, 39.8, 0.479),
-    1024: (2548, 6827, 105.6, 0.373),
+    Served("Llama 3.1 70B", "llama3-70b", 4): (
+        Run(8, 1024, 350, 1765, 470, 16.57, 3.759),
+        Run(16, 1024, 354, 1804, 863, 17.70, 2.091),
+        Run(32, 1024, 351, 1794, 1487, 20.05, 1.207),
+        Run(64, 1024, 352, 2002, 2511, 22.43, 0.7972),
+        Run(96, 1024, 357, 2102, 3244, 25.36, 0.6478),
+        Run(128, 1024, 359, 2184, 3876, 27.87, 0.5634),
+        Run(192, 1024, 357, 2293, 4461, 33.70, 0.514),
+        Run(256, 1024, 349, 2354, 4915, 39.84, 0.479),
+        Run(384, 1024, 364, 2344, 5319, 55.12, 0.4406),
+        Run(512, 2048, 350, 2493, 5921, 73.89, 0.421),
+        Run(768, 2048, 351, 2535, 6507, 103.64, 0.3896),
+        Run(1024, 2048, 351, 2548, 6827, 105.61, 0.3731),
+    ),
+    Served("Llama 3.3 70B", "llama3-70b", 4): (
+        Run(8, 1024, 409, 1787, 465, 16.87, 3.847),
+        Run(16, 1024, 410, 1839, 875, 17.56, 2.102),
+        Run(32, 1024, 413, 1896, 1518, 19.86, 1.249),
+        Run(64, 1024, 409, 2108, 2564, 22.34, 0.8223),
+        Run(96, 1024, 420, 2224, 3315, 25.38, 0.6708),
+        Run(128, 1024, 411, 2351, 3895, 27.76, 0.6036),
+        Run(192, 1024, 406, 2461, 4558, 33.61, 0.54),
+        Run(256, 1024, 413, 2519, 5130, 39.06, 0.4911),
+        Run(384, 1024, 408, 2511, 5658, 53.85, 0.4437),
+        Run(512, 2048, 414, 2491, 5858, 73.59, 0.4251),
+        Run(768, 2048, 413, 2546, 6018, 97.54, 0.4231),
+    ),
+    Served("Llama 3.1 8B", "llama3-8b", 1): (
+        Run(8, 1024, 389, 486, 1070, 7.32, 0.4548),
+        Run(16, 1024, 404, 513, 1954, 7.91, 0.2627),
+        Run(32, 1024, 390, 560, 3391, 8.91, 0.1651),
+        Run(64, 1024, 396, 610, 5147, 11.50, 0.1186),
+        Run(96, 1024, 393, 644, 6260, 14.08, 0.1029),
+        Run(128, 1024, 405, 669, 7037, 16.48, 0.09511),
+        Run(192, 1024, 397, 688, 8223, 20.91, 0.0837),
+        Run(256, 2048, 404, 691, 9010, 26.13, 0.07664),
+        Run(384, 2048, 394, 687, 9248, 37.70, 0.07423),
+        Run(512, 2048, 397, 688, 9806, 47.41, 0.07019),
+        Run(768, 3072, 397, 685, 9603, 62.93, 0.07135),
+    ),
 }
-# of these, the times of which informed steps.SEQUENCE_S; the others were left out
-ML_ENERGY_USED = (64, 256)
-# lengths of its requests are not with the figures: assumed
-ML_ENERGY_TOKENS = (300, 500)
+# the rows whose tokens/s and gaps system.HOST_S and steps.SEQUENCE_S were fitted to; all others were left out
+ML_ENERGY_USED = {"Llama 3.1 8B": (8, 64, 256)}
+# the rows that were in sight when the form of energy was chosen
+ML_ENERGY_SEEN = {"Llama 3.1 70B": (8, 64, 256, 1024)}
+# the engine's own configuration there (ml-energy/benchmark); lengths of prompts are not with the figures: assumed
+ML_ENERGY_STEP_TOKENS = 8192
+ML_ENERGY_PROMPT_TOKENS = 300
 
 BEAM = "BEAM artifact (Apache-2.0), A100 80GB, Llama 3.3 70B, tp 4 of 2 stages, decode"
 # (batch, tokens cached in all): {core MHz: (ms, J of a step)}; energies are compared as ratios only
@@ -112,7 +180,7 @@ def anchors() -> list[Anchor]:
 def _splitwise() -> list[Anchor]:
     made = []
     for tp, own in SPLITWISE_PROMPT_MS.items():
-        model = StepModel("h100_sxm", "llama2-70b", tp)
+        model = StepModel(GPU, "llama2-70b", tp)
         for tokens, published in own.items():
             ours = 1e3 * model.prefill(tokens, model.top_mhz).time_s
             made.append(
@@ -128,44 +196,61 @@ def _splitwise() -> list[Anchor]:
 
 
 def _ml_energy() -> list[Anchor]:
-    model = StepModel("h100_sxm", "llama3-70b", 4)
     made = []
-    for batch, published in ML_ENERGY_ROWS.items():
-        ours = _closed_loop(model, batch)
-        role = INFORMED if batch in ML_ENERGY_USED else PREDICTED
-        names = (
-            ("power", "W", SEEN),
-            ("output", "tokens/s", role),
-            ("median time between tokens", "ms", role),
-            ("energy", "J/token", SEEN),
-        )
-        made += [
-            Anchor(ML_ENERGY, f"at most {batch} sequences", quantity, unit, theirs, own, role)
-            for (quantity, unit, role), theirs, own in zip(names, published, ours)
-        ]
+    for served_model, runs in ML_ENERGY_ROWS.items():
+        name, tp = served_model.name, served_model.tp
+        model = StepModel(GPU, served_model.model, tp)
+        for run in runs:
+            ours = closed_loop(model, run)
+            role = INFORMED if run.sequences in ML_ENERGY_USED.get(name, ()) else PREDICTED
+            seen = SEEN if run.sequences in ML_ENERGY_SEEN.get(name, ()) else PREDICTED
+            names = (
+                ("power", "W", seen),
+                ("output", "tokens/s", role),
+                ("median time between tokens", "ms", role),
+                ("energy", "J/token", seen),
+            )
+            setting = f"{name}, tp {tp}, at most {run.sequences} sequences"
+            made += [
+                Anchor(ML_ENERGY, setting, quantity, unit, theirs, own, role)
+                for (quantity, unit, role), theirs, own in zip(names, run.measured, ours)
+            ]
     return made
 
 
-def _closed_loop(model: StepModel, batch: int) -> tuple[float, float, float, float]:
-    """(W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
-    count = 6 * batch
+def closed_loop(
+    model: StepModel, run: Run, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS
+) -> tuple[float, float, float, float]:
+    """(W, output tokens/s, median ms between tokens, J per token) as in a Run, measured as there.
+
+    The steady state begins when `sequences` requests have their first token, and ends when all but one more than that
+    are finished.
+    """
     rng = np.random.default_rng(1)
     # lengths scatter, or all requests would end together for ever
-    lengths = [np.maximum(1, rng.gamma(4, mean / 4, count)).astype(int) for mean in ML_ENERGY_TOKENS]
+    lengths = [
+        np.maximum(1, rng.gamma(4, mean / 4, run.requests)).astype(int) for mean in (prompt_tokens, run.answer_tokens)
+    ]
     engine = model.at(model.top_mhz)
 
     def until(horizon_s: float | None = None) -> InstanceRun:
         return simulate_instance(
-            engine, model.kv_tokens, np.zeros(count), *lengths, max_batch=batch, chunk_tokens=2048, horizon_s=horizon_s
+            engine,
+            model.kv_tokens,
+            np.zeros(run.requests),
+            *lengths,
+            max_batch=run.sequences,
+            chunk_tokens=ML_ENERGY_STEP_TOKENS,
+            horizon_s=horizon_s,
         )
 
-    end_s = until().end_s
-    # between a start with all prompts at once and an end with ever fewer sequences
-    early, late = until(0.3 * end_s), until(0.7 * end_s)
-    tokens = late.gap_count.sum() - early.gap_count.sum()
-    seconds, energy_j = late.end_s - early.end_s, late.energy_j - early.energy_j
-    steady = slice(len(early.gap_s), None)
-    median_s = weighted_quantile(late.gap_s[steady], late.gap_count[steady], 0.5)
+    whole = until()
+    start_s, end_s = np.sort(whole.ttft_s)[run.sequences - 1], np.sort(whole.finish_s)[-run.sequences - 2]
+    early, late = until(start_s), until(end_s)
+    # a request's first token has no gap before it
+    tokens = late.gap_count.sum() - early.gap_count.sum() + np.isfinite(late.ttft_s).sum() - run.sequences
+    seconds, energy_j = end_s - start_s, late.energy_j - early.energy_j
+    median_s = weighted_quantile(whole.gap_s, whole.gap_count, 0.5)
     return energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens
 
 
@@ -198,7 +283,7 @@ def _energy_j(step: EngineStep) -> float:
 def _apex() -> list[Anchor]:
     made = []
     for tp, own in APEX_US.items():
-        model = StepModel("h100_sxm", "llama2-70b", tp)
+        model = StepModel(GPU, "llama2-70b", tp)
         for kilobyte, published in own.items():
             ours = 1e6 * model.all_reduce(kilobyte * 1024).latency_s
             made.append(Anchor(APEX, f"{tp} GPUs, {kilobyte} kB", "time", "us", published, ours, INFORMED))

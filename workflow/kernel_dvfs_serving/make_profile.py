@@ -176,12 +176,17 @@ class InstanceRun:
     """n requests through one instance."""
 
     ttft_s: np.ndarray  # (n,) NaN where no token came
-    finished: np.ndarray  # (n,) bool
+    finish_s: np.ndarray  # (n,) moments, NaN where the answer is not whole
     gap_s: np.ndarray  # (m,) lengths of gaps between tokens
     gap_count: np.ndarray  # (m,) how many there were of each
     energy_j: float  # of the instance until end_s, idleness included
     busy_s: float
     end_s: float
+
+    @property
+    def finished(self) -> np.ndarray:
+        """(n,) bool: whether the answer is whole."""
+        return np.isfinite(self.finish_s)
 
 
 class _Gaps(InstanceObserver):
@@ -235,7 +240,7 @@ def simulate_instance(
     instance.close(now_s)
     return InstanceRun(
         np.array([np.nan if each.first_s is None else each.first_s - each.arrival_s for each in requests]),
-        np.array([each.finish_s is not None for each in requests], dtype=bool),
+        np.array([np.nan if each.finish_s is None else each.finish_s for each in requests]),
         np.array(gaps.seconds),
         np.array(gaps.counts, dtype=np.int64),
         gaps.energy_j,
