@@ -10,6 +10,7 @@ weights or cache take a plain stream's energy per byte (steps.StepModel.kernel).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from kernel_dvfs_serving.steps import EngineStep, StepModel
 
 SUBJECT = "simulated H100 SXM and A100 SXM"
 GPU = "h100_sxm"
+OUTPUT, ENERGY = "output", "energy"
 
 # informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight.
 # predicted: neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules
@@ -39,6 +41,8 @@ class Anchor:
     published: float
     ours: float
     role: str  # INFORMED, SEEN, PREDICTED or OLD
+    # of an energy per token: by how much power and tokens/s are both off in one direction, which it does not show
+    cancelled_percent: float | None = None
 
 
 SPLITWISE = "splitwise-sim data (MIT), H100, Llama2-70B, vLLM of 2023"
@@ -58,12 +62,24 @@ class Served(NamedTuple):
     """A model as published, the shapes that are simulated for it, and its tensor parallel degree."""
 
     name: str
-    model: str
+    shapes: str  # of models.MODELS
     tp: int
+
+    def at_most(self, sequences: int) -> str:
+        """The setting of a row."""
+        return f"{self.name}, tp {self.tp}, at most {sequences} sequences"
+
+
+class Load(NamedTuple):
+    """So many requests, all there at the start, to an engine of at most `sequences` at once."""
+
+    sequences: int
+    requests: int
+    answer_tokens: float  # mean
 
 
 class Run(NamedTuple):
-    """A published row: so many requests, all there at the start, to an engine of at most `sequences` at once."""
+    """A published row: a Load, and what was measured of it."""
 
     sequences: int
     requests: int
@@ -72,6 +88,11 @@ class Run(NamedTuple):
     output_tps: float
     gap_ms: float  # between tokens, median of the whole run
     token_j: float
+
+    @property
+    def load(self) -> Load:
+        """What the engine was given."""
+        return Load(self.sequences, self.requests, self.answer_tokens)
 
     @property
     def measured(self) -> tuple[float, float, float, float]:
@@ -130,6 +151,28 @@ ML_ENERGY_SEEN = {"Llama 3.1 70B": (8, 64, 256, 1024)}
 ML_ENERGY_STEP_TOKENS = 8192
 ML_ENERGY_PROMPT_TOKENS = 300
 
+# its version 2 ran an engine that gave a third of version 3's tokens/s: only models' ratios to another are compared
+ML_ENERGY_2024 = "ML.ENERGY leaderboard v2 (Apache-2.0), H100, vLLM 0.5"
+ML_ENERGY_2024_RATIO_TO = "Llama 3.1 70B"
+# numbers of requests as in version 3 (assumed): (tokens/s, J per token)
+ML_ENERGY_2024_ROWS = {
+    Served(ML_ENERGY_2024_RATIO_TO, "llama3-70b", 4): {
+        Load(64, 1024, 461): (811, 1.313),
+        Load(256, 1024, 458): (1464, 0.7741),
+        Load(1024, 2048, 456): (1923, 0.6182),
+    },
+    Served("Mixtral 8x7B", "mixtral-8x7b", 4): {
+        Load(64, 1024, 376): (874, 1.006),
+        Load(256, 1024, 379): (1705, 0.5004),
+        Load(1024, 2048, 375): (2183, 0.3698),
+    },
+    Served("Mixtral 8x22B", "mixtral-8x22b", 8): {
+        Load(64, 1024, 382): (493, 3.333),
+        Load(256, 1024, 385): (1178, 1.464),
+        Load(1024, 2048, 387): (1753, 0.9447),
+    },
+}
+
 BEAM = "BEAM artifact (Apache-2.0), A100 80GB, Llama 3.3 70B, tp 4 of 2 stages, decode"
 # (batch, tokens cached in all): {core MHz: (ms, J of a step)}; energies are compared as ratios only
 BEAM_ROWS = {
@@ -174,7 +217,7 @@ def experiment() -> dict:
 
 def anchors() -> list[Anchor]:
     """All of them, each with our figure."""
-    return [*_splitwise(), *_ml_energy(), *_beam(), *_apex()]
+    return [*_splitwise(), *_ml_energy(), *_ml_energy_2024(), *_beam(), *_apex()]
 
 
 def _splitwise() -> list[Anchor]:
@@ -197,31 +240,63 @@ def _splitwise() -> list[Anchor]:
 
 def _ml_energy() -> list[Anchor]:
     made = []
-    for served_model, runs in ML_ENERGY_ROWS.items():
-        name, tp = served_model.name, served_model.tp
-        model = StepModel(GPU, served_model.model, tp)
+    for model, runs in ML_ENERGY_ROWS.items():
+        steps = StepModel(GPU, model.shapes, model.tp)
         for run in runs:
-            ours = closed_loop(model, run)
-            role = INFORMED if run.sequences in ML_ENERGY_USED.get(name, ()) else PREDICTED
-            seen = SEEN if run.sequences in ML_ENERGY_SEEN.get(name, ()) else PREDICTED
+            times = INFORMED if run.sequences in ML_ENERGY_USED.get(model.name, ()) else PREDICTED
+            energies = SEEN if run.sequences in ML_ENERGY_SEEN.get(model.name, ()) else PREDICTED
+            ours = closed_loop(steps, run.load)
             names = (
-                ("power", "W", seen),
-                ("output", "tokens/s", role),
-                ("median time between tokens", "ms", role),
-                ("energy", "J/token", seen),
+                ("power", "W", energies, None),
+                (OUTPUT, "tokens/s", times, None),
+                ("median time between tokens", "ms", times, None),
+                (ENERGY, "J/token", energies, cancelled_percent(run.measured, ours)),
             )
-            setting = f"{name}, tp {tp}, at most {run.sequences} sequences"
             made += [
-                Anchor(ML_ENERGY, setting, quantity, unit, theirs, own, role)
-                for (quantity, unit, role), theirs, own in zip(names, run.measured, ours)
+                Anchor(ML_ENERGY, model.at_most(run.sequences), quantity, unit, theirs, own, role, cancelled)
+                for (quantity, unit, role, cancelled), theirs, own in zip(names, run.measured, ours)
             ]
     return made
 
 
+def cancelled_percent(published: Sequence[float], ours: Sequence[float]) -> float:
+    """The smaller error of power and of tokens/s, the first two, where both are off in one direction; else 0."""
+    power, output = (100 * abs(own / theirs - 1) for own, theirs in zip(ours[:2], published))
+    return min(power, output) if (ours[0] > published[0]) == (ours[1] > published[1]) else 0.0
+
+
+def _ml_energy_2024() -> list[Anchor]:
+    found = {}  # by model and sequences: (tokens/s, J a token), published and ours
+    for model, loads in ML_ENERGY_2024_ROWS.items():
+        steps = StepModel(GPU, model.shapes, model.tp)
+        for load, published in loads.items():
+            _, output_tps, _, token_j = closed_loop(steps, load)
+            found[model, load.sequences] = published, (output_tps, token_j)
+    reference = {sequences: both for (model, sequences), both in found.items() if model.name == ML_ENERGY_2024_RATIO_TO}
+    made = []
+    for (model, sequences), both in found.items():
+        if model.name == ML_ENERGY_2024_RATIO_TO:
+            continue
+        theirs, ours = (np.divide(own, other).tolist() for own, other in zip(both, reference[sequences]))
+        made += [
+            Anchor(
+                ML_ENERGY_2024,
+                model.at_most(sequences),
+                f"{quantity}, {ML_ENERGY_2024_RATIO_TO} = 1",
+                "1",
+                theirs[place],
+                ours[place],
+                OLD,
+            )
+            for place, quantity in enumerate((OUTPUT, ENERGY))
+        ]
+    return made
+
+
 def closed_loop(
-    model: StepModel, run: Run, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS
+    model: StepModel, load: Load, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS
 ) -> tuple[float, float, float, float]:
-    """(W, output tokens/s, median ms between tokens, J per token) as in a Run, measured as there.
+    """(W, output tokens/s, median ms between tokens, J per token), measured as ML.ENERGY does.
 
     The steady state begins when `sequences` requests have their first token, and ends when all but one more than that
     are finished.
@@ -229,7 +304,7 @@ def closed_loop(
     rng = np.random.default_rng(1)
     # lengths scatter, or all requests would end together for ever
     lengths = [
-        np.maximum(1, rng.gamma(4, mean / 4, run.requests)).astype(int) for mean in (prompt_tokens, run.answer_tokens)
+        np.maximum(1, rng.gamma(4, mean / 4, load.requests)).astype(int) for mean in (prompt_tokens, load.answer_tokens)
     ]
     engine = model.at(model.top_mhz)
 
@@ -237,18 +312,18 @@ def closed_loop(
         return simulate_instance(
             engine,
             model.kv_tokens,
-            np.zeros(run.requests),
+            np.zeros(load.requests),
             *lengths,
-            max_batch=run.sequences,
+            max_batch=load.sequences,
             chunk_tokens=ML_ENERGY_STEP_TOKENS,
             horizon_s=horizon_s,
         )
 
     whole = until()
-    start_s, end_s = np.sort(whole.ttft_s)[run.sequences - 1], np.sort(whole.finish_s)[-run.sequences - 2]
+    start_s, end_s = np.sort(whole.ttft_s)[load.sequences - 1], np.sort(whole.finish_s)[-load.sequences - 2]
     early, late = until(start_s), until(end_s)
     # a request's first token has no gap before it
-    tokens = late.gap_count.sum() - early.gap_count.sum() + np.isfinite(late.ttft_s).sum() - run.sequences
+    tokens = late.gap_count.sum() - early.gap_count.sum() + np.isfinite(late.ttft_s).sum() - load.sequences
     seconds, energy_j = end_s - start_s, late.energy_j - early.energy_j
     median_s = weighted_quantile(whole.gap_s, whole.gap_count, 0.5)
     return energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens
