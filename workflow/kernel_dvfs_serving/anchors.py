@@ -1,16 +1,18 @@
-"""Published measurements of serving 70B models, and the same from the simulated GPU, each with its error.
+"""Published measurements of serving, and the same from the simulated GPU, each with its error.
 
 Figures are quoted with their source; none of them is ours. Some have informed the model, where they are physics of a
 kernel family and not a serving result: the times (not the energies) of BEAM's clock sweep the bytes per clock and the
-overlap of `linear` in gpu/specs/families.yaml and its half-filled tokens, apex_plus the latency of an all-reduce, two
-of ML.ENERGY's four rows the host's time for each sequence (steps.SEQUENCE_S).
+overlap of `linear` in gpu/specs/families.yaml and its half-filled tokens, apex_plus the latency of an all-reduce, three
+of ML.ENERGY's 34 rows the host's time (system.HOST_S, steps.SEQUENCE_S).
 No energy has been fitted, but the form of one was chosen with ML.ENERGY's and BEAM's in sight: kernels that wait for
 weights or cache take a plain stream's energy per byte (steps.StepModel.kernel). Everything else is a prediction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from kernel_dvfs_serving.models import served
 from kernel_dvfs_serving.steps import EngineStep, StepModel
 
 SUBJECT = "simulated H100 SXM and A100 SXM"
+GPU = "h100_sxm"
+OUTPUT, ENERGY = "output", "energy"
 
 # informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight.
 # predicted: neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules
@@ -37,6 +41,8 @@ class Anchor:
     published: float
     ours: float
     role: str  # INFORMED, SEEN, PREDICTED or OLD
+    # of an energy per token: by how much power and tokens/s are both off in one direction, which it does not show
+    cancelled_percent: float | None = None
 
 
 SPLITWISE = "splitwise-sim data (MIT), H100, Llama2-70B, vLLM of 2023"
@@ -49,18 +55,123 @@ SPLITWISE_PROMPT_MS = {
 SPLITWISE_TOKEN_MS = {2: 37.0, 4: 29.7, 8: 29.8}
 SPLITWISE_TOKEN_BATCH_64_MS = {4: 52.4}
 
-ML_ENERGY = "ML.ENERGY leaderboard, H100, Llama 3.1 70B, tp 4"
-# sequences at most: (W of all GPUs, tokens/s, median ms between tokens, J per token)
+ML_ENERGY = "ML.ENERGY leaderboard v3 (Apache-2.0), H100, vLLM 0.11.1"
+
+
+class Served(NamedTuple):
+    """A model as published, the shapes that are simulated for it, and its tensor parallel degree."""
+
+    name: str
+    shapes: str  # of models.MODELS
+    tp: int
+
+    def at_most(self, sequences: int) -> str:
+        """The setting of a row."""
+        return f"{self.name}, tp {self.tp}, at most {sequences} sequences"
+
+
+class Load(NamedTuple):
+    """So many requests, all there at the start, to an engine of at most `sequences` at once."""
+
+    sequences: int
+    requests: int
+    answer_tokens: float  # mean
+
+
+class Run(NamedTuple):
+    """A published row: a Load, and what was measured of it."""
+
+    sequences: int
+    requests: int
+    answer_tokens: float  # mean
+    power_w: float  # of all GPUs
+    output_tps: float
+    gap_ms: float  # between tokens, median of the whole run
+    token_j: float
+
+    @property
+    def load(self) -> Load:
+        """What the engine was given."""
+        return Load(self.sequences, self.requests, self.answer_tokens)
+
+    @property
+    def measured(self) -> tuple[float, float, float, float]:
+        """(W, output tokens/s, median ms between tokens, J per token)."""
+        return self.power_w, self.output_tps, self.gap_ms, self.token_j
+
+
+# power, tokens/s and energy are of the steady state
 ML_ENERGY_ROWS = {
-    8: (1765, 470, 16.6, 3.759),
-    64: (2002, 2511, 22.4, 0.797),
-    256: (2354, 4915, 39.8, 0.479),
-    1024: (2548, 6827, 105.6, 0.373),
+    Served("Llama 3.1 70B", "llama3-70b", 4): (
+        Run(8, 1024, 350, 1765, 470, 16.57, 3.759),
+        Run(16, 1024, 354, 1804, 863, 17.70, 2.091),
+        Run(32, 1024, 351, 1794, 1487, 20.05, 1.207),
+        Run(64, 1024, 352, 2002, 2511, 22.43, 0.7972),
+        Run(96, 1024, 357, 2102, 3244, 25.36, 0.6478),
+        Run(128, 1024, 359, 2184, 3876, 27.87, 0.5634),
+        Run(192, 1024, 357, 2293, 4461, 33.70, 0.514),
+        Run(256, 1024, 349, 2354, 4915, 39.84, 0.479),
+        Run(384, 1024, 364, 2344, 5319, 55.12, 0.4406),
+        Run(512, 2048, 350, 2493, 5921, 73.89, 0.421),
+        Run(768, 2048, 351, 2535, 6507, 103.64, 0.3896),
+        Run(1024, 2048, 351, 2548, 6827, 105.61, 0.3731),
+    ),
+    Served("Llama 3.3 70B", "llama3-70b", 4): (
+        Run(8, 1024, 409, 1787, 465, 16.87, 3.847),
+        Run(16, 1024, 410, 1839, 875, 17.56, 2.102),
+        Run(32, 1024, 413, 1896, 1518, 19.86, 1.249),
+        Run(64, 1024, 409, 2108, 2564, 22.34, 0.8223),
+        Run(96, 1024, 420, 2224, 3315, 25.38, 0.6708),
+        Run(128, 1024, 411, 2351, 3895, 27.76, 0.6036),
+        Run(192, 1024, 406, 2461, 4558, 33.61, 0.54),
+        Run(256, 1024, 413, 2519, 5130, 39.06, 0.4911),
+        Run(384, 1024, 408, 2511, 5658, 53.85, 0.4437),
+        Run(512, 2048, 414, 2491, 5858, 73.59, 0.4251),
+        Run(768, 2048, 413, 2546, 6018, 97.54, 0.4231),
+    ),
+    Served("Llama 3.1 8B", "llama3-8b", 1): (
+        Run(8, 1024, 389, 486, 1070, 7.32, 0.4548),
+        Run(16, 1024, 404, 513, 1954, 7.91, 0.2627),
+        Run(32, 1024, 390, 560, 3391, 8.91, 0.1651),
+        Run(64, 1024, 396, 610, 5147, 11.50, 0.1186),
+        Run(96, 1024, 393, 644, 6260, 14.08, 0.1029),
+        Run(128, 1024, 405, 669, 7037, 16.48, 0.09511),
+        Run(192, 1024, 397, 688, 8223, 20.91, 0.0837),
+        Run(256, 2048, 404, 691, 9010, 26.13, 0.07664),
+        Run(384, 2048, 394, 687, 9248, 37.70, 0.07423),
+        Run(512, 2048, 397, 688, 9806, 47.41, 0.07019),
+        Run(768, 3072, 397, 685, 9603, 62.93, 0.07135),
+    ),
 }
-# of these, the times of which informed steps.SEQUENCE_S; the others were left out
-ML_ENERGY_USED = (64, 256)
-# lengths of its requests are not with the figures: assumed
-ML_ENERGY_TOKENS = (300, 500)
+# the rows whose tokens/s and gaps system.HOST_S and steps.SEQUENCE_S were fitted to; all others were left out
+ML_ENERGY_USED = {"Llama 3.1 8B": (8, 64, 256)}
+# the rows that were in sight when the form of energy was chosen
+ML_ENERGY_SEEN = {"Llama 3.1 70B": (8, 64, 256, 1024)}
+# the engine's own configuration there (ml-energy/benchmark); lengths of prompts are not with the figures: assumed
+ML_ENERGY_STEP_TOKENS = 8192
+ML_ENERGY_PROMPT_TOKENS = 300
+
+# its version 2 ran an engine that gave a third of version 3's tokens/s: only models' ratios to another are compared
+ML_ENERGY_2024 = "ML.ENERGY leaderboard v2 (Apache-2.0), H100, vLLM 0.5"
+ML_ENERGY_2024_RATIO_TO = "Llama 3.1 70B"
+# numbers of requests as in version 3 (assumed): (tokens/s, J per token)
+ML_ENERGY_2024_ROWS = {
+    Served(ML_ENERGY_2024_RATIO_TO, "llama3-70b", 4): {
+        Load(64, 1024, 461): (811, 1.313),
+        Load(256, 1024, 458): (1464, 0.7741),
+        Load(1024, 2048, 456): (1923, 0.6182),
+    },
+    Served("Mixtral 8x7B", "mixtral-8x7b", 4): {
+        Load(64, 1024, 376): (874, 1.006),
+        Load(256, 1024, 379): (1705, 0.5004),
+        Load(1024, 2048, 375): (2183, 0.3698),
+    },
+    Served("Mixtral 8x22B", "mixtral-8x22b", 8): {
+        Load(64, 1024, 382): (493, 3.333),
+        Load(256, 1024, 385): (1178, 1.464),
+        Load(1024, 2048, 387): (1753, 0.9447),
+    },
+}
 
 BEAM = "BEAM artifact (Apache-2.0), A100 80GB, Llama 3.3 70B, tp 4 of 2 stages, decode"
 # (batch, tokens cached in all): {core MHz: (ms, J of a step)}; energies are compared as ratios only
@@ -106,13 +217,13 @@ def experiment() -> dict:
 
 def anchors() -> list[Anchor]:
     """Return all of them, each with our figure."""
-    return [*_splitwise(), *_ml_energy(), *_beam(), *_apex()]
+    return [*_splitwise(), *_ml_energy(), *_ml_energy_2024(), *_beam(), *_apex()]
 
 
 def _splitwise() -> list[Anchor]:
     anchor_list = []
     for tp, first_token_ms in SPLITWISE_PROMPT_MS.items():
-        model = StepModel("h100_sxm", "llama2-70b", tp)
+        model = StepModel(GPU, "llama2-70b", tp)
         for tokens, published in first_token_ms.items():
             ours = 1e3 * model.prefill(tokens, model.top_mhz).time_s
             anchor_list.append(
@@ -128,44 +239,93 @@ def _splitwise() -> list[Anchor]:
 
 
 def _ml_energy() -> list[Anchor]:
-    model = StepModel("h100_sxm", "llama3-70b", 4)
     anchor_list = []
-    for batch, published_row in ML_ENERGY_ROWS.items():
-        our_row = _closed_loop(model, batch)
-        role = INFORMED if batch in ML_ENERGY_USED else PREDICTED
-        names = (
-            ("power", "W", SEEN),
-            ("output", "tokens/s", role),
-            ("median time between tokens", "ms", role),
-            ("energy", "J/token", SEEN),
-        )
+    for model, runs in ML_ENERGY_ROWS.items():
+        steps = StepModel(GPU, model.shapes, model.tp)
+        for run in runs:
+            times = INFORMED if run.sequences in ML_ENERGY_USED.get(model.name, ()) else PREDICTED
+            energies = SEEN if run.sequences in ML_ENERGY_SEEN.get(model.name, ()) else PREDICTED
+            ours = closed_loop(steps, run.load)
+            names = (
+                ("power", "W", energies, None),
+                (OUTPUT, "tokens/s", times, None),
+                ("median time between tokens", "ms", times, None),
+                (ENERGY, "J/token", energies, cancelled_percent(run.measured, ours)),
+            )
+            anchor_list += [
+                Anchor(ML_ENERGY, model.at_most(run.sequences), quantity, unit, published, our, role, cancelled)
+                for (quantity, unit, role, cancelled), published, our in zip(names, run.measured, ours)
+            ]
+    return anchor_list
+
+
+def cancelled_percent(published: Sequence[float], ours: Sequence[float]) -> float:
+    """Return the smaller error of power and of tokens/s, the first two, where both are off in one direction; else 0."""
+    power, output = (100 * abs(our / their - 1) for our, their in zip(ours[:2], published))
+    return min(power, output) if (ours[0] > published[0]) == (ours[1] > published[1]) else 0.0
+
+
+def _ml_energy_2024() -> list[Anchor]:
+    rows = {}  # by model and sequences: (tokens/s, J a token), published and ours
+    for model, loads in ML_ENERGY_2024_ROWS.items():
+        steps = StepModel(GPU, model.shapes, model.tp)
+        for load, published in loads.items():
+            _, output_tps, _, token_j = closed_loop(steps, load)
+            rows[model, load.sequences] = published, (output_tps, token_j)
+    reference = {sequences: both for (model, sequences), both in rows.items() if model.name == ML_ENERGY_2024_RATIO_TO}
+    anchor_list = []
+    for (model, sequences), both in rows.items():
+        if model.name == ML_ENERGY_2024_RATIO_TO:
+            continue
+        theirs, ours = (np.divide(row, other).tolist() for row, other in zip(both, reference[sequences]))
         anchor_list += [
-            Anchor(ML_ENERGY, f"at most {batch} sequences", quantity, unit, published_value, our_value, role)
-            for (quantity, unit, role), published_value, our_value in zip(names, published_row, our_row)
+            Anchor(
+                ML_ENERGY_2024,
+                model.at_most(sequences),
+                f"{quantity}, {ML_ENERGY_2024_RATIO_TO} = 1",
+                "1",
+                theirs[place],
+                ours[place],
+                OLD,
+            )
+            for place, quantity in enumerate((OUTPUT, ENERGY))
         ]
     return anchor_list
 
 
-def _closed_loop(model: StepModel, batch: int) -> tuple[float, float, float, float]:
-    """Return (W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
-    count = 6 * batch
+def closed_loop(
+    model: StepModel, load: Load, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS
+) -> tuple[float, float, float, float]:
+    """Return (W, output tokens/s, median ms between tokens, J per token), measured as ML.ENERGY does.
+
+    The steady state begins when `sequences` requests have their first token, and ends when all but one more than that
+    are finished.
+    """
     rng = np.random.default_rng(1)
     # lengths scatter, or all requests would end together for ever
-    lengths = [np.maximum(1, rng.gamma(4, mean / 4, count)).astype(int) for mean in ML_ENERGY_TOKENS]
+    lengths = [
+        np.maximum(1, rng.gamma(4, mean / 4, load.requests)).astype(int) for mean in (prompt_tokens, load.answer_tokens)
+    ]
     engine = model.at(model.top_mhz)
 
     def until(horizon_s: float | None = None) -> InstanceRun:
         return simulate_instance(
-            engine, model.kv_tokens, np.zeros(count), *lengths, max_batch=batch, chunk_tokens=2048, horizon_s=horizon_s
+            engine,
+            model.kv_tokens,
+            np.zeros(load.requests),
+            *lengths,
+            max_batch=load.sequences,
+            chunk_tokens=ML_ENERGY_STEP_TOKENS,
+            horizon_s=horizon_s,
         )
 
-    end_s = until().end_s
-    # between a start with all prompts at once and an end with ever fewer sequences
-    early, late = until(0.3 * end_s), until(0.7 * end_s)
-    tokens = late.gap_count.sum() - early.gap_count.sum()
-    seconds, energy_j = late.end_s - early.end_s, late.energy_j - early.energy_j
-    steady = slice(len(early.gap_s), None)
-    median_s = weighted_quantile(late.gap_s[steady], late.gap_count[steady], 0.5)
+    whole = until()
+    start_s, end_s = np.sort(whole.ttft_s)[load.sequences - 1], np.sort(whole.finish_s)[-load.sequences - 2]
+    early, late = until(start_s), until(end_s)
+    # a request's first token has no gap before it
+    tokens = late.gap_count.sum() - early.gap_count.sum() + np.isfinite(late.ttft_s).sum() - load.sequences
+    seconds, energy_j = end_s - start_s, late.energy_j - early.energy_j
+    median_s = weighted_quantile(whole.gap_s, whole.gap_count, 0.5)
     return energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens
 
 
@@ -197,9 +357,9 @@ def _energy_j(step: EngineStep) -> float:
 
 def _apex() -> list[Anchor]:
     anchor_list = []
-    for tp, time_us in APEX_US.items():
-        model = StepModel("h100_sxm", "llama2-70b", tp)
-        for kilobyte, published in time_us.items():
+    for tp, latency_us in APEX_US.items():
+        model = StepModel(GPU, "llama2-70b", tp)
+        for kilobyte, published in latency_us.items():
             ours = 1e6 * model.all_reduce(kilobyte * 1024).latency_s
             anchor_list.append(Anchor(APEX, f"{tp} GPUs, {kilobyte} kB", "time", "us", published, ours, INFORMED))
     return anchor_list

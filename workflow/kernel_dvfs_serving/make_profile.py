@@ -176,12 +176,17 @@ class InstanceRun:
     """n requests through one instance."""
 
     ttft_s: np.ndarray  # (n,) NaN where no token came
-    finished: np.ndarray  # (n,) bool
+    finish_s: np.ndarray  # (n,) moments, NaN where the answer is not whole
     gap_s: np.ndarray  # (m,) lengths of gaps between tokens
     gap_count: np.ndarray  # (m,) how many there were of each
     energy_j: float  # of the instance until end_s, idleness included
     busy_s: float
     end_s: float
+
+    @property
+    def finished(self) -> np.ndarray:
+        """(n,) bool: whether the answer is whole."""
+        return np.isfinite(self.finish_s)
 
 
 class _Gaps(InstanceObserver):
@@ -235,7 +240,7 @@ def simulate_instance(
     instance.close(now_s)
     return InstanceRun(
         np.array([np.nan if request.first_s is None else request.first_s - request.arrival_s for request in requests]),
-        np.array([request.finish_s is not None for request in requests], dtype=bool),
+        np.array([np.nan if request.finish_s is None else request.finish_s for request in requests]),
         np.array(gaps.seconds),
         np.array(gaps.counts, dtype=np.int64),
         gaps.energy_j,

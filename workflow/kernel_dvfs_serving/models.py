@@ -74,7 +74,8 @@ MODELS = {
         ServedModel("llama2-7b", 32, 4096, 32, 32, 11008, 32000, 4096),
         ServedModel("llama2-13b", 40, 5120, 40, 40, 13824, 32000, 4096),
         ServedModel("llama2-70b", 80, 8192, 64, 8, 28672, 32000, 4096),
-        # Llama 3, 3.1 and 3.3 of 70B share these shapes; the context is that of the last two
+        # Llama 3 and 3.1, and 3.3 of 70B, share these shapes; the context is that of the last two
+        ServedModel("llama3-8b", 32, 4096, 32, 8, 14336, 128256, 131072),
         ServedModel("llama3-70b", 80, 8192, 64, 8, 28672, 128256, 131072),
         ServedModel("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, experts=8, taken=2),
         ServedModel("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32768, 65536, experts=8, taken=2),

@@ -33,8 +33,9 @@ from kernel_dvfs_serving.system import HOST_S, MAX_TOKENS
 MEMORY_SHARE = 0.9
 # what it keeps of that beside weights and cache on each GPU: activations, CUDA graphs, NCCL's buffers (assumed)
 ENGINE_GB = 2.5
-# the host's time for each sequence of a step (its scheduling, sampling and answer), in which the GPUs wait; fitted
-SEQUENCE_S = 25e-6
+# the host's time for each sequence of a step (its scheduling, sampling and answer), in which the GPUs wait; fitted to
+# what system.HOST_S was
+SEQUENCE_S = 45e-6
 # families that wait for weights or cache, and the one whose energy per byte theirs is
 _STREAMING, _PLAIN_STREAM = ("linear", "grouped_linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it

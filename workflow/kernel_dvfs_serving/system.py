@@ -67,8 +67,9 @@ CHUNK_TOKENS = 512  # tokens of one step, where no plan says
 STEP_TOKENS = (512, 2048, 8192)  # that a plan chooses among
 SLOWER = 1.2  # as the profile's steps may be slower than it says: a promise is kept with that, too
 MAX_TOKENS = 16_384  # of a simulated one, at most
-# the host's scheduling between two steps, in which the GPUs wait, of engines of 2025 (assumed; of 2023: about 0.018)
-HOST_S = 0.002
+# the host's time between two steps, in which the GPUs wait: fitted with steps.SEQUENCE_S to three published rows of
+# Llama 3.1 8B on vLLM 0.11 (experiments/calibration/serving_host.py); of an engine of 2023: about 0.018
+HOST_S = 0.0006
 
 # a misprediction of this name: answers are predicted from the prompt's length alone
 TOKEN_COUNT = "token-count"
