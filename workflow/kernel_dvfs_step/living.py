@@ -1,6 +1,6 @@
 """A captured step in the process that captured it: its nodes, its memory, and graphs built of its nodes.
 
-`trial` tries launches on it, `measurement.real.step_loads` measures them, a player replays it in segments. Everything
+`trial` tries launches on it, `loads` measures them, a player replays it in segments. Everything
 runs on the default stream. Addresses are of this process and never leave it.
 """
 
