@@ -362,8 +362,11 @@ class TuningSession:
             if now_s - said_s >= _TELL_EVERY_S:
                 said_s = now_s
                 self._count_more(procedure, now_s - began_s)
-                more = f"ten more minutes would save at most {self._more_points:.1f} points of energy"
-                self._say("more measuring is not worth it" if " 0.0 " in more else more)
+                self._say(
+                    f"ten more minutes would save at most {self._more_points:.1f} points of energy"
+                    if round(self._more_points, 1)
+                    else "more measuring is not worth it"
+                )
         self._count_more(procedure, self._steps.now_s() - began_s)
 
     def _count_more(self, procedure: Procedure, tuned_s: float) -> None:
