@@ -21,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from simulated_load import DEATHS, DEATHS_BY_DAY
+from laboratory import DEATHS_BY_DAY
+from simulated_load import DEATHS
 
 from kernel_dvfs_clocks.clocks import BASELINE
 from kernel_dvfs_clocks.errors import InputError

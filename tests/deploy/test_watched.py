@@ -115,9 +115,10 @@ def test_the_numbers_of_a_command_say_how_far_they_can_be_believed(applied, faul
     ("knobs", "said"),
     [
         ({"ignore": "core,mem"}, "not compared with auto: nothing can be concluded from that run (not_reached)"),
-        (
+        pytest.param(
             {"ignore": "core,mem", "limit_mw": 400000},
             "not compared with auto: nothing can be concluded from that run (not_reached)",
+            marks=pytest.mark.nightly,
         ),
         ({"counter_factor": 3}, "nothing can be compared with the run at auto (counter); not run again"),
     ],
@@ -125,7 +126,7 @@ def test_the_numbers_of_a_command_say_how_far_they_can_be_believed(applied, faul
 def test_no_change_is_printed_that_nothing_shows(lab, knobs, said):
     made = lab(**knobs)
     words = ("apply", "--pair", "900,2201", "--baseline")
-    done = made.command(*words, "--", sys.executable, "-c", "import time; time.sleep(2.2)")
+    done = made.command(*words, "--", "sleep", "1.2")
     assert said in done.stderr and "against auto" not in done.stderr and made.restored(), done.stderr
 
 

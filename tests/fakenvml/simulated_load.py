@@ -392,5 +392,3 @@ DEATHS = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGKILL to the group": lambda: os.killpg(os.getpgid(0), signal.SIGKILL),
 }
-# by day one for each way to end: unwound, by a signal that is answered, at once, and with whatever stands beside it
-DEATHS_BY_DAY = ("exception", "SIGTERM", "SIGKILL", "SIGKILL to the group")

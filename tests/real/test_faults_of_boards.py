@@ -72,7 +72,6 @@ def each_fault_of_commands():
 
 
 def two(lab, knobs, **more):
-    # counters that move often: a command waits for several moves
     quick = {"utilisation": 0.5, "period_ms": 20}
     made = lab("h200,h200", **quick, **more)
     made.boards.set(1, **{"time": more["time"]} | quick | knobs)
