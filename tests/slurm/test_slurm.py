@@ -60,9 +60,9 @@ def test_a_gpu_study_of_every_pair_runs_to_its_end_as_well(new_site):
     assert (folder / "tables/validation.csv").is_file() and (folder / "figures/fig5_kernels.pdf").is_file()
     repeats = [json.loads(path.read_text()) for path in folder.glob("measurements/validation*/repeat-*.json")]
     sessions = [{comparison["session"] for comparison in repeat["comparisons"]} for repeat in repeats]
-    # each repeat of each schedule in a session of its own
+    # each repeat has a session of its own: one that serves both schedules that are relied on, and one as published
     assert len(repeats) == 6 and all(len(each) == 1 for each in sessions)
-    assert len(set().union(*sessions)) == len(sessions)
+    assert len(set().union(*sessions)) == 4
 
 
 def records_of(kernels, *pairs) -> list:
