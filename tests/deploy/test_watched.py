@@ -72,14 +72,26 @@ FAULTS = {
 }
 
 
+# said as another one is
+BY_NIGHT = (
+    "the counter begins anew",
+    "the driver is unloaded",
+    "the counter counts in another unit",
+    "it is not obeyed, and the power cap holds the board",
+)
+
+
 @pytest.fixture(scope="module")
-def applied(fake_library, tmp_path_factory, config):
-    """{what happens: (laboratory, exit code, stdout, stderr, report)}; all at once, since each mostly waits."""
+def applied(fake_library, tmp_path_factory, config, request):
+    """{what happens: (laboratory, exit code, stdout, stderr, report)} for the tests that run; all at once, since each
+    mostly waits."""
     from fake import Boards
     from laboratory import Lab
 
     running = {}
-    for name, (before, meanwhile, _, _) in FAULTS.items():
+    tests = [each for each in request.session.items if "applied" in getattr(each, "fixturenames", ())]
+    for name in dict.fromkeys(each.callspec.params["fault"] for each in tests):
+        before, meanwhile, _, _ = FAULTS[name]
         folder = tmp_path_factory.mktemp("watched")
         boards = Boards(fake_library, folder / "boards.state", "h200", **{"time": "real", "utilisation": 0.5} | before)
         made = Lab(boards, folder / "work", config())
@@ -99,7 +111,9 @@ def applied(fake_library, tmp_path_factory, config):
     return found
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in FAULTS]
+)
 def test_the_numbers_of_a_command_say_how_far_they_can_be_believed(applied, fault):
     _, _, verdict, has_joules = FAULTS[fault]
     made, code, out, said, report = applied[fault]

@@ -91,7 +91,7 @@ def test_a_broker_restores_the_clocks_of_a_job_of_which_nothing_is_left(lab):
     assert made.comes_to(lambda: made.boards.locks == ("none", "none"))
 
 
-@pytest.mark.parametrize("way", ["zeusd", "sudo"])
+@pytest.mark.parametrize("way", ["zeusd", pytest.param("sudo", marks=pytest.mark.nightly)])
 def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab, way):
     made = lab(time="real")
     made.offer(way)
@@ -208,7 +208,9 @@ def test_a_memory_clock_that_cannot_be_locked_is_told_from_a_missing_right(lab, 
     assert made.restored()
 
 
-@pytest.mark.parametrize("way", THROUGH)
+@pytest.mark.parametrize(
+    "way", [each if each in ("broker", "sudo") else pytest.param(each, marks=pytest.mark.nightly) for each in THROUGH]
+)
 def test_a_restore_that_fails_is_said_whatever_the_way(lab, way):
     made = lab(time="real")
     made.offer(way)
