@@ -264,23 +264,16 @@ def boards(fake_library, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def binding(tmp_path_factory):
+def binding(once):
     """`binding("12.535")` is a folder with that version of nvidia-ml-py alone; skips where it cannot be installed."""
-    folders = {}
 
-    def install(version):
-        if version not in folders:
-            folder = tmp_path_factory.mktemp(f"nvidia-ml-py-{version}")
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
-            done = subprocess.run(
-                [*pip, "--target", str(folder), f"nvidia-ml-py=={version}.*"], capture_output=True, text=True
-            )
-            folders[version] = folder if done.returncode == 0 else None
-        if not folders[version]:
+    def install(version, folder):
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+        words = [*pip, "--target", str(folder), f"nvidia-ml-py=={version}.*"]
+        if subprocess.run(words, capture_output=True).returncode:
             pytest.skip(f"nvidia-ml-py {version} cannot be installed here")
-        return folders[version]
 
-    return install
+    return lambda version: once(f"nvidia-ml-py-{version}", lambda folder: install(version, folder))
 
 
 @pytest.fixture

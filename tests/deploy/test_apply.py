@@ -12,7 +12,7 @@ import time
 import pytest
 from whole_schedule import whole_schedule
 
-WHILE = "import time; time.sleep(1.2)"
+WHILE = "import time; time.sleep(0.8)"
 PASSES = """
 import sys, time
 from kernel_dvfs_deploy import mark
@@ -66,7 +66,7 @@ def test_the_command_runs_at_its_clocks_and_they_are_given_back(lab):
     said = process.communicate(timeout=30)[1]
     assert process.returncode == 0, said
     took_s = float(re.search(r"1500-2201: (\S+) s", said)[1])
-    assert took_s >= 1.2 and "core 1500 MHz, memory 2201 MHz" in said
+    assert took_s >= 0.8 and "core 1500 MHz, memory 2201 MHz" in said
     assert made.restored()
 
 
@@ -360,8 +360,8 @@ def test_a_gpu_that_somebody_holds_is_left_alone(lab):
 TELLS = """
 import time
 from kernel_dvfs_deploy.marks import tell_step
-time.sleep(1)  # loading, which is no step
-for step in range(41, 171):
+time.sleep(0.5)  # loading, which is no step
+for step in range(41, 121):
     time.sleep(0.03)
     assert tell_step(step)
 """
@@ -374,7 +374,7 @@ def test_a_step_that_is_told_is_timed_and_its_energy_counted_without_what_comes_
     report = json.loads((made.folder / "r.json").read_text())
     auto, chosen = report["runs"]["auto"], report["runs"]["900-2201"]
     for own, power_w in ((auto, 75 + 64 + 125 * (1 + 0.35 * 0.93) ** 2 * 1.98), (chosen, 75 + 44 + 125 * 0.9)):
-        assert 60 < own["steps"] < 130 and own["step_s"] >= 0.03
+        assert 35 < own["steps"] < 80 and own["step_s"] >= 0.03
         assert own["step_j"] == pytest.approx(power_w * own["step_s"], rel=0.02 + own["within_percent"] / 100)
     assert report["step_energy_change_percent"] == pytest.approx(100 * (chosen["step_j"] / auto["step_j"] - 1))
     assert "auto: a step takes 0.03" in done.stderr and "; a step: time " in done.stderr and made.restored()

@@ -105,7 +105,10 @@ def slug_of(made) -> str:
     return f"simulated-rtx-3080-ti-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
 
 
-@pytest.mark.parametrize(("jitter", "stall_s"), [(0.0, (0.0, 0.0)), (0.3, (0.0, 0.0)), (0.0, (2e-5, 5e-5))])
+@pytest.mark.parametrize(
+    ("jitter", "stall_s"),
+    [pytest.param(0.0, (0.0, 0.0), marks=pytest.mark.nightly), (0.3, (0.0, 0.0)), (0.0, (2e-5, 5e-5))],
+)
 def test_an_iteration_is_played_as_chosen_and_saves_what_was_promised(play, chosen, jitter, stall_s):
     content = chosen[1](jitter=jitter, stall_s=stall_s)
     assert content["change_count"] > 4 and content["energy_change_percent"] < -1

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from laboratory import DEATHS_BY_DAY
 from simulated_load import DEATHS
 
 from kernel_dvfs_clocks.clocks import BASELINE
@@ -128,7 +129,7 @@ def test_a_dry_run_sets_nothing(lab):
     assert made.boards.get("sets") == "0" and made.restored()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_steps_may_be_marked_and_ranks_that_mark_the_same_ones_are_one_training(lab, ranks):
     made = lab()
     code = f"import os\n{'os.fork()' * (ranks - 1)}\n{training(made, 80, f'{MARKS}; {ENDS}')}"
@@ -155,16 +156,25 @@ with kernel_dvfs.tune(slack_percent=3, block_s=1) as tuner:
         tuner.step()
         {tell}
 """
+DYING = ("around a command", "in Python")
 DIES = (
     "import os, sys; sys.path.insert(0, {hooks!r}); "
     "os.path.exists('die') and __import__('simulated_load').DEATHS[{death!r}]()"
 )
 
 
-@pytest.mark.parametrize("way", ["around a command", "in Python"])
-def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way):
+# around a command it is another process that dies, of itself or with this one
+@pytest.mark.parametrize(
+    ("way", "deaths"),
+    [
+        pytest.param("around a command", ("os._exit", "SIGKILL to the group"), id="around a command"),
+        pytest.param("in Python", DEATHS_BY_DAY, id="in Python"),
+        *(pytest.param(way, tuple(DEATHS), id=f"all {way}", marks=pytest.mark.nightly) for way in DYING),
+    ],
+)
+def test_whatever_the_training_dies_of_the_clocks_come_back(lab, way, deaths):
     running = {}
-    for death in DEATHS:
+    for death in deaths:
         made, dies = lab(name=death), DIES.format(hooks=HOOKS, death=death)
         if way == "in Python":
             running[death] = made, made.start(sys.executable, "-c", IN_PYTHON.format(tell=dies))
@@ -188,9 +198,12 @@ def test_what_was_found_is_said_where_the_training_in_python_ends_by_an_error(la
     assert out.endswith("kernel-dvfs: no steps were told: nothing was measured and nothing set\n") and made.restored()
 
 
-def test_signals_reach_the_training_and_the_clocks_come_back(lab):
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGTERM, signal.SIGINT), pytest.param((signal.SIGHUP,), marks=pytest.mark.nightly)]
+)
+def test_signals_reach_the_training_and_the_clocks_come_back(lab, signals):
     running = []
-    for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for sent in signals:
         made = lab(name=sent.name)
         running.append((sent, made, start(made, training(made, 300), *COUNT)))
     for sent, made, process in running:
@@ -200,19 +213,17 @@ def test_signals_reach_the_training_and_the_clocks_come_back(lab):
         assert process.returncode in (1, 128 + sent, 130) and made.restored(), sent
 
 
-def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(lab):
+@pytest.mark.parametrize("sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
+def test_a_training_that_saves_itself_when_its_batch_job_ends_says_how_it_ended(lab, sent):
     """A batch system and a terminal signal every process of the job."""
-    running = []
-    for sent in (signal.SIGTERM, signal.SIGINT):
-        made = lab(name=sent.name)
-        saves = f"import signal; signal.signal({sent}, lambda *_: (print('saved', flush=True), os._exit(7)))"
-        running.append((sent, made, start(made, f"import os\n{saves}\n{training(made, 300)}", *COUNT)))
-    for sent, made, process in running:
-        until_locked(made, process)
-        os.killpg(process.pid, sent)
-        out, said = process.communicate(timeout=120)
-        assert process.returncode == 7 and "saved" in out and "next time" not in said, sent
-        assert made.restored(), sent
+    made = lab()
+    saves = f"import signal; signal.signal({sent}, lambda *_: (print('saved', flush=True), os._exit(7)))"
+    process = start(made, f"import os\n{saves}\n{training(made, 300)}", *COUNT)
+    until_locked(made, process)
+    os.killpg(process.pid, sent)
+    out, said = process.communicate(timeout=120)
+    assert process.returncode == 7 and "saved" in out and "next time" not in said
+    assert made.restored()
 
 
 def test_killed_outright_it_leaves_no_clock_locked_and_the_training_goes_on(lab):
@@ -243,17 +254,17 @@ def test_where_the_process_that_holds_the_clocks_is_killed_the_training_goes_on_
     assert "auto is kept" in said and "is gone" in said, said
 
 
-def test_clocks_are_set_and_given_back_by_any_way(lab):
-    running = []
-    for way in ("broker", "zeusd", "sudo"):
-        made = lab(name=way)
-        made.offer(way)
-        running.append((way, made, start(made, training(made, 300), *COUNT, "--through", way)))
-    for way, made, process in running:
-        until_locked(made, process)
-        process.terminate()
-        process.communicate(timeout=120)
-        assert made.restored(), way
+@pytest.mark.parametrize(
+    "way", ["broker", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("zeusd", "sudo"))]
+)
+def test_clocks_are_set_and_given_back_by_any_way(lab, way):
+    made = lab()
+    made.offer(way)
+    process = start(made, training(made, 300), *COUNT, "--through", way)
+    until_locked(made, process)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert made.restored()
 
 
 def test_a_way_that_cannot_lock_one_clock_alone_is_refused_before_the_command_runs(lab):
@@ -368,10 +379,10 @@ def test_a_training_on_a_terminal_stays_on_one(lab):
     code = """
 import os, sys, time
 print(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty(), os.get_terminal_size(1).columns, input())
-for step in range(80):
-    sys.stdout.write(f"\\r\\x1b[32mstep {step}/80\\x1b[0m")
+for step in range(40):
+    sys.stdout.write(f"\\r\\x1b[32mstep {step}/40\\x1b[0m")
     sys.stdout.flush()
-    time.sleep(0.05)
+    time.sleep(0.02)
 sys.stderr.write("\\nno line ends here")
 raise SystemExit(4)
 """
@@ -395,9 +406,9 @@ raise SystemExit(4)
     os.close(own)
     assert process.wait(timeout=120) == 4, shown
     assert b"True True True 77 typed\r\n" in shown
-    assert b"".join(b"\r\x1b[32mstep %d/80\x1b[0m" % step for step in range(40, 45)) in shown
+    assert b"".join(b"\r\x1b[32mstep %d/40\x1b[0m" % step for step in range(20, 25)) in shown
     assert b"\r\nno line ends here" in shown
-    assert json.loads((made.folder / "r.json").read_text())["steps"] == 79
+    assert json.loads((made.folder / "r.json").read_text())["steps"] == 39
 
 
 def test_an_interrupt_typed_at_the_terminal_reaches_the_training_once_and_the_result_is_said(lab):
@@ -549,7 +560,7 @@ def test_what_finds_no_number_is_refused(progress):
         pattern_of(progress)
 
 
-def kept_objects(does, times=1_000_000):
+def kept_objects(does, times):
     """How many more objects there are after so many calls than after a tenth of them."""
     for number in range(times // 10):
         does(number)
@@ -579,7 +590,7 @@ class _Counter:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["asleep", "given up"])
-def test_a_million_steps_and_marks_leave_nothing_in_memory(state):
+def test_steps_and_marks_of_days_leave_nothing_in_memory(state):
     steps, said = Steps(), []
     session = TuningSession([_Counter()], steps, 1.0, 30, said.append)
     thread = threading.Thread(target=session.run if state == "given up" else lambda: _asleep(steps), daemon=True)
@@ -593,9 +604,9 @@ def test_a_million_steps_and_marks_leave_nothing_in_memory(state):
         steps.step()
         session.clocks.mark(("forward", "backward", f"step {number}")[number % 3])
 
-    told = steps.count
-    assert kept_objects(one) < 1000
-    assert steps.count == told + 1_000_000
+    told, times = steps.count, 100_000
+    assert kept_objects(one, times) < 1000
+    assert steps.count == told + times
     steps.end()
     thread.join()
 

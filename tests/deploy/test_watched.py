@@ -72,14 +72,26 @@ FAULTS = {
 }
 
 
+# said as another one is
+BY_NIGHT = (
+    "the counter begins anew",
+    "the driver is unloaded",
+    "the counter counts in another unit",
+    "it is not obeyed, and the power cap holds the board",
+)
+
+
 @pytest.fixture(scope="module")
-def applied(fake_library, tmp_path_factory, config):
-    """{what happens: (laboratory, exit code, stdout, stderr, report)}; all at once, since each mostly waits."""
+def applied(fake_library, tmp_path_factory, config, request):
+    """{what happens: (laboratory, exit code, stdout, stderr, report)} for the tests that run; all at once, since each
+    mostly waits."""
     from fake import Boards
     from laboratory import Lab
 
     running = {}
-    for name, (before, meanwhile, _, _) in FAULTS.items():
+    tests = [each for each in request.session.items if "applied" in getattr(each, "fixturenames", ())]
+    for name in dict.fromkeys(each.callspec.params["fault"] for each in tests):
+        before, meanwhile, _, _ = FAULTS[name]
         folder = tmp_path_factory.mktemp("watched")
         boards = Boards(fake_library, folder / "boards.state", "h200", **{"time": "real", "utilisation": 0.5} | before)
         made = Lab(boards, folder / "work", config())
@@ -99,7 +111,9 @@ def applied(fake_library, tmp_path_factory, config):
     return found
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in FAULTS]
+)
 def test_the_numbers_of_a_command_say_how_far_they_can_be_believed(applied, fault):
     _, _, verdict, has_joules = FAULTS[fault]
     made, code, out, said, report = applied[fault]
@@ -115,9 +129,10 @@ def test_the_numbers_of_a_command_say_how_far_they_can_be_believed(applied, faul
     ("knobs", "said"),
     [
         ({"ignore": "core,mem"}, "not compared with auto: nothing can be concluded from that run (not_reached)"),
-        (
+        pytest.param(
             {"ignore": "core,mem", "limit_mw": 400000},
             "not compared with auto: nothing can be concluded from that run (not_reached)",
+            marks=pytest.mark.nightly,
         ),
         ({"counter_factor": 3}, "nothing can be compared with the run at auto (counter); not run again"),
     ],
@@ -125,7 +140,7 @@ def test_the_numbers_of_a_command_say_how_far_they_can_be_believed(applied, faul
 def test_no_change_is_printed_that_nothing_shows(lab, knobs, said):
     made = lab(**knobs)
     words = ("apply", "--pair", "900,2201", "--baseline")
-    done = made.command(*words, "--", sys.executable, "-c", "import time; time.sleep(2.2)")
+    done = made.command(*words, "--", "sleep", "1.2")
     assert said in done.stderr and "against auto" not in done.stderr and made.restored(), done.stderr
 
 

@@ -14,7 +14,10 @@ import fake
 import forked
 import pytest
 import setters
+from simulated_load import DEATHS
 
+# one for each way to end: unwound, by a signal that is answered, at once, and with whatever stands beside it
+DEATHS_BY_DAY = ("exception", "SIGTERM", "SIGKILL", "SIGKILL to the group")
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _PRCTL = ctypes.CDLL(None).prctl
@@ -33,6 +36,11 @@ def _listens(path: Path) -> bool:
         except (FileNotFoundError, ConnectionRefusedError):
             return False
     return True
+
+
+def each_death(by_day=DEATHS_BY_DAY) -> list:
+    """Deaths of simulated_load.py for a test: some by day, all by night."""
+    return [pytest.param(name, marks=() if name in by_day else pytest.mark.nightly) for name in DEATHS]
 
 
 class Lab:

@@ -68,7 +68,14 @@ print(json.dumps({
 """
 
 
-@pytest.mark.parametrize("version", ["installed", "12.535", "12.560", "13.580", "13.615"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "installed",
+        "12.535",
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ("12.560", "13.580", "13.615")),
+    ],
+)
 def test_every_binding_reads_the_same(boards, run, binding, version):
     made = boards(**VIRTUAL, foreign_compute=2, foreign_graphics=1, mem_lag_ms=0)
     said = run(made, EVERY_CALL, **({} if version == "installed" else {"PYTHONPATH": str(binding(version))}))

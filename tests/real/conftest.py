@@ -23,11 +23,13 @@ def module_lab(fake_library, tmp_path_factory, config):
 
 @pytest.fixture
 def lab(boards, tmp_path, config):
-    """`lab(profiles, **knobs)` on virtual time; what is left running is ended."""
+    """`lab(profiles, **knobs)` on virtual time; what is left running is ended. On real time the counters move often:
+    commands wait for several moves."""
     made = []
 
     def make(profiles="h200", folder="work", reuse=None, **knobs):
-        on = reuse.boards if reuse else boards(profiles, **({"time": "virtual"} | knobs))
+        quick = {"period_ms": 20} if knobs.get("time") == "real" else {"time": "virtual"}
+        on = reuse.boards if reuse else boards(profiles, **(quick | knobs))
         made.append(Lab(on, tmp_path / folder, config(**QUICK)))
         return made[-1]
 

@@ -494,9 +494,9 @@ def test_it_leaves_what_the_site_wants_to_find(brokered):
     assert made.comes_to(lambda: made.boards.locks == ("345-1700", "none"), 20)
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+def test_a_request_that_it_does_not_know_is_refused_and_the_client_may_go_on(brokered):
+    made = brokered()
+    unknown = [
         {"do": "lock", "domain": "core", "mhz": [900, 345]},
         {"do": "lock", "domain": "core", "mhz": [0, 900]},
         {"do": "lock", "domain": "core", "mhz": ["1", 2]},
@@ -504,30 +504,26 @@ def test_it_leaves_what_the_site_wants_to_find(brokered):
         {"do": "lock", "domain": "power", "mhz": [1, 2]},
         {"do": "run", "domain": "core"},
         {"do": ["reset"], "domain": {}},
-    ],
-)
-def test_a_request_that_it_does_not_know_is_refused_and_the_client_may_go_on(brokered, request_):
+    ]
+    reset = {"do": "reset", "domain": "core"}
+    _, *answers = asked(made, *(request for each in unknown for request in (each, reset)))
+    for request, refused, well in zip(unknown, answers[::2], answers[1::2], strict=True):
+        assert refused["code"] == 2 and well == {}, request
+
+
+def test_nonsense_ends_a_connection_and_not_the_broker(brokered):
     made = brokered()
-    _, refused, well = asked(made, request_, {"do": "reset", "domain": "core"})
-    assert refused["code"] == 2 and well == {}
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
+    for first in (
         *(b"{", b"[]", b"\xff", b"[" * 3000, b"x" * 9000),
         b'{"do": "take", "uuid": "../../etc/passwd", "mode": "lock", "own": false}',
         *(b'{"do": "take"}', b'{"do": "evict", "uuid": {}}', b'{"do": "prove"}'),
-    ],
-)
-def test_nonsense_ends_a_connection_and_not_the_broker(brokered, first):
-    made = brokered()
-    with connected(made) as client:
-        answer = said(client, first)
-    assert answer is None or "error" in answer
-    with connected(made) as client:
-        assert said(client, {"do": "hello"})["allowed"]
-    assert "Traceback" not in log(made) and made.boards.get("sets") == "0"
+    ):
+        with connected(made) as client:
+            answer = said(client, first)
+        assert answer is None or "error" in answer, first
+        with connected(made) as client:
+            assert said(client, {"do": "hello"})["allowed"], first
+        assert "Traceback" not in log(made) and made.boards.get("sets") == "0", first
 
 
 def test_a_unit_for_systemd_names_its_options(lab):
@@ -851,27 +847,26 @@ def test_what_it_refuses_again_and_again_does_not_drown_what_it_did(brokered):
     assert text.count("limit power for process") == 1 and text.count("core locked to 345-900 MHz") == 1
 
 
-@pytest.mark.parametrize("shown", ["a file", "another board's", "only found", "for reading", "nothing"])
-def test_who_cannot_show_the_device_of_a_gpu_does_not_get_it(brokered, tmp_path, shown):
+def test_who_cannot_show_the_device_of_a_gpu_does_not_get_it(brokered, tmp_path):
     made = brokered(profiles="h200,h200")
     nodes = made.more["KERNEL_DVFS_DEVICES_DIR"]
-    path, flags = {
+    for shown, (path, flags) in {
         "a file": (tmp_path / "nvidia7", os.O_RDWR | os.O_CREAT),
         "another board's": (f"{nodes}/nvidia6", os.O_RDWR),
         "only found": (f"{nodes}/nvidia7", os.O_PATH),
         "for reading": (f"{nodes}/nvidia7", os.O_RDONLY),
         "nothing": (tmp_path, os.O_RDONLY),
-    }[shown]
-    opened = os.open(path, flags)
-    with connected(made) as client:
-        if shown == "nothing":
-            said(client, {"do": "take", "uuid": made.boards.uuid, "mode": "lock", "own": False})
-            answer = said(client, {"do": "prove"})
-        else:
-            answer = taking(client, made, shows=opened)
-    os.close(opened)
-    assert "no open descriptor of this GPU's device node" in answer["error"] and answer["code"] == 4
-    assert made.boards.get("sets") == "0"
+    }.items():
+        opened = os.open(path, flags)
+        with connected(made) as client:
+            if shown == "nothing":
+                said(client, {"do": "take", "uuid": made.boards.uuid, "mode": "lock", "own": False})
+                answer = said(client, {"do": "prove"})
+            else:
+                answer = taking(client, made, shows=opened)
+        os.close(opened)
+        assert "no open descriptor of this GPU's device node" in answer["error"] and answer["code"] == 4, shown
+        assert made.boards.get("sets") == "0", shown
     assert asked(made) == [{}], "who can, does"
 
 

@@ -23,9 +23,9 @@ CODE = (
     "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
 )
 OPTIONS = {
-    "pairs": "auto-auto,1980-3201,1800-3201,1500-3201,1200-3201,1005-3201,1800-2201,1500-2201",
+    "pairs": "auto-auto,1800-3201,1500-3201,1200-3201,1500-2201",
     "limits_percent": [0, 3],
-    "minutes": 15,
+    "minutes": 5,
     "worth_percent": 0.05,
     "over_percent": 10,
     "ties": "tied",

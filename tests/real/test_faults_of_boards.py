@@ -3,13 +3,12 @@ stays usable, no clock stays locked, and nothing is locked at all where `apply` 
 played: tests/deploy/test_play_step.py, by the same table."""
 
 import json
-import sys
 
 import pytest
 
 RIGHT, CORE, COUNTER = "nvmlDeviceSetMemoryLockedClocks", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceGetTotalEnergy"
 READ = f"{COUNTER}Consumption"
-TRUE = (sys.executable, "-c", "import time; time.sleep(0.3)")
+TRUE = ("sleep", "0.1")
 # commands that set clocks or print joules, on the sick board; a training that takes no step is never tuned
 COMMANDS = {
     "apply": ("apply", "--pair", "900,2201", "--gpu", "1", "--", *TRUE),
@@ -44,7 +43,7 @@ REFUSED = {
     "no desktop, no limit": ({"fail": "nvmlDeviceGetEnforcedPowerLimit:3"}, "", set()),
 }
 
-# what is one by day for the commands that take their checks from the same place; the night tries all
+# commands take their checks from the same place: by day these faults show that each does, the night tries all
 BY_DAY = (
     "lost",
     "MIG",
@@ -57,14 +56,25 @@ BY_DAY = (
 )
 
 
-def each_fault(names=tuple(REFUSED)):
+def each_fault(names=tuple(REFUSED), by_day=BY_DAY):
     """Faults for a test that takes long: some by day, all by night."""
-    return [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in names]
+    return [pytest.param(name, marks=() if name in by_day else pytest.mark.nightly) for name in names]
+
+
+def each_fault_of_commands():
+    """(fault, commands): all commands by day for some faults, two commands for the others; by night all for all."""
+    others = [name for name in REFUSED if name not in BY_DAY]
+    return [
+        *(pytest.param(name, tuple(COMMANDS), id=name) for name in BY_DAY),
+        *(pytest.param(name, ("apply", "counter"), id=f"{name}, two commands") for name in others),
+        *(pytest.param(name, tuple(COMMANDS), id=name, marks=pytest.mark.nightly) for name in others),
+    ]
 
 
 def two(lab, knobs, **more):
-    made = lab("h200,h200", utilisation=0.5, **more)
-    made.boards.set(1, **{"time": more["time"], "utilisation": 0.5} | knobs)
+    quick = {"utilisation": 0.5, "period_ms": 20}
+    made = lab("h200,h200", **quick, **more)
+    made.boards.set(1, **{"time": more["time"]} | quick | knobs)
     return made
 
 
@@ -72,13 +82,13 @@ def is_free(made, board) -> bool:
     return [made.boards.get(f"{domain}_lock", board) for domain in ("core", "mem")] == ["none", "none"]
 
 
-@pytest.mark.parametrize("fault", REFUSED)
-def test_no_command_sets_a_clock_where_another_refuses_and_none_keeps_the_healthy_board(lab, fault):
+@pytest.mark.parametrize(("fault", "commands"), each_fault_of_commands())
+def test_no_command_sets_a_clock_where_another_refuses_and_none_keeps_the_healthy_board(lab, fault, commands):
     knobs, why, refuses = REFUSED[fault]
     made = two(lab, knobs, time="real")
-    for name, words in COMMANDS.items():
+    for name in commands:
         sets = made.boards.get("sets", 1)
-        done = made.command(*words)
+        done = made.command(*COMMANDS[name])
         assert "Traceback" not in done.stderr, done.stderr
         if name in refuses:
             errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -93,7 +103,7 @@ def test_no_command_sets_a_clock_where_another_refuses_and_none_keeps_the_health
     assert done.stdout.count("both locks reset") == 1 + (fault not in ("lost", "no handle", "no right")), done.stdout
 
 
-@pytest.mark.parametrize("fault", REFUSED)
+@pytest.mark.parametrize("fault", each_fault(by_day=(*BY_DAY, "Turing", "no clocks")))
 def test_devices_promises_only_what_it_has_tried(lab, fault):
     knobs, _, refuses = REFUSED[fault]
     made = two(lab, knobs, time="real")
@@ -124,7 +134,7 @@ def test_a_measurement_is_refused_where_apply_is(lab, fault):
     assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
 
 
-@pytest.mark.parametrize("fault", each_fault())
+@pytest.mark.parametrize("fault", each_fault(by_day=("lost", "MIG", "no right", "no memory lock")))
 def test_a_broker_refuses_what_apply_does_and_serves_the_healthy_board(lab, fault):
     knobs, why, refuses = REFUSED[fault]
     made = two(lab, knobs, time="real")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from simulated_load import DEATHS
+from laboratory import each_death
 
 from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs_clocks.errors import InputError
@@ -53,7 +53,7 @@ def script(lab, then, guarded=True, through="nvml", **environment):
 HOOKS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "fakenvml")
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("death", each_death())
 def test_a_run_that_dies_in_a_window_leaves_both_locks_reset_and_no_record(lab, death):
     made = lab()
     done, record = made.measure(environment={"FAKE_DEATH": f"{death}@1.5"})
@@ -67,7 +67,7 @@ def test_a_run_that_dies_in_a_window_leaves_both_locks_reset_and_no_record(lab, 
     assert "reset" not in done.stderr, "nothing was left to sweep"
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("death", each_death(("exception", "SIGKILL")))
 def test_without_the_guard_the_same_death_leaves_them_locked(lab, death):
     made = lab(time="real")
     # SIGINT and an exception end an unguarded process as any other would

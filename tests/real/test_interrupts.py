@@ -15,7 +15,8 @@ from kernel_dvfs.workload import step as steps
 
 ROOT = Path(__file__).resolve().parents[2]
 # more of them by hand, at other instants: KERNEL_DVFS_INTERRUPTS=100 KERNEL_DVFS_INTERRUPT_SEED=7
-INTERRUPTS = int(os.environ.get("KERNEL_DVFS_INTERRUPTS", "4"))
+INTERRUPTS = int(os.environ.get("KERNEL_DVFS_INTERRUPTS", "2"))
+BY_NIGHT = pytest.param(8, marks=pytest.mark.nightly)
 SEED = int(os.environ.get("KERNEL_DVFS_INTERRUPT_SEED", "33"))
 
 # `kernel-dvfs capture` itself; what runs in the child is the capture's own, from where it opens a GPU: a lock on a file
@@ -72,7 +73,8 @@ capturing.main(int(sys.argv[3]), json.load(sys.stdin))
 """
 
 
-def test_the_same_command_goes_on_after_an_interrupt_at_any_instant(lab):
+@pytest.mark.parametrize("interrupts", [INTERRUPTS, BY_NIGHT])
+def test_the_same_command_goes_on_after_an_interrupt_at_any_instant(lab, interrupts):
     made, draw = lab(), random.Random(SEED)
     made.measure()
     made.stop()
@@ -81,7 +83,7 @@ def test_the_same_command_goes_on_after_an_interrupt_at_any_instant(lab):
     began_s = time.monotonic()
     subprocess.run(words, env=made.environment(), cwd=made.folder, check=True)
     whole_s = time.monotonic() - began_s
-    for number in range(INTERRUPTS):
+    for number in range(interrupts):
         if number % 2 == 0:
             made.stop()  # so that the next one is hit while it opens
         at_s = draw.uniform(0, 1.1 * whole_s)
@@ -128,7 +130,8 @@ def test_a_capture_whose_parent_is_killed_while_it_says_nothing_gives_the_gpu_ba
 
 
 @pytest.mark.slow
-def test_a_capture_goes_on_after_an_interrupt_at_any_instant(capturing, tmp_path):
+@pytest.mark.parametrize("interrupts", [INTERRUPTS, BY_NIGHT])
+def test_a_capture_goes_on_after_an_interrupt_at_any_instant(capturing, tmp_path, interrupts):
     (words, environment), draw = capturing, random.Random(SEED)
 
     def capture():
@@ -138,7 +141,7 @@ def test_a_capture_goes_on_after_an_interrupt_at_any_instant(capturing, tmp_path
     done = capture()
     whole_s = time.monotonic() - began_s
     assert done.returncode == 0, done.stderr
-    for number in range(INTERRUPTS):
+    for number in range(interrupts):
         (tmp_path / "step.json").unlink()
         at_s = draw.uniform(0, 1.1 * whole_s)
         interrupt(words, environment, tmp_path, at_s, number)

@@ -15,7 +15,7 @@ HOW = {
 }
 
 
-@pytest.fixture(params=HOW)
+@pytest.fixture(params=[pytest.param(how, marks=pytest.mark.nightly if how == "lost" else ()) for how in HOW])
 def left(lab, request):
     """Two boards: the clocks of 0 were left locked by a run that was killed with its holder, and 1 is gone."""
     made = lab("h200,h200", time="real")

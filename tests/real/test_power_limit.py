@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulated_load import DEATHS
+from laboratory import each_death
 from test_broker import kill_all_of
 
 from kernel_dvfs_clocks.guard import start_holder
@@ -70,8 +70,13 @@ def started(made, then, through="nvml"):
     return process, holder
 
 
-@pytest.mark.parametrize("death", DEATHS)
-@pytest.mark.parametrize("way", ["nvml", "broker"])
+@pytest.mark.parametrize(
+    ("way", "death"),
+    [
+        *(pytest.param("nvml", *each.values, marks=each.marks) for each in each_death()),
+        *(pytest.param("broker", *each.values, marks=each.marks) for each in each_death(("SIGKILL to the group",))),
+    ],
+)
 def test_whatever_a_run_dies_of_the_limit_that_was_there_comes_back(limited, way, death):
     made = limited(way, "--allow-power", str(os.getuid())) if way == "broker" else limited()
     os.mkfifo(made.folder / "go")  # it dies once the limit is seen in force

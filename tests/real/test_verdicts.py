@@ -159,7 +159,7 @@ def test_noise_that_stays_wide_is_unstable_after_more_windows(lab):
 
 
 @pytest.mark.parametrize(
-    "version", ["12.535", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("12.560", "13.580")), "13.615"]
+    "version", ["12.535", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("12.560", "13.580", "13.615"))]
 )
 def test_every_binding_gives_the_same_record(lab, binding, version, truth):
     made = lab()

@@ -38,9 +38,9 @@ def test_what_is_asked_for_is_reached_and_given_back(lab, way):
     assert made.restored()
 
 
-# test_guard.py tries every death by nvml; here one that the run itself answers, and one that nothing outlives but what
-# stands outside of its process group
-TWO_DEATHS = ("SIGTERM", "SIGKILL to the group")
+# test_guard.py tries deaths by nvml; here one that nothing outlives but what stands outside of its process group; by
+# night one that the run itself answers
+TWO_DEATHS = (pytest.param("SIGTERM", marks=pytest.mark.nightly), "SIGKILL to the group")
 
 
 @pytest.mark.parametrize("way", THROUGH)
@@ -91,7 +91,7 @@ def test_a_broker_restores_the_clocks_of_a_job_of_which_nothing_is_left(lab):
     assert made.comes_to(lambda: made.boards.locks == ("none", "none"))
 
 
-@pytest.mark.parametrize("way", ["zeusd", "sudo"])
+@pytest.mark.parametrize("way", ["zeusd", pytest.param("sudo", marks=pytest.mark.nightly)])
 def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab, way):
     made = lab(time="real")
     made.offer(way)
@@ -114,7 +114,7 @@ def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab
     [
         ("sudo", signal.SIGKILL, 60),
         ("sudo", signal.SIGINT, 60),
-        ("dcgm", signal.SIGKILL, 60),
+        pytest.param("dcgm", signal.SIGKILL, 60, marks=pytest.mark.nightly),
         ("sudo", signal.SIGKILL, 1.5),  # less than it takes: restored at once, and again when it has landed
         ("sudo", None, 2.5),  # its own patience ends first
     ],
@@ -128,7 +128,7 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     }[way]
     tool = made.boards.path.parent / "offered" / name
     real = tool.rename(tool.with_name(f"{name}.real"))
-    slow_s = 2 if end else 3.5  # it is waited for as long again
+    slow_s = (1 if patience_s == 60 else 2) if end else 3.5  # it is waited for as long again
     # the lock is slow, as where the driver has to come up; a reset is not
     tool.write_text(f'#!/bin/sh\ncase "$*" in {slow}) touch begun; sleep {slow_s};; esac\nexec {real} "$@"\n')
     tool.chmod(0o755)
@@ -137,7 +137,7 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     environment = made.environment(KERNEL_DVFS_NVML_PATIENCE_S=str(patience_s))
     run = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=made.folder, stderr=subprocess.DEVNULL)
     assert made.comes_to((made.folder / "begun").exists)
-    landed_s = time.monotonic() + slow_s + 1.5
+    landed_s = time.monotonic() + slow_s + 1
     if end:
         run.send_signal(end)
     assert run.wait(timeout=120)
@@ -150,10 +150,10 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
 @pytest.mark.parametrize(
     ("end", "patience_s", "slow_s"),
     [
-        (signal.SIGKILL, 4, 1),
+        pytest.param(signal.SIGKILL, 4, 1, marks=pytest.mark.nightly),
         (signal.SIGKILL, 4, 3),
         (signal.SIGINT, 60, 1),  # answered: nothing is waited for
-        (signal.SIGINT, 2.5, 3.5),
+        pytest.param(signal.SIGINT, 2.5, 3.5, marks=pytest.mark.nightly),
         (None, 2.5, 3.5),  # its own patience ends first
     ],
 )
@@ -171,7 +171,7 @@ def test_a_request_without_an_answer_when_its_run_ends_does_not_outlast_the_rest
         [sys.executable, "-c", code], env=made.environment(), cwd=made.folder, stderr=subprocess.DEVNULL
     )
     assert made.comes_to((made.folder / "begun").exists)
-    landed_s = time.monotonic() + slow_s + 1.5
+    landed_s = time.monotonic() + slow_s + 1
     if end:
         run.send_signal(end)
     assert run.wait(timeout=120)
@@ -208,7 +208,9 @@ def test_a_memory_clock_that_cannot_be_locked_is_told_from_a_missing_right(lab, 
     assert made.restored()
 
 
-@pytest.mark.parametrize("way", THROUGH)
+@pytest.mark.parametrize(
+    "way", [each if each in ("broker", "sudo") else pytest.param(each, marks=pytest.mark.nightly) for each in THROUGH]
+)
 def test_a_restore_that_fails_is_said_whatever_the_way(lab, way):
     made = lab(time="real")
     made.offer(way)

@@ -12,25 +12,30 @@ LAYERS = 2
 
 
 @pytest.fixture(scope="session")
-def whole_profile(setup_of, config, tmp_path_factory, earlier_board):
+def whole_profile(setup_of, config, once, earlier_board):
     """Path of the profile of a sweep of all kernels, 57 pairs."""
-    setup = setup_of(gpu_overrides=earlier_board)
-    pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], config()["grid"])
-    path = tmp_path_factory.mktemp("iteration") / "profile.parquet"
-    aggregate.from_bench(setup, pairs, 10, str(path), ("kernel",))
-    return path
+
+    def sweep(folder):
+        setup = setup_of(gpu_overrides=earlier_board)
+        pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], config()["grid"])
+        aggregate.from_bench(setup, pairs, 10, str(folder / "profile.parquet"), ("kernel",))
+
+    return once("sequence-profile", sweep) / "profile.parquet"
 
 
 @pytest.fixture(scope="session")
-def iteration_profile(whole_profile):
+def iteration_profile(whole_profile, once):
     """Path of the same profile with each layer's kernels launched twice instead of 24 times."""
-    whole = read_profile(whole_profile)
-    columns = {name: whole.table[name].to_pylist() for name in whole.table.column_names}
-    launches = "launches_per_iteration"
-    columns[launches] = [min(LAYERS, count) for count in columns[launches]]
-    path = whole_profile.with_name("two-layers.parquet")
-    write_profile(path, columns, whole.metadata["gpu"], whole.metadata["workload"], whole.metadata["settings"])
-    return path
+
+    def shorten(folder):
+        whole = read_profile(whole_profile)
+        columns = {name: whole.table[name].to_pylist() for name in whole.table.column_names}
+        launches = "launches_per_iteration"
+        columns[launches] = [min(LAYERS, count) for count in columns[launches]]
+        about = (whole.metadata[name] for name in ("gpu", "workload", "settings"))
+        write_profile(folder / "two-layers.parquet", columns, *about)
+
+    return once("sequence-two-layers", shorten) / "two-layers.parquet"
 
 
 @pytest.fixture(scope="session")

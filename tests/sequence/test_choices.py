@@ -29,11 +29,21 @@ CASES = [
     ("ahead", 1e-3, 0, 1e-4, 2e-5),
 ]
 JITTERED = [("lag", 1e-3, 0.3), ("lag", 1e-3, 0.3, 1e-5, 1e-4), ("ahead", 2e-3, 0.2), ("ahead", 2e-3, 0.2, 3e-5, 1e-5)]
+# each case by day with one of these, in turn, by night with all
+SEEDS = ((0, 0.0), (1, 0.1), (2, 0.05))
 LATENCIES_S = (1e-6, 1e-3, 1e-2, 100)
 
 
-@pytest.mark.parametrize(("seed", "slack"), [(0, 0.0), (1, 0.1), (2, 0.05)])
-@pytest.mark.parametrize("case", CASES)
+def with_seeds(cases):
+    """(case, seed, slack) of a test that plays every choice."""
+    return [
+        pytest.param(case, *seed, marks=() if (number + turn) % len(SEEDS) == 0 else pytest.mark.nightly)
+        for number, case in enumerate(cases)
+        for turn, seed in enumerate(SEEDS)
+    ]
+
+
+@pytest.mark.parametrize(("case", "seed", "slack"), with_seeds(CASES))
 def test_the_choice_is_the_best_of_all_that_can_be_played(case, seed, slack):
     """Every choice is played event by event; none within the limit is better than what the programme finds."""
     sequence, timing = small(seed, launches=5, pairs=4), Timing(*case)
@@ -54,8 +64,7 @@ def test_the_choice_is_the_best_of_all_that_can_be_played(case, seed, slack):
     assert found.energy_j == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize(("seed", "slack"), [(0, 0.0), (1, 0.1), (2, 0.05)])
-@pytest.mark.parametrize("case", JITTERED)
+@pytest.mark.parametrize(("case", "seed", "slack"), with_seeds(JITTERED))
 def test_with_jitter_no_choice_within_the_limit_is_better_by_what_is_expected(case, seed, slack):
     sequence, timing = small(seed, launches=5), Timing(*case)
     chain = chain_of(sequence, timing)
@@ -127,7 +136,9 @@ def test_the_programme_of_stalls_agrees_with_cp_sat():
     assert found.energy_j == pytest.approx(solver.objective_value / unit, rel=1e-6)
 
 
-@pytest.mark.parametrize("case", [*CASES, *JITTERED])
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, marks=pytest.mark.nightly) for each in CASES[:5]] + [*CASES[5:], *JITTERED[1::2]]
+)
 def test_in_other_units_the_choice_is_the_same_to_the_last_digit(case):
     """Times in units 4096 times smaller, energies in ones a million times smaller: powers of two, so that each float
     keeps its digits."""
