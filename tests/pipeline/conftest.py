@@ -1,5 +1,7 @@
 """A small pipeline study on disk, from the kernels of a simulated GPU, and one from a CSV of stages."""
 
+import shutil
+
 import pytest
 from made_up import profile
 
@@ -18,14 +20,16 @@ def pipeline_core(native_results):
 
 
 @pytest.fixture(scope="session")
-def kernels_path(setup_of, tmp_path_factory):
+def kernels_path(setup_of, once):
     """A kernel profile of GPT-3 125M on two simulated A100."""
-    path = tmp_path_factory.mktemp("kernels") / "profile.parquet"
-    setup = setup_of(gpu="a100_sxm", model="gpt3-125m", batch=8, tensor_parallel=2)
-    grid = {"core_mhz": {"step": 200}, "mem_mhz": "all", "auto": False}
-    pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], grid)
-    aggregate.from_bench(setup, pairs, 1, str(path), ("kernel",))
-    return path
+
+    def make(folder):
+        setup = setup_of(gpu="a100_sxm", model="gpt3-125m", batch=8, tensor_parallel=2)
+        grid = {"core_mhz": {"step": 200}, "mem_mhz": "all", "auto": False}
+        pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], grid)
+        aggregate.from_bench(setup, pairs, 1, str(folder / "profile.parquet"), ("kernel",))
+
+    return once("pipeline-kernels", make) / "profile.parquet"
 
 
 @pytest.fixture(scope="session")
@@ -37,15 +41,17 @@ def kernel_study(kernels_path, study_options, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def solved_study(kernels_path, study_options, tmp_path_factory):
+def solved_study(kernels_path, study_options, once, tmp_path_factory):
     """The folder of the same study, solved; tables and figures may be written into it."""
-    folder = tmp_path_factory.mktemp("solved-study")
-    make_study(kernels_path, folder, study_options | {"name": "toy", "unit_time_s": 0.0001})
-    solver = Solver(PipelineStudy(folder))
-    for microbatches in study_options["microbatches"]:
-        for solve in PARTS.values():
-            solve(solver, microbatches)
-    return folder
+
+    def make(folder):
+        make_study(kernels_path, folder, study_options | {"name": "toy", "unit_time_s": 0.0001})
+        solver = Solver(PipelineStudy(folder))
+        for microbatches in study_options["microbatches"]:
+            for solve in PARTS.values():
+                solve(solver, microbatches)
+
+    return shutil.copytree(once("solved-pipeline", make), tmp_path_factory.mktemp("solved-study") / "study")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Visits of a rank: times from stamps, energies from the counter, and what is left out."""
 
 import threading
-import time
 
 import pytest
 
@@ -19,12 +18,47 @@ WATT = {"forward": 310.0, "backward": 390.0, "backward_input": 350.0, "backward_
 TOOK_S = {"forward": 0.0021, "backward": 0.0047, "backward_input": 0.0023, "backward_weight": 0.0019}
 
 
+class Clock:
+    """Time that passes only while a bench runs or waits, from look to look of the meter that is running, if one is."""
+
+    def __init__(self):
+        self._now_s, self._turn, self._meter, self._looked = 0.0, threading.Condition(), None, False
+
+    def now_s(self):
+        return self._now_s
+
+    def begin(self):
+        """A meter is about to be started."""
+        self._meter, self._looked = None, False
+
+    def sleep(self, seconds):
+        """How a meter waits; where time has stopped, it looks again at once: it may have been told to end."""
+        with self._turn:
+            self._meter, self._looked = threading.current_thread(), True
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: not self._looked, 0.01)
+
+    def go_on(self, seconds):
+        """To each step of the counter and to shortly before it."""
+        end_s = self._now_s + seconds
+        while self._now_s < end_s:
+            step = int(self._now_s / PERIOD_S + 1e-6) + 1
+            before_s, edge_s = step * PERIOD_S - 0.001, step * PERIOD_S + 1e-6
+            with self._turn:
+                self._turn.wait_for(lambda: self._looked or (self._meter and not self._meter.is_alive()), 20)
+                self._now_s = min(end_s, before_s if self._now_s < before_s else edge_s)
+                self._looked = False
+                self._turn.notify_all()
+        with self._turn:
+            self._turn.wait_for(lambda: self._looked or (self._meter and not self._meter.is_alive()), 20)
+
+
 class Board:
     """A board that draws by what its bench runs, and counts it in steps."""
 
-    def __init__(self):
-        self.watt, self._lock = 60.0, threading.Lock()
-        self._begin_s = self._last_s = time.monotonic()
+    def __init__(self, clock):
+        self.watt, self._lock, self._clock = 60.0, threading.Lock(), clock
+        self._begin_s = self._last_s = clock.now_s()
         self._mj, self._edges = 0.0, [(0, 0.0)]
 
     def draw(self, watt):
@@ -33,7 +67,7 @@ class Board:
             self.watt = watt
 
     def _advance(self):
-        now_s = time.monotonic()
+        now_s = self._clock.now_s()
         while (edge_s := self._begin_s + PERIOD_S * (self._edges[-1][0] + 1)) <= now_s:
             self._mj += 1000 * self.watt * (edge_s - self._last_s)
             self._last_s = edge_s
@@ -54,7 +88,8 @@ class Control:
 
     def __init__(self, stuck=()):
         self.about = {"name": "made up", "uuid": "GPU-0", "driver": "0"}
-        self.board, self.pair, self.stuck, self.clocks = Board(), BASELINE, stuck, LISTED
+        self.clock = Clock()
+        self.board, self.pair, self.stuck, self.clocks = Board(self.clock), BASELINE, stuck, LISTED
 
     def ask(self, pair):
         self.pair = pair
@@ -67,6 +102,7 @@ class Control:
         return TOP_MHZ if core == "auto" else core + (90 if core in self.stuck else 0), 2619
 
     def watch(self, now_s):
+        self.clock.begin()
         state = BoardState(700000, False, 1, 50.0, 0, 0)
         return Watch(
             lambda: BoardSample(0, *self.seen(), int(1000 * self.board.watt), self.board.energy_mj()),
@@ -97,7 +133,7 @@ class Bench:
         round_s = sum(times_s.values())
         # the mean of what runs in turn
         self.control.board.draw(sum(self.watt(name, mhz) * times_s[name] for name in mix) / round_s)
-        time.sleep(rounds * round_s)
+        self.control.clock.go_on(rounds * round_s)
         self.control.board.draw(60.0)
         self.ran.append((stage, mix, rounds))
         return Timed(times_s, round_s)
@@ -105,7 +141,7 @@ class Bench:
     def wait(self, seconds, metered):
         def receive():
             self.control.board.draw(WATT["waiting"])
-            time.sleep(seconds)
+            self.control.clock.go_on(seconds)
             self.control.board.draw(60.0)
 
         metered(receive)
@@ -119,7 +155,8 @@ def quick(monkeypatch):
 def measured(instructions, pairs, stuck=()):
     control, said = Control(stuck), []
     bench = Bench(control, instructions)
-    own = Measuring(bench, control, lambda given: [given], 0.25, dp_rank=2, tp_rank=5, say=said.append)
+    clock = control.clock
+    own = Measuring(bench, control, lambda given: [given], 0.25, 2, 5, said.append, clock.now_s, clock.sleep)
     own.waiting(0.2)
     own.visits(pairs)
     return control, bench, own, said
@@ -135,14 +172,14 @@ def test_rows_tell_the_time_and_the_energy_of_each_operation(instructions):
     control, bench, own, _ = measured(instructions, pairs)
     waits, *rows = own.rows
     assert (waits.instruction, waits.stage, waits.core_mhz) == ("waiting", 3, None)
-    assert waits.energy_j / waits.time_s == pytest.approx(WATT["waiting"], rel=0.05)
+    assert waits.energy_j / waits.time_s == pytest.approx(WATT["waiting"], rel=0.02)
     assert {row.instruction for row in rows} == instructions and len(rows) == 2 * len(instructions)
     for row in rows:
         assert (row.stage, row.dp_rank, row.tp_rank, row.mem_mhz) == (3, 2, 5, None)
         wanted_s = bench.took_s(row.instruction, row.core_mhz)
         assert row.time_s == pytest.approx(wanted_s)
         # by difference of two blocks
-        assert row.energy_j == pytest.approx(wanted_s * bench.watt(row.instruction, row.core_mhz), rel=0.1)
+        assert row.energy_j == pytest.approx(wanted_s * bench.watt(row.instruction, row.core_mhz), rel=0.02)
     assert control.pair == BASELINE
     assert len(own.latency()["trials"]) == 1  # from auto nothing is learnt
 

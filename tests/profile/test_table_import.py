@@ -314,20 +314,20 @@ def test_the_order_of_rows_changes_neither_means_nor_counts(tmp_path_factory, ro
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_rows_load_each_where_it_belongs(csv_table):
+def test_twenty_thousand_rows_load_each_where_it_belongs(csv_table):
     rows = []
-    for kernel in range(1000):
+    for kernel in range(200):
         rows.append(f"G,k{kernel},,,,1.5,250,1")
         rows += [f"G,k{kernel},{210 + 15 * i},,9251,{1.5 + i / 7},{250 + i / 3},0" for i in range(99)]
     path = csv_table(*rows)
     imported = import_table(path)
-    assert len(imported.columns["n"]) == 100_000 and set(imported.columns["n"]) == {1}
-    assert imported.columns["target"] == [f"k{kernel}" for kernel in range(1000) for _ in range(100)]
+    assert len(imported.columns["n"]) == 20_000 and set(imported.columns["n"]) == {1}
+    assert imported.columns["target"] == [f"k{kernel}" for kernel in range(200) for _ in range(100)]
     clocks = [None, *(210 + 15 * i for i in range(99))]
-    assert imported.columns["core_mhz"] == clocks * 1000
-    assert imported.columns["is_baseline"] == [clock is None for clock in clocks] * 1000
+    assert imported.columns["core_mhz"] == clocks * 200
+    assert imported.columns["is_baseline"] == [clock is None for clock in clocks] * 200
     energies = [0.25, *((250 + i / 3) / 1e3 for i in range(99))]
-    assert imported.columns["energy_j"] == energies * 1000
+    assert imported.columns["energy_j"] == energies * 200
 
 
 PLAIN = "kernel,core_mhz,mem_mhz,time_ms,energy_mj\na,auto,auto,1.5,200.25\na,1200,5001,1.625,150.5\n"

@@ -137,11 +137,14 @@ def test_a_second_run_measures_nothing_and_gives_the_same_bytes(folder, board, f
     assert board.visited == [] and (folder.records(), folder.output.read_bytes()) == finished
 
 
-def test_a_study_that_was_stopped_before_any_visit_goes_on_and_ends_with_the_same_bytes(folder, undisturbed, finished):
-    """After so many visits, for each number: the records that were there are all that is left of it."""
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.nightly), 11])
+def test_a_study_that_was_stopped_before_any_visit_goes_on_and_ends_with_the_same_bytes(
+    folder, undisturbed, finished, every
+):
+    """After so many visits, for each number or every eleventh: the records that were there are all that is left."""
     visited = undisturbed[1]
     paths = [visits.path(each) for each in visited]
-    for after in range(len(paths)):
+    for after in [*range(0, len(paths), every), len(paths) - 1]:
         for name in paths[after:]:
             Path(folder.measurements, name).unlink(missing_ok=True)
         folder.output.unlink(missing_ok=True)

@@ -1,5 +1,7 @@
 """A replayer on a made-up machine, and a short synthetic trace. What a session shares is not to be changed."""
 
+import pickle
+
 import pytest
 from synthetic_profile import QUICK, LineMachine, line_profile
 
@@ -10,9 +12,12 @@ from kernel_dvfs_serving.trace import hours
 
 
 @pytest.fixture(scope="session")
-def line():
+def line(once):
     """A made-up machine's profile."""
-    return line_profile(requests=80)
+    folder = once(
+        "line-profile", lambda made: (made / "profile.pickle").write_bytes(pickle.dumps(line_profile(requests=80)))
+    )
+    return pickle.loads((folder / "profile.pickle").read_bytes())
 
 
 @pytest.fixture(scope="session")

@@ -21,10 +21,12 @@ BEST = {
     "LL": ((8, 1.6), 10.0),
 }
 
+REQUESTS = 200  # of a class, at each cell
+
 
 @pytest.fixture(scope="module")
 def cells():
-    return simulated_cells("h100_sxm", "llama2-70b")
+    return simulated_cells("h100_sxm", "llama2-70b", REQUESTS)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,7 @@ def test_a_table_agrees_with_itself():
 @pytest.mark.slow
 def test_simulated_short_prompts_keep_their_promises_in_the_published_cells(cells):
     """Untuned; with the host of the table's time the rows of short prompts and of ML are the table's to the cell."""
-    old = simulated_cells("h100_sxm", "llama2-70b", host_s=0.018)
+    old = simulated_cells("h100_sxm", "llama2-70b", REQUESTS, host_s=0.018)
     alike, alike_old = ({row.class_: row.feasible_alike for row in agreement(each)} for each in (cells, old))
     assert all(alike_old[class_] == 12 for class_ in ("SS", "SM", "SL", "ML"))
     assert sum(alike_old.values()) > 84 >= sum(alike.values()) > 74

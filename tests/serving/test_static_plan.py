@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from math import inf
 from multiprocessing import active_children
 from pathlib import Path
@@ -45,8 +46,8 @@ PLAN = Static(2, 4, "1400", "800", 2048, EARLIEST, 150.0)
 
 @pytest.fixture(scope="module")
 def trace():
-    """A minute and a half of conversation, which no plan here takes as epochs."""
-    return hours(4.0, seed=5, span_s=90)
+    """Three quarters of a minute of conversation, which no plan here takes as epochs."""
+    return hours(4.0, seed=5, span_s=45)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,33 @@ def trials(replayer, trace):
 
 
 @pytest.fixture(scope="module")
-def tuner(trials):
-    return PlanTuner(trials, FAMILIES[0])
+def tried(trials):
+    """`tried(plan, count)` is what PlanTuner.on tells of a plan on the first trials: each replayed once, in full."""
+
+    @cache
+    def run(plan, trial):
+        own, load = trials.pairs[trial]
+        return replayed(own, load, plan, OWN)
+
+    def totals(plan, count=4):
+        runs = [run(plan, trial) for trial in range(count)]
+        kwh, tokens = (sum(each[name] for each in runs[:2]) for name in ("energy_kwh", "tokens_in_time"))
+        kept_percent = min(each["kept_percent"] for each in runs)
+        return {"kept_percent": kept_percent, "joules": 3.6e6 * kwh, "j_per_token": 3.6e6 * kwh / max(1, tokens)}
+
+    return totals
+
+
+@pytest.fixture(scope="module")
+def plans(trials):
+    """(the cheapest plans that keep 97 %, of how many replays). Not to be changed."""
+    return planned(trials, (97.0,), None)
+
+
+def some(tuner):
+    """A tuner of every other plan: of each degree and clock, one step or two."""
+    tuner.kinds = tuner.kinds[::2]
+    return tuner
 
 
 def test_a_lone_prompt_is_read_chunk_by_chunk():
@@ -68,22 +94,22 @@ def test_a_lone_prompt_is_read_chunk_by_chunk():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_no_other_plan_within_the_servers_is_cheaper_with_its_margins(trials, count):
-    found = PlanTuner(trials, FAMILIES[0], count).frontier((97.0, 99.0))
-    every = PlanTuner(trials, FAMILIES[0], count)
-    runs = [every.on(every.plan(servers, *kind)) for kind in every.kinds for servers in (1, 2, 3)]
+def test_no_other_plan_within_the_servers_is_cheaper_with_its_margins(trials, tried, count):
+    tuner = some(PlanTuner(trials, FAMILIES[0], count))
+    found = tuner.frontier((97.0, 99.0))
+    runs = [tried(tuner.plan(servers, *kind), count) for kind in tuner.kinds for servers in (1, 2, 3)]
     assert found
     for level, plan in found.items():
         keeping = [each["j_per_token"] for each in runs if each["kept_percent"] >= level]
-        assert every.on(plan)["kept_percent"] >= level and every.on(plan)["j_per_token"] == min(keeping)
+        assert tried(plan, count)["kept_percent"] >= level and tried(plan, count)["j_per_token"] == min(keeping)
     # what is kept with more margins is kept with fewer
     verdict = trials.verdict(found[97.0])
     assert min(list(verdict["kept_percent"].values())[:count]) >= 97
 
 
 @pytest.mark.slow
-def test_margins_only_cost(trials):
-    plans, replays = planned(trials, (97.0,), None)
+def test_margins_only_cost(plans):
+    plans, replays = plans
     by = {(each["kept_on"], each["router"]): each for each in plans}
     whole = min(
         (each for each in plans if each["kept_on"] == list(MARGINS)[-1]), key=lambda each: each["j_per_token_in_time"]
@@ -114,10 +140,11 @@ def test_a_spare_is_a_server_without_which_the_promise_is_kept(replayer, trace):
     assert PlanTuner(Trials(replayer, trace, replace(OWN, servers=1, spare=1)), FAMILIES[0]).frontier() == {}
 
 
-def test_the_bounds_leave_out_only_what_cannot_be_it(tuner):
+def test_the_bounds_leave_out_only_what_cannot_be_it(trials, tried):
+    tuner = some(PlanTuner(trials, FAMILIES[0]))
     for kind in tuner.kinds:
-        assert tuner.on(tuner.plan(3, *kind))["kept_percent"] <= tuner._lone_percent(*kind)
-        one, two = (tuner.on(tuner.plan(count, *kind)) for count in (1, 2))
+        one, two, three = (tried(tuner.plan(servers, *kind)) for servers in (1, 2, 3))
+        assert three["kept_percent"] <= tuner._lone_percent(*kind)
         assert tuner._affordable(kind, two["j_per_token"], 0, 0.0) >= 2
         # the second server takes what it draws resting, at least
         assert tuner._affordable(kind, two["j_per_token"], 1, one["joules"]) >= 2
@@ -133,8 +160,8 @@ def test_a_plan_runs_at_its_own_clock_degree_and_step(replayer, trace):
 
 
 @pytest.mark.slow
-def test_a_plan_comes_back_from_its_file_to_the_last_digit(trials, replayer, trace, tmp_path):
-    plans, _ = planned(trials, (97.0,), None)
+def test_a_plan_comes_back_from_its_file_to_the_last_digit(trials, plans, tmp_path):
+    plans, _ = plans
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(written(plans, ABOUT, SERVED)))
     read = read_static(str(path))
@@ -180,15 +207,24 @@ def test_a_replay_that_is_ended_could_not_have_won(trials):
     assert ends == {"late", "dear", None}
 
 
+@pytest.fixture(scope="module")
+def simulated(line):
+    """A replayer on a simulated machine."""
+    return Replayer(SimulatedMachine(), line)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.name)
-def test_no_plan_takes_less_than_its_bound(line, family):
+@pytest.mark.parametrize(
+    "family",
+    [each if place != 1 else pytest.param(each, marks=pytest.mark.nightly) for place, each in enumerate(FAMILIES)],
+    ids=lambda each: each.name,
+)
+def test_no_plan_takes_less_than_its_bound(simulated, family):
     """Also at the power cap; and a replay that the bound ends has not begun."""
-    load = hours(9.0, seed=2, span_s=120)
-    trials = Trials(Replayer(SimulatedMachine(), line), load, OWN)
+    trials = Trials(simulated, hours(9.0, seed=2, span_s=60), OWN)
     tuner = PlanTuner(trials, family, 1)
     half = trials.pairs[0][1]
-    for kind in tuner.kinds[::3]:
+    for kind in tuner.kinds[::5]:
         plan = tuner.plan(1, *kind)
         spent_j = tuner.on(plan)["joules"]
         least_j = tuner._floor_w(plan) * half.span_s + tuner._rest_j(plan, 0)[0]
@@ -201,15 +237,15 @@ def test_no_plan_takes_less_than_its_bound(line, family):
 
 @pytest.mark.slow
 def test_a_second_process_finds_what_one_finds_and_is_not_missed(replayer):
-    trials = Trials(replayer, hours(4.0, seed=3, span_s=60), OWN)
-    alone = {family: PlanTuner(trials, family).frontier() for family in FAMILIES[:2]}
+    trials = Trials(replayer, hours(4.0, seed=3, span_s=30), OWN)
+    alone = {family: some(PlanTuner(trials, family)).frontier() for family in FAMILIES[:2]}
     with Second(trials) as second:
         for family, found in alone.items():
-            assert PlanTuner(trials, family, second=second).frontier() == found
+            assert some(PlanTuner(trials, family, second=second)).frontier() == found != {}
         (process,) = active_children()
         process.kill()
         process.join()
-        assert PlanTuner(trials, FAMILIES[0], second=second).frontier() == alone[FAMILIES[0]]
+        assert some(PlanTuner(trials, FAMILIES[0], second=second)).frontier() == alone[FAMILIES[0]]
 
 
 # -- routers -----------------------------------------------------------------------------------------------------------
@@ -373,7 +409,7 @@ class Endless(LineMachine):
         time.sleep(600)
 
 if __name__ == "__main__":
-    replayer = Replayer(Endless(), line_profile(requests=80))
+    replayer = Replayer(Endless(), line_profile(requests=20))
     second = tuned.Second(tuned.Trials(replayer, hours(4.0, seed=3, span_s=60), ClusterSettings(servers=3)))
     second.ask(tuned.FAMILIES[0], 4, ([99.0], {{}}, [(8, "800", 2048)]))
     time.sleep(600)

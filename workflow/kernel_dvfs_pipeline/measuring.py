@@ -162,7 +162,8 @@ def pairs_to_try(clocks: Mapping[str, Any]) -> list[Pair]:
 class Measuring:
     """One rank's measurement; all ranks make the same calls at the same time.
 
-    bench: runs this rank's operations. control: of its GPU, entered. gather: among all ranks that measure now.
+    bench: runs this rank's operations. control: of its GPU, entered. gather: among all ranks that measure now. now_s,
+    sleep: the clock of the bench and the counter, and how a meter waits for it.
     """
 
     def __init__(
@@ -174,8 +175,11 @@ class Measuring:
         dp_rank: int = 0,
         tp_rank: int = 0,
         say: Callable[[str], object] = print,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._bench, self._control, self._gather, self._say = bench, control, gather, say
+        self._now_s, self._sleep = now_s, sleep
         self._block_s = max(block_s, _PERIODS * control.period_s)
         self._ranks = dp_rank, tp_rank
         self._trials: list[dict[str, Any]] = []
@@ -194,7 +198,7 @@ class Measuring:
         if is_alone:
             self._bench.wait(seconds, metered)
         else:
-            metered(lambda: time.sleep(seconds))
+            metered(lambda: self._sleep(seconds))
         stage = min(stage for stage, _ in self._bench.mixes())
         for reading in readings:
             time_s = reading.window.end_s - reading.window.start_s
@@ -252,10 +256,10 @@ class Measuring:
         rounds = {block: self._rounds(*block, SETTLE_S) for block in mixes[:1]}
         meter = None
         if pair != BASELINE:
-            asked_s = time.monotonic()
+            asked_s = self._now_s()
             self._control.ask(pair)
-            call_s = time.monotonic() - asked_s
-            meter = Meter(self._control, pair)
+            call_s = self._now_s() - asked_s
+            meter = self._meter(pair)
             meter.start()
         self._bench.run(*mixes[0], rounds[mixes[0]])
         if meter:
@@ -300,9 +304,12 @@ class Measuring:
             count = max(_TRIED, math.ceil(tried_s / max(1e-6, round_s)))
         return count
 
+    def _meter(self, pair: Pair) -> Meter:
+        return Meter(self._control, pair, self._now_s, self._sleep)
+
     @contextmanager
     def _metered(self, pair: Pair, readings: list[MeterReading]) -> Iterator[None]:
-        meter = Meter(self._control, pair)
+        meter = self._meter(pair)
         meter.start()
         try:
             yield

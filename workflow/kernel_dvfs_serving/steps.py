@@ -12,6 +12,7 @@ Every number from here is simulated.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -21,7 +22,7 @@ import numpy as np
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.governor import held_factor
 from kernel_dvfs.gpu.kernel import Kernel, LaunchWork, parameters
-from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
+from kernel_dvfs.gpu.model import clock_w, launch_time_s, run_j, static_w
 from kernel_dvfs_clocks.clocks import supported_core_mhz
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_serving import models
@@ -113,8 +114,12 @@ class StepModel:
 
     def launch(self, kernel: Kernel, core_mhz: int) -> tuple[float, float]:
         """Return (s, J) of one launch on one GPU, standing power included."""
-        time_s = launch_time_s(kernel, core_mhz / 1000, 1.0)
-        work_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
+        return self.launches([(kernel, 1)], core_mhz)
+
+    def launches(self, load: Sequence[tuple[Kernel, int]], core_mhz: int) -> tuple[float, float]:
+        """Return the same of all launches of a load [(kernel, launches)], one after the other."""
+        time_s = sum(count * launch_time_s(kernel, core_mhz / 1000, 1.0) for kernel, count in load)
+        work_j = run_j(self.spec, load, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
         return time_s, work_j + self.standing_w(core_mhz) * time_s
 
     def rows(self, tokens: int) -> list[StepKernel]:
@@ -179,12 +184,8 @@ class StepModel:
 
     def table(self, core_mhz: int) -> StepTable:
         """Return what steps at a clock are made of, on all GPUs."""
-        sums = np.array(
-            [
-                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in kernels], axis=0)
-                for kernels in self.token_kernels
-            ]
-        )
+        loads = ([(kernel, count) for _, kernel, count in kernels] for kernels in self.token_kernels)
+        sums = np.array([self.launches(load, core_mhz) for load in loads])
         prompt, context = (self._linear_part(name, core_mhz) for name in ("prompt", "context"))
         tokens = np.arange(MAX_TOKENS + 1)
         return StepTable(

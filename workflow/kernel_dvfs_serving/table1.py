@@ -85,7 +85,7 @@ def simulated_cells(
     loads = {class_: PoissonArrivals.draw(class_, requests, seed) for class_ in CLASSES}
     cells = []
     for tp in DEGREES:
-        steps = StepModel(gpu, model, tp, host_s=host_s)
+        steps, old_steps = (StepModel(gpu, model, tp, host_s=each_s) for each_s in (host_s, OLD_HOST_S))
         for ghz in CLOCKS_GHZ:
             # the table says 2.0 where the GPU's highest clock is 1.98
             engine = steps.at(min(round(1000 * ghz), steps.top_mhz))
@@ -94,7 +94,7 @@ def simulated_cells(
                 feasible, paper_wh = excess(class_, point) <= 1, paper_row(class_).get((tp, ghz))
                 kind = ""
                 if feasible and paper_wh is None:
-                    old = StepModel(gpu, model, tp, host_s=OLD_HOST_S).at(engine.core_mhz)
+                    old = old_steps.at(engine.core_mhz)
                     slow = (
                         excess(class_, measure(old_engine, steps.kv_tokens, load, TPS, **limits)) > 1
                         for old_engine in (old, Slower(old, OLD_STEPS))

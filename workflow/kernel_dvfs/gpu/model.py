@@ -84,16 +84,12 @@ def clock_w(core: dict[str, Any], core_mhz: float, asked_mhz: float | None = Non
     return core["clock_w_per_ghz"] * voltage * voltage * core_mhz / 1000
 
 
-def launch_j(spec: dict[str, Any], kernel: Kernel, asked_mhz: float, mem_mhz: float) -> float:
-    """Return the switching energy of one launch in core and DRAM, J; static power and clock tree come on top.
+def run_j(spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], asked_mhz: float, mem_mhz: float) -> float:
+    """Return the switching energy in core and DRAM of all launches of a load [(kernel, launches)], J; static power and
+    clock tree come on top.
 
     asked_mhz: the core clock that sets the voltage.
     """
-    return run_j(spec, [(kernel, 1)], asked_mhz, mem_mhz)
-
-
-def run_j(spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], asked_mhz: float, mem_mhz: float) -> float:
-    """Return the same of all launches of a load [(kernel, launches)], J."""
     voltage = relative_voltage(spec["core"], asked_mhz)
     scale = spec["memory"]["dram_energy_scale"][str(mem_mhz)]
     energy_j = 0.0
