@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from kernel_dvfs_clocks import package
 from kernel_dvfs_clocks.package import remedy
+from test_imports import imports_in
 
 LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 # conda splits packages: these are the parts that PyPI's packages are
@@ -162,7 +163,7 @@ def test_the_conda_environment_names_no_path(root, conda):
 @pytest.mark.slow
 def test_of_each_package_of_an_extra_that_the_code_imports_a_message_names_one_that_brings_it(root, project):
     trees = (ast.parse(path.read_text("utf-8")) for path in root.glob("workflow/kernel_dvfs*/**/*.py"))
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = [node for tree in trees for node in imports_in(tree)]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     of = {extra: {canonicalize_name(each.name) for each in of_extra(project, extra)} for extra in ("workflow", "torch")}

@@ -18,11 +18,18 @@ BESIDE = tuple(packages())
 
 
 @pytest.fixture(scope="module")
-def imports(root) -> dict[str, set[str]]:
+def statements(root) -> dict[Path, list]:
+    """{module's path: its statements of import, wherever they stand}"""
+    paths = [*(root / "workflow").rglob("*.py")]
+    return {path: [*imports_in(ast.parse(path.read_text("utf-8")))] for path in paths}
+
+
+@pytest.fixture(scope="module")
+def imports(root, statements) -> dict[str, set[str]]:
     """{module: modules of these packages that it imports}"""
     folders = [root / "workflow" / name for name in ("kernel_dvfs", CLOCKS, *BESIDE)]
-    paths = {_name(path, root / "workflow"): path for folder in folders for path in folder.rglob("*.py")}
-    return {name: {each for each in _imported(path, paths) if each != name} for name, path in paths.items()}
+    paths = {_name(path, root / "workflow"): path for path in statements if any(own in path.parents for own in folders)}
+    return {name: _imported(path, statements[path], paths) - {name} for name, path in paths.items()}
 
 
 @pytest.mark.slow
@@ -70,12 +77,11 @@ def test_only_commands_import_commands(imports):
 
 
 @pytest.mark.slow
-def test_the_package_and_the_logger_plugin_import_nothing_of_the_experiments(root):
+def test_the_package_and_the_logger_plugin_import_nothing_of_the_experiments(statements):
     """Which are in no wheel."""
-    sources = [*(root / "workflow").rglob("*.py")]
-    assert len(sources) > 100
-    for path in sources:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    assert len(statements) > 100
+    for path, nodes in statements.items():
+        for node in nodes:
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.partition(".")[0] == "experiments" for name in names), path
@@ -132,12 +138,23 @@ def _room(module: str) -> str:
     return parts[1] if len(parts) > 2 or parts[1] in (*ROAD, COMMANDS) else ""
 
 
-def _imported(path: Path, known: dict[str, Path]) -> set[str]:
+def imports_in(node: ast.AST):
+    """Statements of import below a node; only statements hold others."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, field, ())
+        for each in below if isinstance(below, list) else ():  # a lambda's body is none
+            if isinstance(each, ast.Import | ast.ImportFrom):
+                yield each
+            else:
+                yield from imports_in(each)
+
+
+def _imported(path: Path, nodes: list, known: dict[str, Path]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in known}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert not node.level, f"{path}: a relative import; write it in full"
             module = node.module or ""
             for alias in node.names:

@@ -172,7 +172,7 @@ A100_TABLE = ("a100_ttu.csv", "a100_sxm", 1524, A100)
     ("table", "gpu", "below", "targets", "constants"),
     [
         pytest.param(*RTX_TABLE, False, id="rtx-3080-ti-shipped"),
-        pytest.param(*RTX_TABLE, True, id="rtx-3080-ti-refitted"),
+        pytest.param(*RTX_TABLE, True, id="rtx-3080-ti-refitted", marks=pytest.mark.nightly),
         pytest.param(*A100_TABLE, False, id="a100-shipped"),
         pytest.param(*A100_TABLE, True, id="a100-refitted", marks=pytest.mark.nightly),
     ],

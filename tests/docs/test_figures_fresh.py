@@ -113,6 +113,12 @@ def test_of_a_study_that_is_not_finished_nothing_is_kept(maker, drawn, monkeypat
         assert not (drawn / "results/kept").exists()
 
 
+@pytest.fixture(scope="module")
+def as_they_are(maker):
+    """{picture: its digests today}"""
+    return {name: maker.digests(picture) for name, picture in maker.PICTURES.items()}
+
+
 _OF_PIPELINE = {"pipeline_frontier", "pipeline_timeline", "pipeline_straggler"}
 
 
@@ -129,16 +135,16 @@ _OF_PIPELINE = {"pipeline_frontier", "pipeline_timeline", "pipeline_straggler"}
     ],
 )
 def test_what_a_picture_takes_names_and_numbers_from_makes_it_stale_too(
-    maker, root, tmp_path, monkeypatch, file, pictures
+    maker, as_they_are, root, tmp_path, monkeypatch, file, pictures
 ):
     for name in {name.partition("::")[0] for picture in maker.PICTURES.values() for name in picture.code}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((root / name).read_bytes())
     monkeypatch.setattr(maker, "ROOT", tmp_path)
-    before = {name: maker.digests(picture) for name, picture in maker.PICTURES.items()}
     changed = tmp_path / "workflow/kernel_dvfs" / file
     changed.write_text(changed.read_text("utf-8") + "\nmore = 1\n", "utf-8")
-    assert {name for name, picture in maker.PICTURES.items() if maker.digests(picture) != before[name]} == pictures
+    now = {name: maker.digests(picture) for name, picture in maker.PICTURES.items()}
+    assert {name for name in now if now[name] != as_they_are[name]} == pictures
 
 
 def test_a_plan_or_a_bound_that_is_drawn_but_not_kept_makes_the_kept_study_another(maker, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import pytest
 from shell_commands import ROOT, in_blocks
 
 README = ROOT / "README.md"
-LEFT_OUT = (".git", ".venv", ".snakemake", "results", "logs", "site", "__pycache__", ".*_cache")
+LEFT_OUT = (".git", ".venv", ".snakemake", "results", "logs", "site", "*.pyc.*", ".*_cache")
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]
 
 TABLE = """gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto

@@ -9,14 +9,22 @@ from kernel_dvfs.native.load import load
 
 PTX_FLAGS = ("-std=c++17", "-O3", "--use_fast_math")
 
+# without pybind11, whose compiling would take most of the time of the builds that tests make
 BINDING = """
+#include <Python.h>
 #include <cublasLt.h>
 #include <cuda_runtime.h>
-#include <pybind11/pybind11.h>
 void run();
-PYBIND11_MODULE(_cuda, m) {
-  m.def("cublaslt", [] { return cublasLtGetVersion(); });
-  m.def("run", [] { run(); return static_cast<int>(cudaGetLastError()); });
+static PyObject *cublaslt(PyObject *, PyObject *) { return PyLong_FromSize_t(cublasLtGetVersion()); }
+static PyObject *launched(PyObject *, PyObject *) {
+  run();
+  return PyLong_FromLong(cudaGetLastError());
+}
+PyMODINIT_FUNC PyInit__cuda() {
+  static PyMethodDef methods[] = {
+      {"cublaslt", cublaslt, METH_NOARGS, ""}, {"run", launched, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+  static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cuda", "", -1, methods, nullptr, nullptr, nullptr, nullptr};
+  return PyModule_Create(&module);
 }
 """
 KERNEL = "__global__ void empty_kernel() {}\nvoid run() { empty_kernel<<<1, 1>>>(); }\n"
@@ -73,22 +81,42 @@ def finished(project, build_or_skip, once):
     return once("finished-cuda", make)
 
 
+def _taken(root, folder) -> bool:
+    """Copy into a results folder what `make cuda` or a run has built, if it did; return whether."""
+    earlier = root / "results" / "native"
+    log = earlier / "cuda.log"
+    # a log that ends in an installation is the log of the library beside it
+    if not log.is_file() or "-- Installing: " not in log.read_text(encoding="utf-8", errors="replace"):
+        return False
+    shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
+    shutil.copy(log, folder / "native")
+    return True
+
+
 @pytest.fixture(scope="session")
 def cuda_results(root, finished, build_or_skip, once):
-    """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
-    `make cuda` or a run has built is taken where the build itself finds that it will do. `finished`, of one empty
-    kernel, comes before: it shows in seconds whether a tool is missing."""
+    """A results folder that holds the built backend `cuda` and its log, for one architecture: for all it takes three
+    times as long. What was built for all is taken where the build itself finds that it will do. `finished`, of one
+    empty kernel, comes before: it shows in seconds whether a tool is missing."""
 
     def make(folder):
-        earlier = root / "results" / "native"
-        log = earlier / "cuda.log"
-        # a log that ends in an installation is the log of the library beside it
-        if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
-            shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
-            shutil.copy(log, folder / "native")
-        build_or_skip(root / "native", folder / "native", "cuda")
+        with pytest.MonkeyPatch.context() as patch:
+            if not _taken(root, folder):
+                patch.setenv("CUDAARCHS", "90-real")
+            build_or_skip(root / "native", folder / "native", "cuda")
 
     return once("native-cuda", make)
+
+
+@pytest.fixture(scope="session")
+def cuda_results_everywhere(root, finished, build_or_skip, once):
+    """The same for every architecture that is shipped, which takes minutes."""
+
+    def make(folder):
+        _taken(root, folder)
+        build_or_skip(root / "native", folder / "native", "cuda")
+
+    return once("native-cuda-everywhere", make)
 
 
 @pytest.fixture(scope="session")

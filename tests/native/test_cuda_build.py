@@ -99,18 +99,16 @@ def test_unchanged_sources_and_tools_are_not_compiled_again(project, built, said
     assert len(said) == 1 and "reused (nvcc " in said[0] and "cublasLt" in said[0]
 
 
-@pytest.mark.parametrize("changed", ["source", "architectures", "flags"])
-def test_a_change_of_what_made_it_compiles_again(project, built, tmp_path, said, monkeypatch, changed):
+# of other sources: test_a_compile_error_shows_nvccs_words_...; of other flags by day: test_native_build.py
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CUDAARCHS", "1"), pytest.param("CUDAFLAGS", "--no-such-flag-here", marks=pytest.mark.nightly)],
+)
+def test_a_change_of_what_made_it_compiles_again(project, built, said, monkeypatch, variable, value):
     """Seen by making the project unbuildable: who tries to compile, fails."""
-    sources = shutil.copytree(project, tmp_path / "changed")
-    if changed == "source":
-        (sources / "cuda" / "empty.cu").write_text("#error here\n", encoding="utf-8")
-    elif changed == "architectures":
-        monkeypatch.setenv("CUDAARCHS", "1")
-    elif changed == "flags":
-        monkeypatch.setenv("CUDAFLAGS", "--no-such-flag-here")
+    monkeypatch.setenv(variable, value)
     with pytest.raises(InputError, match=r"cuda: build failed.*cuda\.log; --cuda off"):
-        build(sources, built / "native", "cuda", say=said.append)
+        build(project, built / "native", "cuda", say=said.append)
 
 
 def test_a_compile_error_shows_nvccs_words_and_hurts_neither_the_old_library_nor_the_reference(
@@ -161,12 +159,21 @@ def test_an_nvcc_or_host_compiler_that_does_not_work_is_found_out_in_one_line(
     assert why in (tmp_path / "out" / "cuda.log").read_text(encoding="utf-8")
 
 
-def test_the_kernels_compile_for_every_architecture_without_a_warning(cuda_results):
-    record = record_in(cuda_results)
-    assert record["architectures"] == ["80-real", "86-real", "90-real", "90-virtual"]
-    assert {"-O3", "--use_fast_math", "-std=c++17"} <= set(record["flags"]["cuda"])
-    log = (cuda_results / "native" / "cuda.log").read_text(encoding="utf-8")
-    assert [line for line in log.splitlines() if "warning" in line.lower()] == []
+def test_the_kernels_compile_without_a_warning(cuda_results):
+    assert {"-O3", "--use_fast_math", "-std=c++17"} <= set(record_in(cuda_results)["flags"]["cuda"])
+    assert warnings_in(cuda_results) == []
+
+
+@pytest.mark.nightly
+def test_the_kernels_compile_for_every_architecture_without_a_warning(cuda_results_everywhere):
+    architectures = record_in(cuda_results_everywhere)["architectures"]
+    assert architectures == ["80-real", "86-real", "90-real", "90-virtual"]
+    assert warnings_in(cuda_results_everywhere) == []
+
+
+def warnings_in(results):
+    log = (results / "native" / "cuda.log").read_text(encoding="utf-8")
+    return [line for line in log.splitlines() if "warning" in line.lower()]
 
 
 def test_signatures_read_from_the_binding_are_those_of_the_extension(cuda):

@@ -147,7 +147,7 @@ def read(terminal) -> bytes:
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "SIGTERM"])
 def test_a_run_that_is_stopped_says_how_to_go_on(toy, tmp_path, by):
-    work = "sleep 0.3" if by == "Ctrl-C" else "sleep 3"
+    work = "sleep 0.1" if by == "Ctrl-C" else "sleep 2"
     slow, log = toy(jobs=400, work=work), tmp_path / "log.txt"
     process = forked.start("snakemake", slow["args"][3:], tmp_path, log, slow["env"])
     try:
@@ -161,7 +161,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(toy, tmp_path, by):
             os.killpg(process.pid, signal.SIGINT)
         else:
             # while both jobs sleep: Snakemake 9.27 takes a lock for SIGTERM that it holds itself as a job ends
-            time.sleep(1)
+            time.sleep(0.5)
             process.terminate()
         process.join(60)
     finally:

@@ -120,7 +120,7 @@ def test_a_second_run_does_nothing(finished_answer):
     assert planned(finished_answer, "answer", config=BY_CLOCK) == {}
 
 
-@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("place", [pytest.param(0, marks=pytest.mark.nightly), -1])
 def test_a_visit_that_is_gone_is_measured_again_alone_and_nothing_rests_on_less(answered, place):
     whole, before, found = visits(answered), times(answered), study_of(answered)
     name = list(found["records"])[place]

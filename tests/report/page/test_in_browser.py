@@ -65,10 +65,13 @@ def test_a_page_asks_for_nothing_fails_at_nothing_and_fits(browser, pages, name,
     assert page.ask("document.body.getBoundingClientRect().right") <= width
 
 
-@pytest.mark.parametrize("name", ["study", "comparison", "schedule", "step"])
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-def test_axe_finds_nothing_that_anybody_cannot_use(browser, pages, axe_script, name, width):
-    page = browser.open(address(pages[name]), width)
+AXED = [("desktop", name) for name in ("study", "comparison", "schedule", "step")] + [("phone", "study")]
+AXED += [pytest.param("phone", name, marks=pytest.mark.nightly) for name in ("comparison", "schedule", "step")]
+
+
+@pytest.mark.parametrize(("kind", "name"), AXED)
+def test_axe_finds_nothing_that_anybody_cannot_use(browser, pages, axe_script, kind, name):
+    page = browser.open(address(pages[name]), WIDTHS[kind])
     page.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert page.violations(axe_script) == []
 
