@@ -361,17 +361,18 @@ class TuningSession:
                 self._say(f"found by trying; now measured again: {'; '.join(map(in_words, procedure.path))}")
             if now_s - said_s >= _TELL_EVERY_S:
                 said_s = now_s
-                self._count_more(procedure, now_s - began_s)
+                points = self._count_more(procedure, now_s - began_s)
                 self._say(
-                    f"ten more minutes would save at most {self._more_points:.1f} points of energy"
-                    if round(self._more_points, 1)
+                    f"ten more minutes would save at most {points:.1f} points of energy"
+                    if round(points, 1)
                     else "more measuring is not worth it"
                 )
         self._count_more(procedure, self._steps.now_s() - began_s)
 
-    def _count_more(self, procedure: Procedure, tuned_s: float) -> None:
-        """What another ten minutes may bring."""
-        self._more_points = procedure.more_percent(len(procedure.rounds) * 600 / tuned_s)
+    def _count_more(self, procedure: Procedure, tuned_s: float) -> float:
+        """Note and return what another ten minutes may bring at most, points of energy."""
+        self._more_points = points = procedure.more_percent(len(procedure.rounds) * 600 / tuned_s)
+        return points
 
     def _by_pass(self, candidates: Candidates, kept: Setting) -> PassCandidates | None:
         """Return what to choose from where each pass may have a pair; None where it may not, which is said."""
