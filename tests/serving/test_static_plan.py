@@ -291,6 +291,13 @@ def test_every_request_ends_once_whatever_happens(replayer, router, changed):
     assert by_server == pytest.approx(sum(cluster.accounts.energy_j.values()), rel=1e-9)
 
 
+def test_a_request_that_no_replica_can_hold_ends_no_other(replayer):
+    """It comes while the first is answered."""
+    trace = make_trace(np.array([0.0, 1.0]), np.array([300, 10_000_000]), np.array([400, 5]), "one too long")
+    cluster = replayer.run_system(trace, System("x"), OWN, replace(PLAN, servers=1))
+    assert cluster.finished.tolist() == [True, False] and cluster.rejected.tolist() == [False, True]
+
+
 def test_a_delay_of_the_router_is_in_the_first_token(replayer):
     trace = make_trace(np.arange(7) * 30.0, np.full(7, 211), np.full(7, 3), "lone requests")
     plan = replace(PLAN, servers=1, rest="1400")
