@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config, items) -> None:
         if "fake_library" in asked:
             item.add_marker("boards")
         takes_s[item.path] += max((_TAKES_S.get(mark.name, 0) for mark in item.iter_markers()), default=0)
-        if asked & {"native_results", "cuda_results", "cuda_results_everywhere"}:
+        if asked & {"native_results", "cuda_results"}:
             item.add_marker("compiles")  # once for all of them
     items.sort(key=lambda item: -takes_s[item.path])
 

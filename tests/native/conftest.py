@@ -81,42 +81,22 @@ def finished(project, build_or_skip, once):
     return once("finished-cuda", make)
 
 
-def _taken(root, folder) -> bool:
-    """Copy into a results folder what `make cuda` or a run has built, if it did; return whether."""
-    earlier = root / "results" / "native"
-    log = earlier / "cuda.log"
-    # a log that ends in an installation is the log of the library beside it
-    if not log.is_file() or "-- Installing: " not in log.read_text(encoding="utf-8", errors="replace"):
-        return False
-    shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
-    shutil.copy(log, folder / "native")
-    return True
-
-
 @pytest.fixture(scope="session")
 def cuda_results(root, finished, build_or_skip, once):
-    """A results folder that holds the built backend `cuda` and its log, for one architecture: for all it takes three
-    times as long. What was built for all is taken where the build itself finds that it will do. `finished`, of one
-    empty kernel, comes before: it shows in seconds whether a tool is missing."""
+    """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
+    `make cuda` or a run has built is taken where the build itself finds that it will do. `finished`, of one empty
+    kernel, comes before: it shows in seconds whether a tool is missing."""
 
     def make(folder):
-        with pytest.MonkeyPatch.context() as patch:
-            if not _taken(root, folder):
-                patch.setenv("CUDAARCHS", "90-real")
-            build_or_skip(root / "native", folder / "native", "cuda")
-
-    return once("native-cuda", make)
-
-
-@pytest.fixture(scope="session")
-def cuda_results_everywhere(root, finished, build_or_skip, once):
-    """The same for every architecture that is shipped, which takes minutes."""
-
-    def make(folder):
-        _taken(root, folder)
+        earlier = root / "results" / "native"
+        log = earlier / "cuda.log"
+        # a log that ends in an installation is the log of the library beside it
+        if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
+            shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
+            shutil.copy(log, folder / "native")
         build_or_skip(root / "native", folder / "native", "cuda")
 
-    return once("native-cuda-everywhere", make)
+    return once("native-cuda", make)
 
 
 @pytest.fixture(scope="session")

@@ -329,10 +329,10 @@ def test_the_study_s_own_schedule_is_played_on_the_step_and_a_kill_leaves_nothin
             time.sleep(0.02)
         return True
 
-    settings = {"repeats": 2, "block_s": 0.6, "latency_s": 1.0}
+    settings = {"repeats": 2, "block_s": 0.3, "latency_s": 0.3}
     done = play(settings=settings, steps=4)
     came = json.loads(done.stdout or "null")
     assert came and came["certificate"]["same_bits"] is True and came["log"][1:] == [None, True], done.stderr
     assert came["restored"] and int(boards.get("sets")) > 4 and is_restored()
-    killed = play(settings=settings | {"repeats": 0}, steps=50, die=2)
+    killed = play(settings=settings | {"repeats": 0}, steps=20, die=1)
     assert killed.returncode == -9 and is_restored()

@@ -82,14 +82,17 @@ def t_quantile(freedom: float, probability: float) -> float:
     # imported when it is needed, which it seldom is
     import mpmath
 
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+
     def beyond(value: float) -> float:
         share = mpmath.betainc(freedom / 2, 0.5, 0, freedom / (freedom + value**2), regularized=True) / 2
         return share - (1 - probability)
 
-    # the tails are never lighter than the normal distribution's
-    low = NormalDist().inv_cdf(probability)
-    high = max(2 * low, 1.0)
+    def slope(value: float) -> float:
+        return -scale * (1 + value**2 / freedom) ** (-(freedom + 1) / 2)
+
+    # the tails are never lighter than the normal distribution's, and fall ever less steeply: from below, no step of
+    # Newton's goes too far
+    start = NormalDist().inv_cdf(probability)
     with _WORKING:
-        while beyond(high) > 0:
-            low, high = high, 2 * high
-        return float(mpmath.findroot(beyond, (low, high), solver="anderson", tol=1e-25))
+        return float(mpmath.findroot(beyond, start, solver="newton", df=slope, tol=1e-12, maxsteps=100))
