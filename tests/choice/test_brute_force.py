@@ -30,7 +30,7 @@ def problems(draw, values):
 
 @pytest.mark.parametrize(("scope", "objective"), list(itertools.product(SCOPES, OBJECTIVES)))
 @pytest.mark.parametrize("values", [positive, coarse], ids=["any", "ties"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_no_combination_is_better(scope, objective, values, data):
     problem = data.draw(problems(values))
@@ -50,7 +50,7 @@ def test_no_combination_is_better(scope, objective, values, data):
         assert len(set(problem.key[answer.option])) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=problems(positive), slack=st.sampled_from([-0.05, 0.0, 0.1]), seed=st.integers(0, 99))
 def test_relabelling_targets_gives_the_same_totals(problem, slack, seed):
     order = np.random.default_rng(seed).permutation(len(problem.targets))
@@ -68,7 +68,7 @@ def test_relabelling_targets_gives_the_same_totals(problem, slack, seed):
             assert (one.time, one.energy) == pytest.approx((two.time, two.energy), rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=problems(positive), slack=st.sampled_from([0.0, 0.05]))
 def test_a_wider_scope_never_costs_energy(problem, slack):
     single, local, wide = (solve(problem, scope, "waste", slack) for scope in SCOPES)

@@ -31,7 +31,7 @@ def relaxed_optimum(problem: Problem, limit: float):
 @pytest.mark.parametrize("slack", SLACKS)
 def test_bound_and_price_are_those_of_the_linear_programme(shape, slack):
     rng = np.random.default_rng(17)
-    for _ in range(5):
+    for _ in range(2):
         problem = shape(rng, 7, 15)
         limit = (1 + slack) * problem.baseline_time
         grid, truth = integer_grid_of(problem, limit, only_fitting=False), relaxed_optimum(problem, limit)
@@ -133,7 +133,7 @@ SEARCHES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_either_search_alone_finds_the_optimum_and_knows_that_it_is_done(search, shape):
     rng = np.random.default_rng(8)
-    for _ in range(12):
+    for _ in range(6):
         problem = shape(rng, 5, 8)
         limit = rng.uniform(0.97, 1.1) * problem.baseline_time
         grid = integer_grid_of(problem, limit)

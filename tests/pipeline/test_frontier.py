@@ -35,15 +35,15 @@ def check_against_programme(planner, times):
 def test_the_flow_equals_the_linear_programme(name):
     planner = Planner(profile(4), GRAPHS[name], BLOCKING_W)
     fastest, slowest = planner.frontier.time_s[-1], planner.frontier.time_s[0]
-    check_against_programme(planner, np.linspace(fastest * (1 + 1e-9), slowest, 20))
+    check_against_programme(planner, np.linspace(fastest * (1 + 1e-9), slowest, 9))
 
 
-@pytest.mark.parametrize("model", ["gpt3-175b", "bloom"])
+@pytest.mark.parametrize("model", ["gpt3-175b", pytest.param("bloom", marks=pytest.mark.nightly)])
 def test_the_flow_equals_the_linear_programme_on_measured_stages(shared, model):
     path = shared(f"perseus/stage_profile/{model}+a100_sxm_bf16.csv")
     planner = Planner(read_stage_profile(path, 10, 80), pipeline_graph("1f1b", 8, 12), 8 * 83.64)
     fastest, slowest = planner.frontier.time_s[-1], planner.frontier.time_s[0]
-    check_against_programme(planner, np.linspace(fastest * (1 + 1e-9), slowest, 21))
+    check_against_programme(planner, np.linspace(fastest * (1 + 1e-9), slowest, 9))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -63,7 +63,7 @@ def test_energy_is_convex_in_time_and_every_record_is_its_plan(name):
         assert (begin[planner.graph.head] - end[planner.graph.tail] >= planner.graph.lag_ticks).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 8))
 @pytest.mark.slow
 def test_on_random_graphs_no_combination_lies_below_and_no_plan_below_the_best(seed, operations):

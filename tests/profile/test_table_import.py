@@ -289,7 +289,7 @@ measured_rows = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(rows=measured_rows, order=st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_neither_means_nor_counts(tmp_path_factory, rows, order):
     rows = [(None, None, 1.0, 210.0), *((core, mem, time_s, power * time_s) for core, mem, time_s, power in rows)]

@@ -248,7 +248,7 @@ GOOD = [*AUTO.split(","), "300", "x"]
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     header=st.permutations([*HEADER.split(","), "power_cap_w", "odd"]),
     spoiled=st.lists(st.dictionaries(st.integers(0, 9), CELLS, max_size=3), max_size=4),

@@ -61,7 +61,7 @@ def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay
 
 @pytest.mark.slow
 def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(measured):
-    load = hours(4.0, seed=3, span_s=200)
+    load = hours(4.0, seed=3, span_s=60)
     # of all that runs at this degree
     made = [measured(latency=latency, degrees=(8,)) for latency in (1.0, 1.3)]
     once, slow = (replayed(profile, own, load, "SinglePool") for profile, own in made)

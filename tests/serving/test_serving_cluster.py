@@ -41,7 +41,7 @@ def troubled(replayer):
     """{trouble: (trace, finished cluster)}."""
     runs = {}
     for name, (system, swing, changed) in TROUBLES.items():
-        heavy = hours(14.0, seed=7, span_s=600, swing=swing)
+        heavy = hours(14.0, seed=7, span_s=400, swing=swing)
         runs[name] = heavy, replayer.run(heavy, system, ClusterSettings(**(QUICK | changed)))
     return runs
 
