@@ -82,21 +82,10 @@ def finished(project, build_or_skip, once):
 
 
 @pytest.fixture(scope="session")
-def cuda_results(root, finished, build_or_skip, once):
-    """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
-    `make cuda` or a run has built is taken where the build itself finds that it will do. `finished`, of one empty
-    kernel, comes before: it shows in seconds whether a tool is missing."""
-
-    def make(folder):
-        earlier = root / "results" / "native"
-        log = earlier / "cuda.log"
-        # a log that ends in an installation is the log of the library beside it
-        if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
-            shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
-            shutil.copy(log, folder / "native")
-        build_or_skip(root / "native", folder / "native", "cuda")
-
-    return once("native-cuda", make)
+def cuda_results(finished, native_results):
+    """A results folder that holds the built backend `cuda` and its log. `finished`, of one empty kernel, comes before:
+    it shows in seconds whether a tool is missing."""
+    return native_results("cuda")
 
 
 @pytest.fixture(scope="session")
