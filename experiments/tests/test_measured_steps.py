@@ -87,7 +87,7 @@ def test_a_step_reads_the_experts_it_hits_and_no_more():
 
 def test_one_sequence_decodes_on_few_experts_and_a_batch_on_all():
     """A step of one token costs far less than its share of weights would dense; from 16 on, hardly more by batch."""
-    mixture = StepModel("h100_sxm", "mixtral-8x7b", 4, host_s=0)
+    mixture = StepModel("h100_sxm", "mixtral-8x7b", 4, host_s=0, sequence_s=0)
     one, sixteen, many = (mixture.decode(batch, 512 * batch, 1980).time_s for batch in (1, 16, 64))
     assert one < 0.6 * sixteen and many < 1.15 * sixteen
     # prefill: all experts, and the arithmetic of 2 of 8
