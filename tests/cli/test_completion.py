@@ -4,6 +4,7 @@ import os
 import pty
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,14 @@ def test_what_a_group_and_command_takes_depends_on_the_words_before(completed):
     assert completed("measure", "again", "--sc") == ["--schedules"]
     assert completed("study", "mine.csv", "--dr") == completed("study", "--dr") == ["--dry-run"]
     assert "serve" not in completed("measure", ""), "only rules call it"
+
+
+def test_a_command_whose_packages_are_not_installed_is_completed_by_its_name():
+    def lacks(parser):
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    made = script("bash", every_command() | {"heavy": SimpleNamespace(listed=True, add_arguments=lacks)})
+    assert " heavy " in made and "    heavy/*) words='--help --log' ;;" in made and "--pair" in made
 
 
 def test_the_script_is_printed_for_shells_that_it_is_for(capsys, refused):

@@ -44,11 +44,7 @@ def add_completion(parser: argparse.ArgumentParser, commands: Mapping[str, Comma
 
 def script(shell: str, commands: Mapping[str, Command]) -> str:
     """Return the script for a shell, bash or zsh: commands by all their words, those that are listed."""
-    options = {
-        name: [*(flag for action in arguments_of(command).actions for flag in action.option_strings), "--help", "--log"]
-        for name, command in commands.items()
-        if command.listed
-    }
+    options = {name: [*_flags(command), "--help", "--log"] for name, command in commands.items() if command.listed}
     firsts = dict.fromkeys(name.partition(" ")[0] for name in options)
     cases = {"/": [*firsts, "--help", "--version", "--completion"]}
     for first in firsts:
@@ -60,3 +56,11 @@ def script(shell: str, commands: Mapping[str, Command]) -> str:
             cases[f"{first}/*"] = options[first]
     lines = "\n".join(f"    {case}) words='{' '.join(words)}' ;;" for case, words in cases.items())
     return _BEFORE[shell] + _SCRIPT.format(cases=lines)
+
+
+def _flags(command: Command) -> list[str]:
+    """Return the options of a command; none where a package that it needs is not installed."""
+    try:
+        return [flag for action in arguments_of(command).actions for flag in action.option_strings]
+    except ModuleNotFoundError:
+        return []

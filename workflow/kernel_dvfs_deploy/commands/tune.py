@@ -9,7 +9,6 @@ from kernel_dvfs.cli.arguments import number, whole
 from kernel_dvfs_clocks.errors import InputError
 from kernel_dvfs_clocks.files import writable, write_json, write_text
 from kernel_dvfs_deploy.commands.shared import say
-from kernel_dvfs_deploy.tune import tune_command
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -58,6 +57,8 @@ def run(options: Namespace) -> int:
         raise InputError("tune: no command; write it after --, as in: kernel-dvfs tune --slack 1 -- python train.py")
     for path in filter(None, (options.report, options.page)):  # before hours are spent
         writable(path)
+    from kernel_dvfs_deploy.tune import tune_command  # with numpy, which --help does without
+
     code, summary = tune_command(
         options.command_words,
         options.progress,
