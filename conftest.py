@@ -224,7 +224,11 @@ def native_results(root, build_or_skip, once):
         for earlier in (root / "results" / "native", root / "workflow" / "kernel_dvfs_pipeline" / "native"):
             log = earlier / f"{backend}.log"
             # a log that ends in an installation is the log of the library beside it
-            if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
+            if (
+                (earlier / backend).is_dir()
+                and log.is_file()
+                and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace")
+            ):
                 marks = shutil.ignore_patterns("*.ended")  # the workflow's own
                 shutil.copytree(earlier / backend, native / backend, ignore=marks)
                 shutil.copy(log, native)

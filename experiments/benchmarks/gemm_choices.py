@@ -47,12 +47,12 @@ def choose(options, cuda, device):
     (path,) = options.files
     if os.path.exists(path):
         raise InputError(f"{path} is there: choices would be taken from it")
-    kept, total_s = GemmAlgorithms(path, device.info()["cublaslt"]), 0.0
+    choices, total_s = GemmAlgorithms(path, device.info()["cublaslt"]), 0.0
     for rows in products(options):
         arena = cuda.Arena(device)
         first = row_plan(cuda, arena, rows[0], options.model)  # fills the tensors
         start_s = time.monotonic()
-        plan = row_plan(cuda, arena, rows[0], options.model, algorithm="timed", kept=kept)
+        plan = row_plan(cuda, arena, rows[0], options.model, algorithm="timed", choices=choices)
         took_s = time.monotonic() - start_s
         total_s += took_s
         print(f"{' '.join(row.id for row in rows):45} {plan.info()['algorithm_rank']:3} {took_s:6.2f} s", flush=True)

@@ -4,6 +4,7 @@ import os
 import pty
 import shutil
 import subprocess
+from select import select
 from types import SimpleNamespace
 
 import pytest
@@ -80,16 +81,26 @@ def test_zsh_completes_what_is_typed(tmp_path, begun):
     )
     os.close(theirs)
     shown = b""
+
+    def answers() -> bool:
+        """Whether it wrote something within a minute, and did not end."""
+        nonlocal shown
+        try:
+            wrote = os.read(ours, 4096) if select([ours], [], [], 60)[0] else b""
+        except OSError:  # it has ended
+            wrote = b""
+        shown += wrote
+        return bool(wrote)
+
     try:
-        while b"ready> " not in shown:
-            shown += os.read(ours, 4096)
+        while b"ready> " not in shown and answers():
+            pass
         os.write(ours, b"kernel-dvfs stu\t--dr\t\x15exit\n")  # the line is taken back, then the shell ends
-        while True:
-            shown += os.read(ours, 4096)
-    except OSError:  # it has ended
-        pass
+        while answers():
+            pass
     finally:
         os.close(ours)
+        shell.kill()
         shell.wait()
     said = shown.decode(errors="replace")
     assert "kernel-dvfs study " in said and "--dry-run" in said and "not found" not in said, said

@@ -198,12 +198,9 @@ def test_what_was_found_is_said_where_the_training_in_python_ends_by_an_error(la
     assert out.endswith("kernel-dvfs: no steps were told: nothing was measured and nothing set\n") and made.restored()
 
 
-@pytest.mark.parametrize(
-    "signals", [(signal.SIGTERM, signal.SIGINT), pytest.param((signal.SIGHUP,), marks=pytest.mark.nightly)]
-)
-def test_signals_reach_the_training_and_the_clocks_come_back(lab, signals):
+def test_signals_reach_the_training_and_the_clocks_come_back(lab):
     running = []
-    for sent in signals:
+    for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         made = lab(name=sent.name)
         running.append((sent, made, start(made, training(made, 300), *COUNT)))
     for sent, made, process in running:

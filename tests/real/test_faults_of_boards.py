@@ -48,6 +48,7 @@ BY_DAY = (
     "lost",
     "MIG",
     "a slice of MIG",
+    "others compute",
     "no right",
     "a counter that stands",
     "no counter",
@@ -134,7 +135,7 @@ def test_a_measurement_is_refused_where_apply_is(lab, fault):
     assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
 
 
-@pytest.mark.parametrize("fault", each_fault(by_day=("lost", "MIG", "no right", "no memory lock")))
+@pytest.mark.parametrize("fault", each_fault(by_day=("lost", "MIG", "others compute", "no right", "no memory lock")))
 def test_a_broker_refuses_what_apply_does_and_serves_the_healthy_board(lab, fault):
     knobs, why, refuses = REFUSED[fault]
     made = two(lab, knobs, time="real")

@@ -114,7 +114,7 @@ def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab
     [
         ("sudo", signal.SIGKILL, 60),
         ("sudo", signal.SIGINT, 60),
-        pytest.param("dcgm", signal.SIGKILL, 60, marks=pytest.mark.nightly),
+        ("dcgm", signal.SIGKILL, 60),
         ("sudo", signal.SIGKILL, 1.5),  # less than it takes: restored at once, and again when it has landed
         ("sudo", None, 2.5),  # its own patience ends first
     ],
@@ -208,9 +208,7 @@ def test_a_memory_clock_that_cannot_be_locked_is_told_from_a_missing_right(lab, 
     assert made.restored()
 
 
-@pytest.mark.parametrize(
-    "way", [each if each in ("broker", "sudo") else pytest.param(each, marks=pytest.mark.nightly) for each in THROUGH]
-)
+@pytest.mark.parametrize("way", THROUGH)
 def test_a_restore_that_fails_is_said_whatever_the_way(lab, way):
     made = lab(time="real")
     made.offer(way)

@@ -102,9 +102,9 @@ class Cluster:
         self._slurmd = self._daemon("slurmd", "-D", "-c")
         _until(lambda: self.ask("sinfo", "-h", "-p", "gpu", "-o", "%T") in _UP, "the node", self.folder)
 
-    def kill_node(self) -> None:
-        """As if it lost power: the daemon and all that its jobs have started, with SIGKILL. The controller is told so
-        at once, which takes a missing node for down after SlurmdTimeout."""
+    def kill_node(self, told: bool = True) -> None:
+        """As if it lost power: the daemon and all that its jobs have started, with SIGKILL. told: the controller, which
+        else takes a missing node for down after SlurmdTimeout."""
         killed = []
         for pid in [self._slurmd.pid, *_step_daemons(self.folder)]:
             killed += [pid, *_descendants(pid)]
@@ -114,7 +114,8 @@ class Cluster:
                 with suppress(ProcessLookupError):
                     os.kill(pid, how)
         self._slurmd.wait()
-        self.ask("scontrol", "update", f"NodeName={self._host}", "State=DOWN", "Reason=lost")
+        if told:
+            self.ask("scontrol", "update", f"NodeName={self._host}", "State=DOWN", "Reason=lost")
 
     def ask(self, *words) -> str:
         """What a command of Slurm prints."""

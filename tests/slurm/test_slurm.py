@@ -76,11 +76,12 @@ def kernels(setup_of) -> list:
     return list(setup_of().targets["kernel"])
 
 
-def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
+@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels, told):
     wanted = records_of(kernels[:6], "auto-auto", "1500-auto")
     running = site.begin(*wanted, config=["sessions=1"])
     site.wait_for(lambda: len(site.records()) >= 4, "four records")
-    site.slurm.kill_node()
+    site.slurm.kill_node(told)
     before = site.records()
     site.slurm.start_node()
     running.join(300)

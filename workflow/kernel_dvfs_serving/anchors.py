@@ -24,7 +24,7 @@ SUBJECT = "simulated H100 SXM and A100 SXM"
 GPU = "h100_sxm"
 OUTPUT, ENERGY = "output", "energy"
 
-# informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight.
+# informed: a figure of the model rests on it. seen: not fitted, but the model's form was chosen with it in sight.
 # predicted: neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules
 # slowly, which a model of kernels does not have.
 INFORMED, SEEN, PREDICTED, OLD = "informed", "seen", "predicted", "predicted, old software"
@@ -323,7 +323,8 @@ def closed_loop(
     start_s, end_s = np.sort(whole.ttft_s)[load.sequences - 1], np.sort(whole.finish_s)[-load.sequences - 2]
     early, late = until(start_s), until(end_s)
     # a request's first token has no gap before it
-    tokens = late.gap_count.sum() - early.gap_count.sum() + np.isfinite(late.ttft_s).sum() - load.sequences
+    early_tokens, late_tokens = (run.gap_count.sum() + np.isfinite(run.ttft_s).sum() for run in (early, late))
+    tokens = late_tokens - early_tokens
     seconds, energy_j = end_s - start_s, late.energy_j - early.energy_j
     median_s = weighted_quantile(whole.gap_s, whole.gap_count, 0.5)
     return energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens

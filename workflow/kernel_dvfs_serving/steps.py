@@ -82,8 +82,10 @@ class StepModel:
         self.gpu, self.model, self.tp, self.host_s = gpu, served(model), check_degree(served(model), tp), host_s
         if "interconnect" not in self.spec or "capacity_gb" not in self.spec["memory"]:
             raise InputError(f"serving: gpu {gpu} has no interconnect or memory.capacity_gb in its spec; give it both")
-        if not (isfinite(host_s) and host_s >= 0):
-            raise InputError(f"serving: host_s {host_s}: expected seconds >= 0")
+        for name, seconds in (("host_s", host_s), ("sequence_s", sequence_s)):
+            if not (isfinite(seconds) and seconds >= 0):
+                raise InputError(f"serving: {name} {seconds}: expected seconds >= 0")
+        self.sequence_s = sequence_s
         self.clocks = supported_core_mhz(self.spec["clocks"])
         self.top_mhz = self.clocks[-1]
         self.cap_w = self.tp * self.spec["governor"]["cap_w"]
@@ -97,7 +99,6 @@ class StepModel:
                 f"serving: {model} ({self.weights_byte / 1e9:.0f} GB) does not fit on {tp} x {gpu} "
                 f"({memory_byte / 1e9:.0f} GB usable); use a higher tp"
             )
-        self.sequence_s = sequence_s
         self._engines: dict[int, ClockEngine] = {}  # by clock of the grid
 
     # -- one clock ----------------------------------------------------------------------------------------------------

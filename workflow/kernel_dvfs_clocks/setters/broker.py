@@ -101,6 +101,7 @@ class Connection:
 
     def _taken(self, is_last: bool) -> bool:
         """Return whether it is ours, after one try."""
+        # what is elsewhere to the broker is the client's own
         request = {"do": "take", "uuid": self.uuid, "mode": self._mode, "own": self._elsewhere}
         answer = _proved(request, self._exchange)
         if answer.get("held") and not is_last:

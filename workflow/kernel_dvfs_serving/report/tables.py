@@ -266,7 +266,7 @@ def misprediction(study: ServingStudy) -> pd.DataFrame:
 
 
 @OUTPUTS.table(
-    "Serving on the simulated GPU compared with published measurements; informed: a kernel family's figure rests on it",
+    "Serving on the simulated GPU compared with published measurements; informed: a figure of the model rests on it",
     reads=["anchors"],
     subject=_of("anchors"),
 )
