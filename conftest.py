@@ -223,12 +223,10 @@ def native_results(root, build_or_skip, once):
     def make(backend, native):
         for earlier in (root / "results" / "native", root / "workflow" / "kernel_dvfs_pipeline" / "native"):
             log = earlier / f"{backend}.log"
+            if not (log.is_file() and (earlier / backend).is_dir()):
+                continue
             # a log that ends in an installation is the log of the library beside it
-            if (
-                (earlier / backend).is_dir()
-                and log.is_file()
-                and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace")
-            ):
+            if "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
                 marks = shutil.ignore_patterns("*.ended")  # the workflow's own
                 shutil.copytree(earlier / backend, native / backend, ignore=marks)
                 shutil.copy(log, native)

@@ -51,7 +51,7 @@ Rows = dict[Served, list[Run]]
 
 
 def of_sequences(chosen: dict[str, tuple[int, ...]]) -> Rows:
-    """The rows of these models with these numbers of sequences."""
+    """Return the rows of these models with these numbers of sequences."""
     return {
         served: [run for run in runs if run.sequences in chosen[served.name]]
         for served, runs in ML_ENERGY_ROWS.items()
@@ -66,20 +66,20 @@ def errors(
     prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS,
     overrides: dict[str, Any] | None = None,
 ) -> np.ndarray:
-    """(rows, W | tokens/s | gap | J a token): ours over the published, less one. overrides: of the GPU's spec."""
-    found = []
+    """Return (rows, W | tokens/s | gap | J a token): ours over the published, less one. overrides: of the GPU's spec."""
+    by_row = []
     for served, runs in rows.items():
         model = StepModel(GPU, served.shapes, served.tp, overrides, host_s, sequence_s)
-        found += [np.divide(closed_loop(model, run.load, prompt_tokens), run.measured) - 1 for run in runs]
-    return np.array(found)
+        by_row += [np.divide(closed_loop(model, run.load, prompt_tokens), run.measured) - 1 for run in runs]
+    return np.array(by_row)
 
 
 def fit(rows: Rows, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS) -> tuple[float, float, float]:
-    """(ms a step, us a sequence, what is left of the sum), neither below zero."""
+    """Return (ms a step, us a sequence, what is left of the sum), neither below zero."""
 
     def cost(figures: np.ndarray) -> float:
-        found = errors(rows, 1e-3 * figures[0], 1e-6 * figures[1], prompt_tokens)
-        return float((np.log1p(found[:, FITTED]) ** 2).sum())
+        by_row = errors(rows, 1e-3 * figures[0], 1e-6 * figures[1], prompt_tokens)
+        return float((np.log1p(by_row[:, FITTED]) ** 2).sum())
 
     around = [START, (2 * START[0], START[1]), (START[0], 1.2 * START[1])]
     options = {"xatol": 0.01, "fatol": 1e-6, "initial_simplex": around}
@@ -87,29 +87,29 @@ def fit(rows: Rows, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS) -> tuple[flo
     return float(best.x[0]), float(best.x[1]), float(best.fun)
 
 
-def table(rows: Rows, found: np.ndarray) -> list[str]:
-    """Lines: each row's errors, and their absolute means by model."""
+def table(rows: Rows, by_row: np.ndarray) -> list[str]:
+    """Return lines: each row's errors, and their absolute means by model."""
     lines, start = [], 0
     for served, runs in rows.items():
-        own = 100 * found[start : start + len(runs)]
+        percents = 100 * by_row[start : start + len(runs)]
         start += len(runs)
         lines += [
-            f"{served.name:14s} {run.sequences:5d}  " + "  ".join(f"{each[place]:+8.1f}" for place in QUANTITIES)
-            for run, each in zip(runs, own)
+            f"{served.name:14s} {run.sequences:5d}  " + "  ".join(f"{percent[place]:+8.1f}" for place in QUANTITIES)
+            for run, percent in zip(runs, percents)
         ]
-        means = "  ".join(f"{np.abs(own[:, place]).mean():8.1f}" for place in QUANTITIES)
+        means = "  ".join(f"{np.abs(percents[:, place]).mean():8.1f}" for place in QUANTITIES)
         lines.append(f"{served.name:14s}  mean  {means}")
     return lines
 
 
 def measured_memory() -> dict[str, Any]:
-    """Overrides of the GPU's spec: the energy of a DRAM byte alone."""
+    """Return overrides of the GPU's spec: the energy of a DRAM byte alone."""
     byte_pj = parse_yaml(MEASURED_MEMORY.read_text("utf-8"))["gpu_overrides"]["energy_pj"]["dram_byte"]
     return {"energy_pj": {"dram_byte": byte_pj}}
 
 
 def waiting() -> list[str]:
-    """Lines: power of a GPU, and the share of a decode step that the host takes."""
+    """Return lines: power of a GPU, and the share of a decode step that the host takes."""
     lines = []
     for served, runs in ML_ENERGY_ROWS.items():
         model = StepModel(GPU, served.shapes, served.tp)
