@@ -66,7 +66,7 @@ def errors(
     prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS,
     overrides: dict[str, Any] | None = None,
 ) -> np.ndarray:
-    """Return (rows, W | tokens/s | gap | J a token): ours over the published, less one. overrides: of the GPU's spec."""
+    """Return (rows, W | tokens/s | gap | J a token): ours over published, less one. overrides: of the GPU's spec."""
     by_row = []
     for served, runs in rows.items():
         model = StepModel(GPU, served.shapes, served.tp, overrides, host_s, sequence_s)

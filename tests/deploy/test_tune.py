@@ -646,3 +646,8 @@ def test_steps_of_a_block_span_what_is_asked_for():
     steps.end()
     with pytest.raises(Ended):
         steps.since(time.monotonic(), 1, 0.0, 1.0)
+    few = Steps()
+    for count in (3, 2, 5, 1):
+        few.step(count)
+    with pytest.raises(Paused):  # from the 3rd to the 11th there are 8
+        few.since(0.0, 9, 0.0, 0.0)
