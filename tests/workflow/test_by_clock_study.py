@@ -213,7 +213,8 @@ def test_a_record_of_the_sweep_that_is_measured_again_to_the_same_bytes_carries_
 @pytest.mark.nightly
 def test_more_minutes_go_on_from_fewer(answered):
     before = visits(answered)
-    snakemake(answered, str(FILE), config=(*QUICK, ON.replace("worth_percent: 0.02", "worth_percent: 0.0002")))
+    more = "by_clock={minutes: 35, worth_percent: 0.0002, over_percent: 10}"
+    snakemake(answered, str(FILE), config=(*QUICK, more))
     after = visits(answered)
     assert len(after) > len(before) and sum(before.get(path) == own for path, own in after.items()) > 10
 

@@ -207,9 +207,9 @@ def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):
     assert planned(directory, str(folder / added), config=config)["carry_over"] == 1, "a row that degree 1 has not"
 
 
-# more than a moment's work
-SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 2100], mem_mhz: [9251, 5001], auto: false}",)
-SWEPT = 48 * 9
+# more than a moment's work, also where what is under way is ended first
+SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 1680, 1890, 2100], mem_mhz: [9251, 5001], auto: false}",)
+SWEPT = 48 * 13
 
 
 @pytest.mark.parametrize(
