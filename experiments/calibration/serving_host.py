@@ -30,7 +30,8 @@ from kernel_dvfs_serving.anchors import (
     ML_ENERGY_PROMPT_TOKENS,
     ML_ENERGY_ROWS,
     ML_ENERGY_USED,
-    Run,
+    Load,
+    Measured,
     Served,
     closed_loop,
 )
@@ -47,14 +48,14 @@ COMPARED = ("Llama 3.1 70B",)  # what else would be fitted to, at the same numbe
 QUANTITIES = {1: "tokens/s", 2: "gap", 0: "power", 3: "J/token"}
 FITTED = (1, 2)
 
-Rows = dict[Served, list[Run]]
+Rows = dict[Served, dict[Load, Measured]]
 
 
 def of_sequences(chosen: dict[str, tuple[int, ...]]) -> Rows:
     """Return the rows of these models with these numbers of sequences."""
     return {
-        served: [run for run in runs if run.sequences in chosen[served.name]]
-        for served, runs in ML_ENERGY_ROWS.items()
+        served: {load: row for load, row in loads.items() if load.sequences in chosen[served.name]}
+        for served, loads in ML_ENERGY_ROWS.items()
         if served.name in chosen
     }
 
@@ -68,9 +69,9 @@ def errors(
 ) -> np.ndarray:
     """Return (rows, W | tokens/s | gap | J a token): ours over published, less one. overrides: of the GPU's spec."""
     by_row = []
-    for served, runs in rows.items():
+    for served, loads in rows.items():
         model = StepModel(GPU, served.shapes, served.tp, overrides, host_s, sequence_s)
-        by_row += [np.divide(closed_loop(model, run.load, prompt_tokens), run.measured) - 1 for run in runs]
+        by_row += [np.divide(closed_loop(model, load, prompt_tokens), row) - 1 for load, row in loads.items()]
     return np.array(by_row)
 
 
@@ -90,12 +91,12 @@ def fit(rows: Rows, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS) -> tuple[flo
 def table(rows: Rows, by_row: np.ndarray) -> list[str]:
     """Return lines: each row's errors, and their absolute means by model."""
     lines, start = [], 0
-    for served, runs in rows.items():
-        percents = 100 * by_row[start : start + len(runs)]
-        start += len(runs)
+    for served, loads in rows.items():
+        percents = 100 * by_row[start : start + len(loads)]
+        start += len(loads)
         lines += [
-            f"{served.name:14s} {run.sequences:5d}  " + "  ".join(f"{percent[place]:+8.1f}" for place in QUANTITIES)
-            for run, percent in zip(runs, percents)
+            f"{served.name:14s} {load.sequences:5d}  " + "  ".join(f"{percent[place]:+8.1f}" for place in QUANTITIES)
+            for load, percent in zip(loads, percents)
         ]
         means = "  ".join(f"{np.abs(percents[:, place]).mean():8.1f}" for place in QUANTITIES)
         lines.append(f"{served.name:14s}  mean  {means}")
@@ -111,17 +112,17 @@ def measured_memory() -> dict[str, Any]:
 def waiting() -> list[str]:
     """Return lines: power of a GPU, and the share of a decode step that the host takes."""
     lines = []
-    for served, runs in ML_ENERGY_ROWS.items():
+    for served, loads in ML_ENERGY_ROWS.items():
         model = StepModel(GPU, served.shapes, served.tp)
         limit_w = model.cap_w / model.tp
-        for run in runs:
-            context = run.sequences * (ML_ENERGY_PROMPT_TOKENS + run.answer_tokens / 2)
-            step_s = model.decode(run.sequences, context, model.top_mhz).time_s
-            ours_w, *_ = closed_loop(model, run.load)
-            host_s = HOST_S + run.sequences * SEQUENCE_S
+        for load, row in loads.items():
+            context = load.sequences * (ML_ENERGY_PROMPT_TOKENS + load.answer_tokens / 2)
+            step_s = model.decode(load.sequences, context, model.top_mhz).time_s
+            ours_w = closed_loop(model, load).power_w
+            host_s = HOST_S + load.sequences * SEQUENCE_S
             lines.append(
-                f"{served.name:14s} {run.sequences:5d}  {run.power_w / served.tp:19.0f}  {ours_w / served.tp:5.0f}  "
-                f"{100 * run.power_w / served.tp / limit_w:27.0f}  {100 * host_s / step_s:26.0f}"
+                f"{served.name:14s} {load.sequences:5d}  {row.power_w / served.tp:19.0f}  {ours_w / served.tp:5.0f}  "
+                f"{100 * row.power_w / served.tp / limit_w:27.0f}  {100 * host_s / step_s:26.0f}"
             )
     return lines
 
@@ -133,9 +134,10 @@ def main() -> None:
     options = parser.parse_args()
     used = of_sequences(ML_ENERGY_USED)
     left_out = {
-        served: [run for run in runs if run not in used.get(served, [])] for served, runs in ML_ENERGY_ROWS.items()
+        served: {load: row for load, row in loads.items() if load not in used.get(served, {})}
+        for served, loads in ML_ENERGY_ROWS.items()
     }
-    names = [f"{served.name} at {', '.join(str(run.sequences) for run in runs)}" for served, runs in used.items()]
+    names = [f"{served.name} at {', '.join(str(load.sequences) for load in loads)}" for served, loads in used.items()]
     host_ms, sequence_us, cost = fit(used)
     lines = [
         "The host of a serving engine, fitted to rows of ML.ENERGY's leaderboard on H100; simulated against published.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_dvfs_serving.anchors import GPU, ML_ENERGY_ROWS, ML_ENERGY_USED, Run, closed_loop
+from kernel_dvfs_serving.anchors import GPU, ML_ENERGY_ROWS, ML_ENERGY_USED, closed_loop
 from kernel_dvfs_serving.steps import SEQUENCE_S, StepModel
 from kernel_dvfs_serving.system import HOST_S
 
@@ -16,9 +16,9 @@ def host(script):
 def test_a_fit_finds_the_times_that_made_its_rows(host):
     (served,) = (each for each in ML_ENERGY_ROWS if each.name in ML_ENERGY_USED)
     made = StepModel(GPU, served.shapes, served.tp, host_s=1.3e-3, sequence_s=30e-6)
-    runs = [run for run in ML_ENERGY_ROWS[served] if run.sequences in (8, 64)]
-    loads = [run.load._replace(requests=3 * run.sequences) for run in runs]
-    rows = {served: [Run(*load, *closed_loop(made, load)) for load in loads]}
+    chosen = [load for load in ML_ENERGY_ROWS[served] if load.sequences in (8, 64)]
+    loads = [load._replace(requests=3 * load.sequences) for load in chosen]
+    rows = {served: {load: closed_loop(made, load) for load in loads}}
     host_ms, sequence_us, left = host.fit(rows)
     assert (host_ms, sequence_us) == (pytest.approx(1.3, abs=0.05), pytest.approx(30, abs=2)) and left < 1e-4
 

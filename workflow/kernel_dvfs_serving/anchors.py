@@ -10,7 +10,6 @@ weights or cache take a plain stream's energy per byte (steps.StepModel.kernel).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -78,70 +77,57 @@ class Load(NamedTuple):
     answer_tokens: float  # mean
 
 
-class Run(NamedTuple):
-    """A published row: a Load, and what was measured of it."""
+class Measured(NamedTuple):
+    """What came of a Load."""
 
-    sequences: int
-    requests: int
-    answer_tokens: float  # mean
     power_w: float  # of all GPUs
-    output_tps: float
+    output_tps: float  # tokens/s
     gap_ms: float  # between tokens, median of the whole run
-    token_j: float
-
-    @property
-    def load(self) -> Load:
-        """What the engine was given."""
-        return Load(self.sequences, self.requests, self.answer_tokens)
-
-    @property
-    def measured(self) -> tuple[float, float, float, float]:
-        """(W, output tokens/s, median ms between tokens, J per token)."""
-        return self.power_w, self.output_tps, self.gap_ms, self.token_j
+    token_j: float  # energy per token
 
 
 # power, tokens/s and energy are of the steady state
 ML_ENERGY_ROWS = {
-    Served("Llama 3.1 70B", "llama3-70b", 4): (
-        Run(8, 1024, 350, 1765, 470, 16.57, 3.759),
-        Run(16, 1024, 354, 1804, 863, 17.70, 2.091),
-        Run(32, 1024, 351, 1794, 1487, 20.05, 1.207),
-        Run(64, 1024, 352, 2002, 2511, 22.43, 0.7972),
-        Run(96, 1024, 357, 2102, 3244, 25.36, 0.6478),
-        Run(128, 1024, 359, 2184, 3876, 27.87, 0.5634),
-        Run(192, 1024, 357, 2293, 4461, 33.70, 0.514),
-        Run(256, 1024, 349, 2354, 4915, 39.84, 0.479),
-        Run(384, 1024, 364, 2344, 5319, 55.12, 0.4406),
-        Run(512, 2048, 350, 2493, 5921, 73.89, 0.421),
-        Run(768, 2048, 351, 2535, 6507, 103.64, 0.3896),
-        Run(1024, 2048, 351, 2548, 6827, 105.61, 0.3731),
-    ),
-    Served("Llama 3.3 70B", "llama3-70b", 4): (
-        Run(8, 1024, 409, 1787, 465, 16.87, 3.847),
-        Run(16, 1024, 410, 1839, 875, 17.56, 2.102),
-        Run(32, 1024, 413, 1896, 1518, 19.86, 1.249),
-        Run(64, 1024, 409, 2108, 2564, 22.34, 0.8223),
-        Run(96, 1024, 420, 2224, 3315, 25.38, 0.6708),
-        Run(128, 1024, 411, 2351, 3895, 27.76, 0.6036),
-        Run(192, 1024, 406, 2461, 4558, 33.61, 0.54),
-        Run(256, 1024, 413, 2519, 5130, 39.06, 0.4911),
-        Run(384, 1024, 408, 2511, 5658, 53.85, 0.4437),
-        Run(512, 2048, 414, 2491, 5858, 73.59, 0.4251),
-        Run(768, 2048, 413, 2546, 6018, 97.54, 0.4231),
-    ),
-    Served("Llama 3.1 8B", "llama3-8b", 1): (
-        Run(8, 1024, 389, 486, 1070, 7.32, 0.4548),
-        Run(16, 1024, 404, 513, 1954, 7.91, 0.2627),
-        Run(32, 1024, 390, 560, 3391, 8.91, 0.1651),
-        Run(64, 1024, 396, 610, 5147, 11.50, 0.1186),
-        Run(96, 1024, 393, 644, 6260, 14.08, 0.1029),
-        Run(128, 1024, 405, 669, 7037, 16.48, 0.09511),
-        Run(192, 1024, 397, 688, 8223, 20.91, 0.0837),
-        Run(256, 2048, 404, 691, 9010, 26.13, 0.07664),
-        Run(384, 2048, 394, 687, 9248, 37.70, 0.07423),
-        Run(512, 2048, 397, 688, 9806, 47.41, 0.07019),
-        Run(768, 3072, 397, 685, 9603, 62.93, 0.07135),
-    ),
+    Served("Llama 3.1 70B", "llama3-70b", 4): {
+        Load(8, 1024, 350): Measured(1765, 470, 16.57, 3.759),
+        Load(16, 1024, 354): Measured(1804, 863, 17.70, 2.091),
+        Load(32, 1024, 351): Measured(1794, 1487, 20.05, 1.207),
+        Load(64, 1024, 352): Measured(2002, 2511, 22.43, 0.7972),
+        Load(96, 1024, 357): Measured(2102, 3244, 25.36, 0.6478),
+        Load(128, 1024, 359): Measured(2184, 3876, 27.87, 0.5634),
+        Load(192, 1024, 357): Measured(2293, 4461, 33.70, 0.514),
+        Load(256, 1024, 349): Measured(2354, 4915, 39.84, 0.479),
+        Load(384, 1024, 364): Measured(2344, 5319, 55.12, 0.4406),
+        Load(512, 2048, 350): Measured(2493, 5921, 73.89, 0.421),
+        Load(768, 2048, 351): Measured(2535, 6507, 103.64, 0.3896),
+        Load(1024, 2048, 351): Measured(2548, 6827, 105.61, 0.3731),
+    },
+    Served("Llama 3.3 70B", "llama3-70b", 4): {
+        Load(8, 1024, 409): Measured(1787, 465, 16.87, 3.847),
+        Load(16, 1024, 410): Measured(1839, 875, 17.56, 2.102),
+        Load(32, 1024, 413): Measured(1896, 1518, 19.86, 1.249),
+        Load(64, 1024, 409): Measured(2108, 2564, 22.34, 0.8223),
+        Load(96, 1024, 420): Measured(2224, 3315, 25.38, 0.6708),
+        Load(128, 1024, 411): Measured(2351, 3895, 27.76, 0.6036),
+        Load(192, 1024, 406): Measured(2461, 4558, 33.61, 0.54),
+        Load(256, 1024, 413): Measured(2519, 5130, 39.06, 0.4911),
+        Load(384, 1024, 408): Measured(2511, 5658, 53.85, 0.4437),
+        Load(512, 2048, 414): Measured(2491, 5858, 73.59, 0.4251),
+        Load(768, 2048, 413): Measured(2546, 6018, 97.54, 0.4231),
+    },
+    Served("Llama 3.1 8B", "llama3-8b", 1): {
+        Load(8, 1024, 389): Measured(486, 1070, 7.32, 0.4548),
+        Load(16, 1024, 404): Measured(513, 1954, 7.91, 0.2627),
+        Load(32, 1024, 390): Measured(560, 3391, 8.91, 0.1651),
+        Load(64, 1024, 396): Measured(610, 5147, 11.50, 0.1186),
+        Load(96, 1024, 393): Measured(644, 6260, 14.08, 0.1029),
+        Load(128, 1024, 405): Measured(669, 7037, 16.48, 0.09511),
+        Load(192, 1024, 397): Measured(688, 8223, 20.91, 0.0837),
+        Load(256, 2048, 404): Measured(691, 9010, 26.13, 0.07664),
+        Load(384, 2048, 394): Measured(687, 9248, 37.70, 0.07423),
+        Load(512, 2048, 397): Measured(688, 9806, 47.41, 0.07019),
+        Load(768, 3072, 397): Measured(685, 9603, 62.93, 0.07135),
+    },
 }
 # the rows whose tokens/s and gaps system.HOST_S and steps.SEQUENCE_S were fitted to; all others were left out
 ML_ENERGY_USED = {"Llama 3.1 8B": (8, 64, 256)}
@@ -240,27 +226,27 @@ def _splitwise() -> list[Anchor]:
 
 def _ml_energy() -> list[Anchor]:
     anchor_list = []
-    for model, runs in ML_ENERGY_ROWS.items():
+    for model, rows in ML_ENERGY_ROWS.items():
         steps = StepModel(GPU, model.shapes, model.tp)
-        for run in runs:
-            times = INFORMED if run.sequences in ML_ENERGY_USED.get(model.name, ()) else PREDICTED
-            energies = SEEN if run.sequences in ML_ENERGY_SEEN.get(model.name, ()) else PREDICTED
-            ours = closed_loop(steps, run.load)
+        for load, measured in rows.items():
+            times = INFORMED if load.sequences in ML_ENERGY_USED.get(model.name, ()) else PREDICTED
+            energies = SEEN if load.sequences in ML_ENERGY_SEEN.get(model.name, ()) else PREDICTED
+            ours = closed_loop(steps, load)
             names = (
                 ("power", "W", energies, None),
                 (OUTPUT, "tokens/s", times, None),
                 ("median time between tokens", "ms", times, None),
-                (ENERGY, "J/token", energies, cancelled_percent(run.measured, ours)),
+                (ENERGY, "J/token", energies, cancelled_percent(measured, ours)),
             )
             anchor_list += [
-                Anchor(ML_ENERGY, model.at_most(run.sequences), quantity, unit, published, our, role, cancelled)
-                for (quantity, unit, role, cancelled), published, our in zip(names, run.measured, ours)
+                Anchor(ML_ENERGY, model.at_most(load.sequences), quantity, unit, published, our, role, cancelled)
+                for (quantity, unit, role, cancelled), published, our in zip(names, measured, ours)
             ]
     return anchor_list
 
 
-def cancelled_percent(published: Sequence[float], ours: Sequence[float]) -> float:
-    """Return the smaller error of power and of tokens/s, the first two, where both are off in one direction; else 0."""
+def cancelled_percent(published: Measured, ours: Measured) -> float:
+    """Return the smaller error of power and of tokens/s where both are off in one direction; else 0."""
     power, output = (100 * abs(our / their - 1) for our, their in zip(ours[:2], published))
     return min(power, output) if (ours[0] > published[0]) == (ours[1] > published[1]) else 0.0
 
@@ -270,8 +256,8 @@ def _ml_energy_2024() -> list[Anchor]:
     for model, loads in ML_ENERGY_2024_ROWS.items():
         steps = StepModel(GPU, model.shapes, model.tp)
         for load, published in loads.items():
-            _, output_tps, _, token_j = closed_loop(steps, load)
-            rows[model, load.sequences] = published, (output_tps, token_j)
+            ours = closed_loop(steps, load)
+            rows[model, load.sequences] = published, (ours.output_tps, ours.token_j)
     reference = {sequences: both for (model, sequences), both in rows.items() if model.name == ML_ENERGY_2024_RATIO_TO}
     anchor_list = []
     for (model, sequences), both in rows.items():
@@ -293,10 +279,8 @@ def _ml_energy_2024() -> list[Anchor]:
     return anchor_list
 
 
-def closed_loop(
-    model: StepModel, load: Load, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS
-) -> tuple[float, float, float, float]:
-    """Return (W, output tokens/s, median ms between tokens, J per token), measured as ML.ENERGY does.
+def closed_loop(model: StepModel, load: Load, prompt_tokens: float = ML_ENERGY_PROMPT_TOKENS) -> Measured:
+    """Return what comes of a load, measured as ML.ENERGY does.
 
     The steady state begins when `sequences` requests have their first token, and ends when all but one more than that
     are finished.
@@ -327,7 +311,7 @@ def closed_loop(
     tokens = late_tokens - early_tokens
     seconds, energy_j = end_s - start_s, late.energy_j - early.energy_j
     median_s = weighted_quantile(whole.gap_s, whole.gap_count, 0.5)
-    return energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens
+    return Measured(energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens)
 
 
 def _beam() -> list[Anchor]:
